@@ -8,13 +8,13 @@ from interleave import Contender, asked, middle, race, ready, shown
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.core.state import fork
-from kinformer.depth.act import Halt, Halting
-from kinformer.depth.support import some_tokens
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.depth import some_tokens
+from kinformer.nn.depth.act import Halt, Halting
 
 D, HEADS, DEPTH, READ, STEPS = 256, 4, 8, 128, 16
 TAKEN = (2, 5)  # steps of every second token, and of the others; which rows these are changes from token to token

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer import attend
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.t5 import T5
+from kinformer.attend import EXECUTORS, impl_of
 from kinformer.core.bias import Bias
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
-from kinformer.execute import EXECUTORS, impl_of
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.t5 import T5
 
 HEADS, WIDTH = 4, 64
 # of the fastest call's time, from so many tokens on

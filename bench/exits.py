@@ -12,11 +12,11 @@ from kinformer.core.layer import Context, State
 from kinformer.core.numbering import Numbered
 from kinformer.core.state import fork
 from kinformer.decoding.consistency import ruled
-from kinformer.exits.confidence import Head, SoftmaxResponse
-from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Rule, States
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
+from kinformer.nn.exits.confidence import Head, SoftmaxResponse
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.rules import Rule, States
 
 D, DEPTH, HEADS, READ, STEPS = 256, 8, 4, 128, 32
 EXITS = (2, 5)  # layers of every second token, and of the others; which rows these are changes from step to step

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from kinformer import Context
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.search import Found, Held, Index, Search
-from kinformer.mechanisms.support.indexed import best
-from kinformer.mechanisms.topk import TopK
-from kinformer.memories.support.shards import Shards
-from kinformer.patterns.causal import Causal
+from kinformer.lab.datastore.shards import Shards
+from kinformer.nn.mechanisms.indexed import best
+from kinformer.nn.mechanisms.topk import TopK
 from kinformer.search.exact import Exact
 from kinformer.search.flat import Flat
 from kinformer.search.hnsw import HNSW

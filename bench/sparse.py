@@ -13,27 +13,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer import Context, attend
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.lsh import LSH
-from kinformer.mechanisms.routing import Routing
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.fixed import Fixed
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
 
 HEADS, WIDTH = 4, 64
 LENGTHS, LONGEST = (1_024, 4_096, 16_384), 65_536

@@ -8,7 +8,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinformer.attention import Attention
+    from kinformer.attend import attend, explain
+    from kinformer.attend.parts import Part, parts
     from kinformer.checking import check
     from kinformer.core.aggregation import Aggregation
     from kinformer.core.bias import Bias, Plus
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kinformer.core.mechanism import Mechanism, NoState
     from kinformer.core.memory import Memory
     from kinformer.core.model import Judged, Metric, Model, Writer
-    from kinformer.core.parts import Part, parts
     from kinformer.core.pattern import And, Heads, Not, Or, Pattern
     from kinformer.core.position import Position, Rotation
     from kinformer.core.projection import Projection
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kinformer.core.shorten import Shorten
     from kinformer.core.state import Exact, detach, fork, reset, select, shared
     from kinformer.data.batches import Batches
-    from kinformer.execute import attend, explain
     from kinformer.generation import generate
+    from kinformer.nn.attention import Attention
     from kinformer.train.checkpoint import load, save
     from kinformer.train.fit import fit
     from kinformer.train.recipe_lr import RecipeLR
@@ -116,7 +116,7 @@ __all__ = [
 ]
 
 _FILES = {
-    "attention": ("Attention",),
+    "nn.attention": ("Attention",),
     "checking": ("check",),
     "core.aggregation": ("Aggregation",),
     "core.bias": ("Bias", "Plus"),
@@ -132,7 +132,7 @@ _FILES = {
     "core.mechanism": ("Mechanism", "NoState"),
     "core.memory": ("Memory",),
     "core.model": ("Judged", "Metric", "Model", "Writer"),
-    "core.parts": ("Part", "parts"),
+    "attend.parts": ("Part", "parts"),
     "core.pattern": ("And", "Heads", "Not", "Or", "Pattern"),
     "core.position": ("Position", "Rotation"),
     "core.projection": ("Projection",),
@@ -142,12 +142,12 @@ _FILES = {
     "core.shorten": ("Shorten",),
     "core.state": ("Exact", "detach", "fork", "reset", "select", "shared"),
     "data.batches": ("Batches",),
-    "discover": ("member",),
-    "execute": ("attend", "explain"),
+    "core.discover": ("member",),
+    "attend": ("attend", "explain"),
     "generation": ("generate",),
     "train.checkpoint": ("load", "save"),
     "train.fit": ("fit",),
-    "train.recipe": ("Recipe",),
+    "core.recipe": ("Recipe",),
     "train.recipe_lr": ("RecipeLR",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
+from kinformer.nn.attention import Attention
 
 May = Callable[[int, int, int], bool]  # may query i of head h read key j?
 

@@ -10,7 +10,7 @@ from kinformer.laws.support.judging import Judged
 
 def discovered(kind: str) -> Iterator[Judged]:
     """Every example of a folder and its plugins, called "kind.file.n"; of `execute`, every executor."""
-    if kind == "execute":
+    if kind == "executors":
         yield from (Judged(f"execute.{name}", partial(_itself, module)) for name, module in modules(kind).items())
         return
     count: dict[str, int] = {}

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.support.hamming import Grouping
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.hamming import Grouping
 from tests.parity.goldens import Golden
 
 

@@ -44,7 +44,7 @@ def test_a_folder_is_the_registry() -> None:
     found = modules("patterns")
     files = {path.stem for path in (Path(discover.__file__).parent / "patterns").glob("*.py")} - {"__init__"}
     assert set(found) >= files and list(found) == sorted(found)
-    assert found["band"].__name__ == "kinformer.patterns.band"
+    assert found["band"].__name__ == "kinformer.nn.patterns.band"
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -63,11 +63,11 @@ def test_a_module_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch)
     real = discover.importlib.import_module
 
     def broken(name: str) -> Any:
-        return real(name) if name != "kinformer.patterns.band" else 1 / 0
+        return real(name) if name != "kinformer.nn.patterns.band" else 1 / 0
 
     monkeypatch.setattr(discover.importlib, "import_module", broken)
     with pytest.raises(
-        ImportError, match="^kinformer.patterns.band failed to import: ZeroDivisionError: division by zero$"
+        ImportError, match="^kinformer.nn.patterns.band failed to import: ZeroDivisionError: division by zero$"
     ):
         modules("patterns")
 
@@ -129,7 +129,7 @@ def test_a_faulty_plugin_is_named_in_a_warning_and_left_out(
     with pytest.warns(UserWarning, match=f"^{says}") as caught:
         found = modules("maps")
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
-    assert "extra" not in found and found["elu"].__name__ == "kinformer.maps.elu"
+    assert "extra" not in found and found["elu"].__name__ == "kinformer.nn.maps.elu"
 
 
 def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:

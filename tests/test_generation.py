@@ -9,24 +9,24 @@ import torch
 from torch import Tensor, nn
 
 import kinformer
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
 from kinformer.core.numbering import Numbered
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves
 from kinformer.decoding.draw import keep_top_k, keep_top_p
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.generation import generate
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.bloom import bloom
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.decoding.writers import FORMS, VOCAB, writer
 
 

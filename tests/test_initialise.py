@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.model import Model
-from kinformer.initialise import at_width, initialise
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.initialise import at_width, initialise
+from kinformer.nn.norms.layer import LayerNorm
 
 
 def maps(model: Model) -> dict[str, Tensor]:

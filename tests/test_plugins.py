@@ -27,7 +27,7 @@ KINDS = {
     "loss": "losses",
     "model": "models",
     "law": "laws",
-    "executor": "execute",
+    "executor": "executors",
     "task": "tasks",
     "member": "members",
 }
@@ -193,7 +193,7 @@ def test_it_trains_writes_and_is_compared(said: dict) -> None:
 
 
 def test_a_new_kind_is_a_group_of_plugins_and_no_edit(judged: dict) -> None:
-    assert "filters" in judged["kinds"] and not {"laws", "execute"} & set(judged["kinds"])
+    assert "filters" in judged["kinds"] and not {"laws", "executors"} & set(judged["kinds"])
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS.values()) - {"laws"}))

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import kinformer
+from kinformer.attend import attend
 from kinformer.core import discover
-from kinformer.execute import attend
-from kinformer.patterns.causal import Causal
+from kinformer.core.patterns.causal import Causal
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
@@ -53,7 +53,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def executor(file: Path) -> str:
-    """The executor that a file of kinformer/execute belongs to: its own name, or its folder's."""
+    """The executor that a file of kinformer/attend belongs to: its own name, or its folder's."""
     return file.relative_to(PACKAGE / "execute").parts[0].removesuffix(".py")
 
 
@@ -95,7 +95,7 @@ def test_every_folder_is_a_kind_of_parts_or_known_to_be_none() -> None:
 @pytest.mark.parametrize("file", EXECUTOR_FILES, ids=short)
 def test_executors_never_import_one_another(file: Path) -> None:
     others = {executor(other) for other in EXECUTOR_FILES} - {executor(file), "support"}
-    wrong = [name for name in imports(file) for other in others if f"{name}.".startswith(f"kinformer.execute.{other}.")]
+    wrong = [name for name in imports(file) for other in others if f"{name}.".startswith(f"kinformer.attend.{other}.")]
     assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and nothing of one another"
 
 

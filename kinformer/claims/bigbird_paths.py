@@ -13,8 +13,8 @@ from kinformer.claims.support.trained import patterns
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.core.pattern import Or, Pattern
 from kinformer.members.bigbird import bigbird
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.tokens import Tokens
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.tokens import Tokens
 
 SIZES = (64, 128, 256, 512, 1024)  # blocks; a block is a node
 WINDOW, KEYS = 1, 3  # blocks to either side, and random ones: the paper's three and three

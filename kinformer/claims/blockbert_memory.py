@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kinformer.attention import Attention
 from kinformer.claims.support.growth import ticks
 from kinformer.claims.support.trained import patterns
 from kinformer.claims.support.verdict import Claim, Measure
 from kinformer.members.bert import bert
 from kinformer.members.blockbert import blockbert
 from kinformer.models.mlm import MLM
+from kinformer.nn.attention import Attention
 
 BLOCKS, LENGTHS, ROWS = (2, 3), (512, 1024), 2  # the paper's blocks and lengths
 SIZES: dict[str, Any] = {"d": 192, "depth": 2, "heads": 12}

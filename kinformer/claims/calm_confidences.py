@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from kinformer.claims.support.half_easy import DEPTH, WIDE, Lost, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
-from kinformer.exits.learn_then_test import learn_then_test
-from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Rule
+from kinformer.nn.exits.learn_then_test import learn_then_test
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.rules import Rule
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 BEST = "softmax response"

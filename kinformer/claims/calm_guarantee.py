@@ -11,7 +11,7 @@ import numpy
 from kinformer.claims.support.half_easy import SMALL, Lost, Size, full, lost, prompts, rules, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.decoding.consistency import By
-from kinformer.exits.learn_then_test import learn_then_test
+from kinformer.nn.exits.learn_then_test import learn_then_test
 
 EPSILON, SETS, DRAWN, TEXTS, GRID = 0.05, 1000, 200, 320, 11
 DELTAS = (0.1, 0.2, 0.3)

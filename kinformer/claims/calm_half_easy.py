@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from kinformer.claims.support.half_easy import DEPTH, WIDE, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
-from kinformer.exits.learn_then_test import learn_then_test
-from kinformer.exits.nobody import Nobody
+from kinformer.nn.exits.learn_then_test import learn_then_test
+from kinformer.nn.exits.nobody import Nobody
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 SAYS = "calibrated at delta 0.1 on a task of which half is easy, eight layers write 1.5 times as fast as all of them"

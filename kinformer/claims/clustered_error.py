@@ -11,17 +11,17 @@ from torch import Tensor
 
 from kinformer.claims.support.trained import heads
 from kinformer.claims.support.verdict import Claim, Measure
-from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.data.task import Tasks, of_form
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.mechanisms.support.hamming import HammingKMeans
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
+from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.nn.mechanisms.hamming import HammingKMeans
 from kinformer.tasks.sorting import Sorting
 from kinformer.train.fit import fit
 from kinformer.train.stages import carry

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.claims.support.growth import ticks
 from kinformer.claims.support.verdict import Claim, Measure
 from kinformer.core.projection import Projection
@@ -18,7 +17,8 @@ from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.projections.collaborative import Collaborative
+from kinformer.nn.attention import Attention
+from kinformer.nn.projections.collaborative import Collaborative
 from kinformer.train.fit import fit
 
 WIDTH, LENGTH, ROWS, STEPS, RATE, TEXT = 64, 64, 8, 600, 2e-3, "text=stdlib"

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
-from kinformer.core.batch import TokenBatch
-from kinformer.exits.thresholds import Kept, said, search
 from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.models.batch import TokenBatch
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
+from kinformer.nn.exits.thresholds import Kept, said, search
 
 KINDS, ASKED, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.core.layer import Context
-from kinformer.depth.stack import Stack
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import B_G, BIASED, GateName
+from kinformer.nn.depth.stack import Stack
 
 WITHIN = 0.15
 BY_FORMULA = 0.1  # how far the change of the GRU gates may be from the closed form, as a share of it

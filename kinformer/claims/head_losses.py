@@ -11,10 +11,10 @@ from kinformer.claims.support.verdict import Claim, Measure
 from kinformer.core.model import Model
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
-from kinformer.losses.disagreement import OutputDisagreement
-from kinformer.losses.guided_attention import GuidedAttention
 from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention
+from kinformer.nn.losses.disagreement import OutputDisagreement
+from kinformer.nn.losses.guided_attention import GuidedAttention
 from kinformer.train.fit import fit
 
 HEADS, LENGTH, ROWS, STEPS, RATE, TEXT = 4, 64, 8, 100, 2e-3, "text=stdlib"

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.attend import attend
 from kinformer.claims.support.verdict import Claim, Measure
-from kinformer.execute import attend
-from kinformer.projections.qkv import QKV
+from kinformer.nn.projections.qkv import QKV
 
 LENGTH, SPREAD, ITERATIONS = 8, 2.0, 1000
 TINY = 1e-300  # a weight of 0, where a step of the fit goes too far

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
-from kinformer.core.batch import Windows
 from kinformer.data.batches import Batches
-from kinformer.mechanisms.probsparse import ProbSparse
 from kinformer.members.informer import Kind, informer
+from kinformer.models.batch import Windows
 from kinformer.models.forecast import Forecast
+from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.train.fit import fit
 
 CONTEXT, HORIZON, PERIODS, NOISE = 96, 24, (24.0, 12.0, 7.3), 0.3

@@ -15,8 +15,8 @@ from kinformer.claims.support.verdict import Claim, Measure
 from kinformer.data.spec import read_spec
 from kinformer.data.support.part import Part
 from kinformer.data.text import Text
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.members.gpt import gpt
-from kinformer.memories.datastore import Datastore
 from kinformer.models.lm import LM
 from kinformer.models.support.sweeps import Choice, NearestSweep, Swept, swept
 from kinformer.models.support.taps import Tap

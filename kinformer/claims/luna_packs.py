@@ -10,14 +10,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.claims.support.growth import draw_growth, ticks
 from kinformer.claims.support.verdict import Claim, Draw, Measure, slope
 from kinformer.core.layer import Layer
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.full import Full
 from kinformer.members.luna import luna
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.tally import Tally
 
 KINDS, SIZE, ROWS, WIDTH = 8, 32, 32, 32  # kinds of members of a set, members, sets in a batch, numbers of a vector

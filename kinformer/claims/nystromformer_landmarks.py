@@ -9,19 +9,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.attend import attend
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Draw, Measure, slope
-from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.data.task import Tasks, of_form
-from kinformer.execute import attend
-from kinformer.mechanisms.nystrom import Nystrom
-from kinformer.mechanisms.support.landmarks import Segments
 from kinformer.members.bert import bert
 from kinformer.members.nystromformer import nystromformer
+from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
+from kinformer.nn.mechanisms.landmarks import Segments
+from kinformer.nn.mechanisms.nystrom import Nystrom
 from kinformer.tasks.sorting import Sorting
 from kinformer.train.cost import cost
 from kinformer.train.fit import fit

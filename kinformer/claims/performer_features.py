@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.core.feature_map import FeatureMap
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.trigonometric import Trigonometric
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.trigonometric import Trigonometric
 
 WIDTH, SIZES = 8, (16, 64, 256)
 ANGLES = tuple(range(0, 180, 15))  # at 180 degrees every positive feature's product is the kernel itself

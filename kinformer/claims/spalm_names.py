@@ -15,8 +15,8 @@ from torch import Tensor
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.data.text import Text
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.members.spalm import START, spalm
-from kinformer.memories.datastore import Datastore
 from kinformer.models.lm import LM
 from kinformer.models.support.sweeps import NearestSweep, swept
 from kinformer.models.support.taps import Tap

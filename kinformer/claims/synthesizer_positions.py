@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.core.layer import Layer
 from kinformer.members.synthesizer import Kind, synthesizer
-from kinformer.scores.random_synthesizer import RandomSynthesizer
+from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 
 PAIRS, KEYS, VALUES = 8, 16, 8
 STEPS, ROWS, RATE, TRIED = 200, 48, 1e-2, 256

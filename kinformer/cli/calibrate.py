@@ -14,8 +14,8 @@ from kinformer.cli.support import early
 if TYPE_CHECKING:
     from kinformer.cli.support.searched import By
     from kinformer.data.support.prompts import Prompts
-    from kinformer.exits.decaying import Threshold
-    from kinformer.exits.learn_then_test import Found
+    from kinformer.nn.exits.decaying import Threshold
+    from kinformer.nn.exits.learn_then_test import Found
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
 TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
@@ -149,7 +149,7 @@ def calibrate(
 
 def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
-    from kinformer.exits.learn_then_test import fewest
+    from kinformer.nn.exits.learn_then_test import fewest
 
     with from_user(ValueError):
         least = fewest(delta, epsilon)
@@ -225,7 +225,7 @@ def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
     """By a search of thresholds by layer, which also draws a picture."""
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.searched import LEAST, draw, lines, rows_of, searched
-    from kinformer.exits.thresholds import SEGMENTS
+    from kinformer.nn.exits.thresholds import SEGMENTS
 
     depth, rows, by = len(model.exits.layers), how.samples or LEAST, how.search or 1
     with from_user(ValueError, LookupError), noted():
@@ -300,8 +300,8 @@ def _tested(
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
     from kinformer.decoding.consistency import losses, ruled, written
-    from kinformer.exits.learn_then_test import fewest, learn_then_test
-    from kinformer.exits.nobody import Nobody
+    from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
+    from kinformer.nn.exits.nobody import Nobody
 
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
     print(

@@ -14,7 +14,7 @@ from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.memories.datastore import Datastore
+    from kinformer.lab.datastore.datastore import Datastore
     from kinformer.search.support.faiss import Faiss
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
@@ -60,9 +60,9 @@ def build(
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.wanted_text import text_of
     from kinformer.core.evaluating import evaluating
-    from kinformer.memories.datastore import Datastore
-    from kinformer.memories.support.indexing import there as index_there
-    from kinformer.memories.support.manifest import BUILDING
+    from kinformer.lab.datastore.datastore import Datastore
+    from kinformer.lab.datastore.indexing import there as index_there
+    from kinformer.lab.datastore.manifest import BUILDING
     from kinformer.models.support.taps import Tap
 
     search = None if index is None else _index_named(index)
@@ -107,7 +107,7 @@ def index_keys(
 
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
-    from kinformer.memories.datastore import Datastore
+    from kinformer.lab.datastore.datastore import Datastore
     from kinformer.search.exact import Exact
 
     with from_user(ValueError, OSError):
@@ -119,7 +119,7 @@ def index_keys(
 @datastore.command("info")
 def info(store: Store, as_json: Json = False) -> None:
     """What a datastore holds: its keys, of which model and state, and of which texts."""
-    from kinformer.memories.datastore import Datastore
+    from kinformer.lab.datastore.datastore import Datastore
 
     with from_user(ValueError, OSError):
         there = Datastore.open(store)
@@ -146,7 +146,7 @@ def search(
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
-    from kinformer.memories.datastore import Datastore
+    from kinformer.lab.datastore.datastore import Datastore
     from kinformer.models.support.taps import Tap
     from kinformer.search.exact import Exact
     from kinformer.train.evaluate import device_of
@@ -180,7 +180,7 @@ def search(
 
 def _indexed(store: "Datastore", folder: Path, name: str) -> None:
     """Make an index of a datastore; UserError for one that there is not."""
-    from kinformer.memories.support.indexing import keep
+    from kinformer.lab.datastore.indexing import keep
 
     try:
         with from_user(ValueError):
@@ -191,7 +191,7 @@ def _indexed(store: "Datastore", folder: Path, name: str) -> None:
 
 def _index_named(name: str) -> "Faiss":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
-    from kinformer.memories.support.indexing import kept_by
+    from kinformer.lab.datastore.indexing import kept_by
     from kinformer.search.support.named import search_named
 
     with from_user(ValueError):
@@ -202,7 +202,7 @@ def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
     """What is said of a datastore, for programs."""
     from dataclasses import asdict
 
-    from kinformer.memories.support.indexing import there
+    from kinformer.lab.datastore.indexing import there
 
     told = asdict(store.manifest)
     parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]

@@ -17,7 +17,7 @@ from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.decoding.beside import Tuned
-    from kinformer.memories.datastore import Datastore
+    from kinformer.lab.datastore.datastore import Datastore
     from kinformer.models.support.sweeps import Swept
 
 K = 1024  # the paper's
@@ -125,8 +125,8 @@ def _refuse_other(model: Any) -> None:
 
 def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
-    from kinformer.memories.datastore import Datastore
-    from kinformer.memories.support.indexing import recall, there
+    from kinformer.lab.datastore.datastore import Datastore
+    from kinformer.lab.datastore.indexing import recall, there
     from kinformer.search.exact import Exact
     from kinformer.search.support.named import name_of, search_named
 
@@ -147,7 +147,7 @@ def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datast
 def _refuse_known(store: "Datastore", data: Any) -> None:
     """ValueError for a datastore of the very text that it would be tuned and measured on; a note where it has some."""
     from kinformer.core.search import spread
-    from kinformer.memories.support.shards import digest
+    from kinformer.lab.datastore.shards import digest
 
     for split in _splits(data):
         part = data.part(split)

@@ -15,7 +15,7 @@ from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read, mass
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
 
 
 class Keyed(Mechanism):

@@ -153,7 +153,7 @@ class Context:
     @property
     def places(self) -> Int[Tensor, "B T"]:
         """Positions as tables of absolute ones have them: in each document that `only` keeps apart from 0 on."""
-        from kinformer.patterns.document import Document
+        from kinformer.nn.patterns.document import Document
 
         only = self.only
         if not isinstance(only, Document):
@@ -202,7 +202,7 @@ class Context:
 
     def shifted(self, n: int) -> "Context":
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
-        from kinformer.patterns.shifted import Shifted
+        from kinformer.nn.patterns.shifted import Shifted
 
         only, also = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
         pos = self.pos + n * (self.pos >= 0)

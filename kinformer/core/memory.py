@@ -59,7 +59,7 @@ class Memory(nn.Module, ABC):
     @property
     def stops(self) -> Pattern:
         """Pairs of a query and a token through which no gradient flows: the law `gradients` looks there."""
-        from kinformer.patterns.segment import Segment
+        from kinformer.core.patterns.segment import Segment
 
         return ~Segment(self.length, 0)
 

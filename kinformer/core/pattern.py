@@ -27,7 +27,7 @@ class Pattern(ABC):
     A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again
     (`core.expression.parse`). `__call__` is the only method that must be written; every other one has a default that
     is true of any pattern, and an override only makes it sharper. Positions are always >= 0 here: padding is excluded
-    by `attend`. Choose one from `kinformer.patterns`, or write a file with one method.
+    by `attend`. Choose one from `kinformer.nn.patterns`, or write a file with one method.
     """
 
     @abstractmethod

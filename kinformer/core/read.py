@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.autocast import exact, lowered, precise
 from kinformer.core.request import Request
-from kinformer.core.scores import allowed, scores
+from kinformer.core.score_matrix import allowed, scores
 
 BLOCK = 256  # queries whose weights are held at a time
 

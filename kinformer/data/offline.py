@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.batch import Steps
 from kinformer.core.checks import one_of
 from kinformer.core.model import Model, called
 from kinformer.data.batches import Batches
@@ -22,6 +21,7 @@ from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
 from kinformer.data.support.episodes import Episode, episodes
 from kinformer.data.support.scales import scales
+from kinformer.models.batch import Steps
 from kinformer.models.support.measured import Scales
 from kinformer.models.trajectory import Trajectory
 

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.batch import Windows
 from kinformer.core.keywords import nearest
 from kinformer.core.model import ColumnScales, Forecaster, Model, called
 from kinformer.data.batches import Batches
@@ -29,6 +28,7 @@ from kinformer.data.support.scales import constant_columns
 from kinformer.data.support.standardized import column_scales, standardized
 from kinformer.data.support.stretch import Stretch
 from kinformer.data.support.unpacked import lines
+from kinformer.models.batch import Windows
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy
 from torch import Tensor
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import at_least
 from kinformer.core.discover import modules, own_module
 from kinformer.core.keywords import nearest, parse_keywords
@@ -21,6 +20,7 @@ from kinformer.data.files import digest
 from kinformer.data.kind import Data
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts
+from kinformer.models.batch import TokenBatch
 
 FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.from_json import from_json
-from kinformer.memories.datastore import Datastore, DatastoreError
+from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
 from kinformer.models.nearest import Nearest, refuse_exits

@@ -8,9 +8,9 @@ from kinformer.core.checks import one_of
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts
 from kinformer.decoding.layers_used import layers_used
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.rules import Rule
 from kinformer.generation import generate
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.rules import Rule
 
 ROWS = 32  # texts that are written side by side
 By = Literal["textual", "risk"]

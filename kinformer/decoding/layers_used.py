@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Out
-from kinformer.depth.early_exit import EarlyExit
+from kinformer.nn.depth.early_exit import EarlyExit
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from kinformer.laws.support.batch import Batch, positions
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, SOURCE, Subject
-from kinformer.patterns.band import Band
+from kinformer.nn.patterns.band import Band
 
 SAYS = "where there is nothing to read it gives 0, and nothing is NaN"
 OVER = "layer"

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.pattern import Pattern
 from kinformer.laws.chunk import chunked
 from kinformer.laws.support.compare import agree_gradients
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
 from kinformer.laws.support.reading import beyond_rounding, gradients, loss, reads, remembering
 from kinformer.laws.support.subject import ROWS, Subject
+from kinformer.nn.attention import Attention
 
 SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
 OVER = "layer"

@@ -8,13 +8,13 @@ from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import Read
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Unjudged, found
 from kinformer.laws.support.heads import TOKENS, drawn
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "grouped heads read what heads with copies of the keys read, or are refused"
 OVER = ("mechanism", "score", "bias")

@@ -10,11 +10,11 @@ from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.patterns.full import Full
 from kinformer.core.score import Score
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.heads import drawn
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "other numbers of heads than it was made for are refused in one line"
 OVER = ("mechanism", "score", "bias")

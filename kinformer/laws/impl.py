@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.attend import EXECUTORS
+from kinformer.attend.executors import reference
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import EXECUTORS, reference
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
 from kinformer.laws.support.requests import drawn, of_each_feature
 from kinformer.laws.support.subject import EFFORT

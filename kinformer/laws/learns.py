@@ -17,7 +17,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.laws.support.copying import SYMBOLS, copied, copy_at_distance
 from kinformer.laws.support.finding import Broken, Unjudged, found
 from kinformer.laws.support.subject import EFFORT
-from kinformer.patterns.band import Band
+from kinformer.nn.patterns.band import Band
 
 TINY = {"d": 32, "heads": 2, "vocab": SYMBOLS, "dropout": 0.0, "hidden": 64, "smoothing": 0.0}
 SAYS = "it learns to copy from as far as it reads, and no further"

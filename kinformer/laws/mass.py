@@ -11,14 +11,14 @@ from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import Read
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Broken, Unjudged, found
 from kinformer.laws.support.heads import WIDTH, drawn
 from kinformer.laws.support.subject import twin
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "the attention that it says each key got is what the key's value was read with"
 OVER = ("mechanism", "score", "bias")

@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import shared
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.finding import Unjudged, found
 from kinformer.laws.support.forms import forms
 from kinformer.laws.support.subject import ROWS, Subject, built
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 SAYS = "beside other layers it computes what it computes alone"
 OVER = "layer"

@@ -11,7 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from kinformer.core.parts import parts
+from kinformer.attend.parts import parts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import EFFORT

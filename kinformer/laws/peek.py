@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.choice import Choices
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
@@ -21,6 +20,7 @@ from kinformer.laws.support.compare import agree, agree_names
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.reading import beyond_rounding, reads, remembering
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Trained
+from kinformer.nn.attention import Attention
 
 SAYS = "it reads nothing ahead of what it says"
 OVER = ("layer", "model")

@@ -8,9 +8,9 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.depth.act import Halting, Last, running, weighted
-from kinformer.depth.recurrent_act import RecurrentACT
 from kinformer.models.lm import LM
+from kinformer.nn.depth.act import Halting, Last, running, weighted
+from kinformer.nn.depth.recurrent_act import RecurrentACT
 
 Cell = Literal["rnn", "gru", "lstm"]
 

@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.biases.masked import Masking, Nearest, masking
-from kinformer.biases.relative import Relative
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.restricted import Restricted
-from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
+from kinformer.nn.biases.masked import Masking, Nearest, masking
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.restricted import Restricted
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})

@@ -8,10 +8,10 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.auxiliary import LowerSchedule
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.auxiliary import AuxiliaryLM
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.auxiliary import LowerSchedule
 
 
 @member(

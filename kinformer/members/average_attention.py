@@ -6,12 +6,12 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.full import Full
 from kinformer.members.support.wiring import Norms, Wiring
-from kinformer.mixers.average_attention import AverageAttention
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.full import Full
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mixers.average_attention import AverageAttention
 
 Form = Literal["decoder", "encoder_decoder"]
 Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]

@@ -7,15 +7,15 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
-from kinformer.depth.axial import AxialDecoder
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.image import Image, a_shape
 from kinformer.models.support.categorical import Categorical
-from kinformer.patterns.axial import Axial
-from kinformer.patterns.causal import Causal
-from kinformer.positions.coordinates import Coordinates
+from kinformer.nn.depth.axial import AxialDecoder
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.patterns.axial import Axial
+from kinformer.nn.positions.coordinates import Coordinates
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.05))

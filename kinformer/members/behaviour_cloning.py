@@ -2,10 +2,10 @@
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import Activation
 from kinformer.members.decision_transformer import TINY
 from kinformer.members.support.episodes import reader
 from kinformer.models.trajectory import Trajectory
+from kinformer.nn.feedforward.mlp import Activation
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})

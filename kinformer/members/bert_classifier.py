@@ -3,11 +3,11 @@
 from typing import Literal
 
 from kinformer.core.discover import member
-from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.classifier import Classifier
 from kinformer.models.support.pooling import First, Mean
+from kinformer.nn.initialise import Scheme, at_width, initialise
 
 EPS = 1e-12
 Pool = Literal["mean", "first"]

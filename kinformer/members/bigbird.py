@@ -3,31 +3,31 @@
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.recipe import Recipe
-from kinformer.depth.global_ends import GlobalEnds
-from kinformer.depth.global_nodes import GlobalNodes
-from kinformer.depth.random_keys import RandomKeys
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.windows import each
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.block import Block
-from kinformer.patterns.published_random import PublishedRandom
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.shifted import Shifted
-from kinformer.patterns.tokens import Tokens
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.global_ends import GlobalEnds
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.nn.depth.random_keys import RandomKeys
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.published_random import PublishedRandom
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
 

@@ -2,20 +2,20 @@
 
 from functools import partial
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.blockwise import Blockwise
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.blockwise import Blockwise
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
 SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blocks

@@ -3,21 +3,21 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 
 
 class Normalised(Layer):

@@ -2,24 +2,24 @@
 
 from typing import Literal
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.biases.tree_edges import TreeEdges
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.depth.span_nodes import SpanNodes
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.tree_softmax import TreeSoftmax
 from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.sinusoidal import Sinusoidal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.tree_edges import TreeEdges
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.span_nodes import SpanNodes
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.tree_softmax import TreeSoftmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})

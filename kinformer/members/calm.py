@@ -4,14 +4,14 @@ from typing import Literal
 
 from kinformer.core.checks import a_flag, one_of, unread
 from kinformer.core.discover import member
-from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.exits.decaying import Decaying
-from kinformer.exits.rules import Confident
-from kinformer.losses.aligned import Weights
 from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
+from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.rules import Confident
+from kinformer.nn.losses.aligned import Weights
 
 Sure = Literal["softmax_response", "saturation", "probe"]
 Paper = Literal["paper"]

@@ -2,18 +2,18 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multitask import MultiTask
 from kinformer.models.support.pooling import First, Mean
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
 Form = Literal["columns", "pairs"]

@@ -2,19 +2,19 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.mechanisms.support.hamming import HammingKMeans
 from kinformer.members.bert import EPS
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["improved", "plain"]
 Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of queries know no distance of keys

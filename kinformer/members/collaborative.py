@@ -1,18 +1,18 @@
 """Collaborative heads: a decoder whose heads share one query and one key matrix."""
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.collaborative import Collaborative, Mixing, Scale
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.collaborative import Collaborative, Mixing, Scale
 
 
 @member

@@ -3,23 +3,23 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import SHARED, TransformerXL
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, Norm
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import ONE, Compressive
-from kinformer.memories.places import CUTS, BySlots, ByTokens
 from kinformer.models.lm import LM
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import SHARED, TransformerXL
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding, Norm
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.nn.memories.compressive import ONE, Compressive
+from kinformer.nn.memories.places import CUTS, BySlots, ByTokens
+from kinformer.nn.projections.qkv import QKV
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
 Reconstruction = Literal["attention", "autoencoding"]

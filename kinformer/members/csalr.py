@@ -1,16 +1,16 @@
 """CSALR: compressed self-attention with a low-rank approximation, as an encoder of text."""
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.nystrom import NystromIdentity
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.nystrom import NystromIdentity
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 
 @member

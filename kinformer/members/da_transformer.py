@@ -3,18 +3,18 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.distance_aware import DistanceAware
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.distance_aware import DistanceAware
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(needs={"length": "position=learned"})

@@ -5,15 +5,15 @@ from typing import Literal
 from kinformer.core.checks import one_of, unread
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.exits.confidence import SoftmaxProbability
-from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
-from kinformer.losses.aligned import Weights
-from kinformer.losses.exit_oracles import Correctness, Likelihood
 from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
+from kinformer.nn.exits.confidence import SoftmaxProbability
+from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
+from kinformer.nn.losses.aligned import Weights
+from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
 Classifier = Literal["multinomial", "geometric", "sequence", "probability"]
 Oracle = Literal["likelihood", "correctness"]

@@ -2,22 +2,22 @@
 
 import math
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, within
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.regulariser import Regulariser
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
-from kinformer.mechanisms.regularised import Regularised
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
+from kinformer.nn.mechanisms.regularised import Regularised
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 
 @member

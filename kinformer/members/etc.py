@@ -3,33 +3,33 @@
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.aggregations.by_stream import OutByStream
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.biases.etc_labels import ETCLabels
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.patterns.full import Full
 from kinformer.data.segments import segments
-from kinformer.depth.global_tokens import GlobalTokens
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.contrastive import Contrastive
-from kinformer.mechanisms.four_pieces import FourPieces
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.band import Band
-from kinformer.patterns.full import Full
-from kinformer.patterns.pieces import Pieces
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.by_stream import ByStream
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.by_stream import OutByStream
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.etc_labels import ETCLabels
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.global_tokens import GlobalTokens
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.contrastive import Contrastive
+from kinformer.nn.mechanisms.four_pieces import FourPieces
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.by_stream import ByStream
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(needs={"unit": "tokens>1 and l2g!=~Full() or tokens>1 and contrast>0"})

@@ -1,19 +1,19 @@
 """Gaussian Transformer: attention that falls off with the square of the distance, as fast as is learned."""
 
-from kinformer.biases.gaussian_prior import GaussianPrior
 from kinformer.core.checks import a_flag
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.forms import Form, of_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.biases.gaussian_prior import GaussianPrior
+from kinformer.nn.feedforward.mlp import MLP
 
 
 @member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})

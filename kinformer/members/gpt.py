@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.feedforward.mlp import MLP
-from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.initialise import Scheme, at_width, initialise
 
 Paper = Literal["paper"]
 
@@ -28,7 +28,7 @@ def gpt(
     block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is "pre" as in GPT-2, or "post" as in the
     first GPT (2018).
 
-    `init` sets the initial weights (`kinformer.initialise`). "paper" with pre-norm is "scaled_normal", as in GPT-2:
+    `init` sets the initial weights (`kinformer.nn.initialise`). "paper" with pre-norm is "scaled_normal", as in GPT-2:
     N(0, 0.02^2) at a width of 768, scaled by d^-1/2 at other widths, the last map of each of the N = 2 depth branches
     divided by sqrt(N), biases 0. With post-norm it is "normal", without that division, as in the first GPT. "library"
     is the start of the other decoders here.

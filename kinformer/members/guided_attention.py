@@ -5,24 +5,24 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, unread, within
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.loss import Fading
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.guided_attention import Guide, GuidedAttention, Over
-from kinformer.mechanisms.regularised import Regularised
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.mlm import MLM
-from kinformer.patterns.band import Band
-from kinformer.patterns.full import Full
-from kinformer.patterns.tokens import Tokens
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.guided_attention import Guide, GuidedAttention, Over
+from kinformer.nn.mechanisms.regularised import Regularised
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 Name = Literal["next", "previous", "first", "delimiter", "period", "same"]
 GUIDES: dict[str, Guide] = {

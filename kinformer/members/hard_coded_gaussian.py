@@ -3,25 +3,25 @@
 from dataclasses import replace
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.unnormalised import Unnormalised
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.support.forms import Form, of_form
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.values import Values
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.unnormalised import Unnormalised
+from kinformer.nn.projections.values import Values
 
 Weights = Literal["densities", "softmax"]
 Across = Literal["learned", "last", "hard_coded"]

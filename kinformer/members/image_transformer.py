@@ -6,15 +6,15 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.pictures import Output, blocks, values_of
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.image import Image, a_shape
-from kinformer.patterns.full import Full
-from kinformer.patterns.image_1d import Image1D
-from kinformer.patterns.image_2d import Image2D
-from kinformer.positions.halves import Halves, Kind
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.patterns.image_1d import Image1D
+from kinformer.nn.patterns.image_2d import Image2D
+from kinformer.nn.positions.halves import Halves, Kind
 
 Form = Literal["1d", "2d"]
 

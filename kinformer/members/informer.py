@@ -2,21 +2,21 @@
 
 from typing import Any, Literal
 
-from kinformer.attention import Attention
 from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.depth.distilled import Distilled
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.probsparse import Divisor, Measure, ProbSparse, Rest
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.forecast import Forecast
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.distilled import Distilled
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.probsparse import Divisor, Measure, ProbSparse, Rest
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 Kind = Literal["probsparse", "full"]
 

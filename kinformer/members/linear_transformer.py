@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.maps.elu import ELU
-from kinformer.maps.relu import ReLU
-from kinformer.mechanisms.decayed import Decayed
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.support.update import Update
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.relu import ReLU
+from kinformer.nn.mechanisms.decayed import Decayed
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.update import Update
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(needs={"update, lanes": "form=decoder", "length": "lanes=false"})

@@ -3,27 +3,27 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import head_width, multiple, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
 from kinformer.core.shorten import Shorten
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.windows import by_layer
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.convolved import Convolved
-from kinformer.shorteners.linformer import Linformer
-from kinformer.shorteners.max_pooled import MaxPooled
-from kinformer.shorteners.pooled import Pooled
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.linformer import Linformer
+from kinformer.nn.shorteners.max_pooled import MaxPooled
+from kinformer.nn.shorteners.pooled import Pooled
 
 EPS = 1e-12
 Along = Literal["linear", "mean", "max", "convolution"]

@@ -1,17 +1,17 @@
 """Llama: today's usual decoder."""
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import GatedMLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.models.lm import LM
-from kinformer.norms.rms import RMSNorm
-from kinformer.patterns.causal import Causal
-from kinformer.positions.rotary import Pairs, Rotary
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import GatedMLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.rms import RMSNorm
+from kinformer.nn.positions.rotary import Pairs, Rotary
+from kinformer.nn.projections.qkv import QKV
 
 
 @member

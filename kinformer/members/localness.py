@@ -2,20 +2,20 @@
 
 from typing import Literal
 
-from kinformer.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
 from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.forms import Form, of_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
+from kinformer.nn.feedforward.mlp import MLP
 
 Window = Literal["query", "layer", "fixed"]
 WIDTH = 10.0

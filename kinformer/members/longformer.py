@@ -2,21 +2,21 @@
 
 from functools import partial
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.members.support.windows import by_layer, growing, near
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.tokens import Tokens
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
 

@@ -1,20 +1,20 @@
 """Longformer's language model: windows that grow with the layers, some heads of the upper ones with gaps."""
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import head_width
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.windows import by_layer, growing, near
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})

@@ -2,23 +2,23 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.low_rank_band import Combine, LowRankBand
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.low_rank_band import Combine, LowRankBand
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["decoder", "encoder"]
 

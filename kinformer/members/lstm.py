@@ -3,8 +3,8 @@
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.mixers.lstm import LSTM
 from kinformer.models.lm import LM
+from kinformer.nn.mixers.lstm import LSTM
 
 
 @member(recipe=Recipe(lr=3e-3))

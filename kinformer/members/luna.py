@@ -2,22 +2,22 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, multiple
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.depth.luna import LunaBlock, LunaStack, Nested
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.luna_causal import LunaCausal, Weight
-from kinformer.mechanisms.support.packs import Packs, Start
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.luna import LunaBlock, LunaStack, Nested
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.luna_causal import LunaCausal, Weight
+from kinformer.nn.mechanisms.packs import Packs, Start
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 
 
 @member(needs={"weight": "form=decoder", "pack_heads": "form=encoder"})

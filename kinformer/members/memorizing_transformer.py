@@ -2,23 +2,23 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.t5 import T5
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.members.support.wiring import tied_start
-from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from kinformer.search.support.named import search_named
 
 Local = Literal["window", "segments"]

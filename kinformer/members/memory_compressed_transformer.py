@@ -2,24 +2,24 @@
 
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, unread
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.null_key import NullKey
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.block import Block
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.convolved import Convolved
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.null_key import NullKey
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.convolved import Convolved
 
 
 @member

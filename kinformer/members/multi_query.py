@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
+from kinformer.nn.feedforward.mlp import MLP
 
 
 @member(needs={"length": "position=learned"})

@@ -6,13 +6,13 @@ from typing import Literal
 from kinformer.core.checks import at_least, one_of, unread, whole_numbers, within
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
+from kinformer.nn.patterns.band import Band
 
 Form = Literal["encoder", "decoder"]
 

@@ -3,21 +3,21 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
-from kinformer.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.mechanisms.support.value_conv import ValueConv, odd
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
+from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
+from kinformer.nn.mechanisms.value_conv import ValueConv, odd
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-5
 FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "published": (PublishedNystrom, "batch")}

@@ -2,32 +2,32 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.maps.favor import FAVOR, SCALED, Stabiliser
-from kinformer.maps.generalised import GeneralisedKernel
-from kinformer.maps.support.drawn import Lengths
-from kinformer.maps.trigonometric import Trigonometric
-from kinformer.mechanisms.delayed import Delayed
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.merged import Merged
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.maps.drawn import Lengths
+from kinformer.nn.maps.favor import FAVOR, SCALED, Stabiliser
+from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.maps.trigonometric import Trigonometric
+from kinformer.nn.mechanisms.delayed import Delayed
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.merged import Merged
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["decoder", "encoder"]
 Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "abs", "softplus", "exp"]

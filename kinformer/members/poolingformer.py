@@ -2,18 +2,18 @@
 
 from typing import Literal
 
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, from_to, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.depth.pooling_levels import PoolingLevels
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.pooling import Pooling
 from kinformer.models.mlm import MLM
-from kinformer.positions.learned import Learned
-from kinformer.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.pooling_levels import PoolingLevels
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.pooling import Pooling
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
 
 Pool = Literal["mean", "max", "dynamic"]
 

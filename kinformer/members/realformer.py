@@ -3,25 +3,25 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.scores.residual import ResidualScores
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 
 Form = Literal["encoder", "decoder"]
 Sums = Literal["sum", "mean", "weighted"]

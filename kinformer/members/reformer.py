@@ -2,26 +2,26 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
 from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.doubled import Doubled
-from kinformer.depth.reversible import Coupled, Reversible
-from kinformer.feedforward.chunked import Chunked
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.lsh import LSH
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.block import Block
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.doubled import Doubled
+from kinformer.nn.depth.reversible import Coupled, Reversible
+from kinformer.nn.feedforward.chunked import Chunked
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
 
 Halves = Literal["own", "same"]
 

@@ -2,20 +2,20 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.feature_map import FeatureMap
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.maps.arc_cosine import ArcCosine
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.maps.arc_cosine import ArcCosine
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(needs={"redraw, length": "lanes=false", "tau, form": "kernel=gaussian"})

@@ -2,27 +2,27 @@
 
 from typing import Literal
 
-from kinformer.aggregations.dynamic_routing import DynamicRouting
-from kinformer.aggregations.em_routing import EMRouting
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import at_least, from_to, head_width, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.support.encoder_decoder import start
 from kinformer.members.support.wiring import Wiring, tied_start
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.dynamic_routing import DynamicRouting
+from kinformer.nn.aggregations.em_routing import EMRouting
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 Routing = Literal["em", "dynamic"]
 Form = Literal["decoder", "encoder_decoder"]

@@ -5,23 +5,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.attention import Attention
 from kinformer.core.checks import at_least, multiple, one_of, within
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.routing import Norm, Routing
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.split import SplitHeads
-from kinformer.mechanisms.support.centroids import Update
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.wiring import Positions, Wiring, tied_start
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.by_heads import ByHeads
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.nn.attention import Attention
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.centroids import Update
+from kinformer.nn.mechanisms.routing import Norm, Routing
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.by_heads import ByHeads
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
 
 Alone = Literal["skipped", "zero", "null"]
 

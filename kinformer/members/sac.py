@@ -3,14 +3,14 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.losses.reinforce import Per
-from kinformer.mechanisms.sac import SAC, GivenEdges
 from kinformer.members.support.connections import Share, block, sharing
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.reinforced import Reinforced
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.losses.reinforce import Per
+from kinformer.nn.mechanisms.sac import SAC, GivenEdges
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
 
 
 @member

@@ -3,12 +3,12 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
 from kinformer.members.support.connections import Share, block, sharing
 from kinformer.models.reinforced import ReinforcedMLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
 
 
 @member

@@ -4,18 +4,18 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.blocks.inducing import ISAB, PMA
-from kinformer.blocks.mab import MAB, PublishedMAB
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.models.sets import Sets
 from kinformer.models.support.answers import Answer, Count, Number
 from kinformer.models.support.pooling import Max, Mean, Pooling, Sum
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.mab import MAB, PublishedMAB
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.norms.layer import LayerNorm
 
 POOLINGS: dict[str, type[Pooling]] = {"mean": Mean, "sum": Sum, "max": Max}
 ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}

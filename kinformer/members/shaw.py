@@ -2,10 +2,10 @@
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.nn.initialise import Scheme, at_width, initialise
 
 
 @member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))

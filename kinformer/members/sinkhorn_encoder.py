@@ -3,12 +3,12 @@
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.sinkhorn import Pool, Sinkhorn, Together
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
 
 
 @member(needs={"near": "cut!=none", "softmax": "cut=none"})

@@ -2,13 +2,13 @@
 
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.discover import member
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.sinkhorn import Pool, Sinkhorn, Together
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
 
 
 @member

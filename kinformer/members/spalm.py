@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinformer.biases.transformer_xl import SHARED
 from kinformer.core.checks import unread
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.initialise import Scheme, with_embeddings
+from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.memories.datastore import Datastore, DatastoreError
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
 from kinformer.models.support.taps import Tap
+from kinformer.nn.biases.transformer_xl import SHARED
+from kinformer.nn.initialise import Scheme, with_embeddings
 from kinformer.train.checkpoint import load
 
 START = 2.0  # the length of an embedding at the start

@@ -9,13 +9,13 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.position import Position
 from kinformer.core.recipe import Recipe
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.factors import Sets, Use, Window, begin, layers, sets
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.image import Image, a_shape
 from kinformer.models.lm import LM
 from kinformer.models.support.categorical import Categorical
-from kinformer.positions.coordinates import Coordinates
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.positions.coordinates import Coordinates
 
 
 @member(

@@ -4,11 +4,11 @@ from typing import Literal
 
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.depth.star import PADDED
 from kinformer.members.star_transformer import Form, star
 from kinformer.models.classifier import Classifier
 from kinformer.models.support.pooling import Max
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.star import PADDED
+from kinformer.nn.positions.learned import Learned
 
 
 @member(needs={"length": "position=learned"})

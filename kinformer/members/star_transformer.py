@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.depth.star import PADDED, Outgoing, PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
 from kinformer.models.mlm import MLM
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.star import PADDED, Outgoing, PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.nn.positions.learned import Learned
 
 Form = Literal["paper", "published"]
 

@@ -3,30 +3,30 @@
 from math import isqrt
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of, unread
 from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.score import Score
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.scores.product import Product
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
-from kinformer.projections.values import Values
-from kinformer.scores.factorised_dense import FactorisedDense, Second
-from kinformer.scores.factorised_random import FactorisedRandom
-from kinformer.scores.mixture import Mixture, Weights
-from kinformer.scores.product import Product
-from kinformer.scores.random_synthesizer import RandomSynthesizer
-from kinformer.scores.synthesizer import DenseSynthesizer
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.values import Values
+from kinformer.nn.scores.factorised_dense import FactorisedDense, Second
+from kinformer.nn.scores.factorised_random import FactorisedRandom
+from kinformer.nn.scores.mixture import Mixture, Weights
+from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
+from kinformer.nn.scores.synthesizer import DenseSynthesizer
 
 Kind = Literal["dense", "factorised_dense", "random", "fixed_random", "factorised_random", "product"]
 Form = Literal["decoder", "encoder"]

@@ -2,21 +2,21 @@
 
 from typing import Literal
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, multiple, one_of
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 
 Mixes = Literal["both", "scores", "weights"]
 

@@ -2,21 +2,21 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.topk import TopK
-from kinformer.mechanisms.topk_equals import TopKEquals
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.windows import by_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.topk import TopK
+from kinformer.nn.mechanisms.topk_equals import TopKEquals
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.projections.qkv import QKV
 from kinformer.search.support.named import search_named
 
 Ties = Literal["all", "latest"]

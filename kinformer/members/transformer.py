@@ -4,10 +4,10 @@ from typing import Any
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.nn.initialise import Scheme, at_width, initialise
 
 
 @member(
@@ -28,7 +28,7 @@ def transformer(
 
     Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
     head repeats what it has read, at more than twice that. `init` sets the initial linear
-    maps (`kinformer.initialise`). The paper states none; its code has "xavier", which learns as fast as "library".
+    maps (`kinformer.nn.initialise`). The paper states none; its code has "xavier", which learns as fast as "library".
 
     The learning rate is the paper's, d^-1/2 min(t^-1/2, t 4000^-3/2) in step t of 100,000, scaled to the length of the
     training: it peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps

@@ -1,22 +1,22 @@
 """Transformer-XL: segments that read hidden states of the segments before."""
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import SHARED, TransformerXL
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import a_flag, at_least, head_width
 from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.recipe import Recipe
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.initialise import Scheme, at_width, initialise, with_embeddings
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import SHARED, TransformerXL
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.initialise import Scheme, at_width, initialise, with_embeddings
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2))
@@ -42,7 +42,7 @@ def transformer_xl(
     with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
     evaluation. It trains on consecutive text, its memory carried from batch to batch.
 
-    `init` sets the initial weights (`kinformer.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
+    `init` sets the initial weights (`kinformer.nn.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
     at a width of 410, scaled by d^-1/2 at other widths, biases 0. "library" starts embeddings at the 0.02 of the code
     and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
     sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.

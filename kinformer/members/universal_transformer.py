@@ -2,23 +2,23 @@
 
 from typing import Any, Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
-from kinformer.depth.act import ACT, Halted, Halting, running, weighted
-from kinformer.depth.universal import Universal
-from kinformer.feedforward.mlp import MLP
-from kinformer.feedforward.separable_conv import SeparableConv
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.timing import Timing
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.act import ACT, Halted, Halting, running, weighted
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.feedforward.separable_conv import SeparableConv
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.timing import Timing
+from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["decoder", "encoder_decoder"]
 Transition = Literal["mlp", "separable_conv"]

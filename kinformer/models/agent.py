@@ -19,12 +19,12 @@ from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import fork, shared
 from kinformer.core.unrepeatable import unrepeatable_parts
-from kinformer.losses.clipped_policy import clipped_policy
-from kinformer.mechanisms.support.chance import Chance
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.observed import Observed
 from kinformer.models.support.policies import Kinds, Numbers
 from kinformer.models.support.remembering import Remembering, Said, Speaker
+from kinformer.nn.losses.clipped_policy import clipped_policy
+from kinformer.nn.mechanisms.chance import Chance
 
 
 class Agent(Speaker):
@@ -206,11 +206,11 @@ def _refuse_unrepeatable(body: Layer) -> None:
 
 
 def _example(discrete: bool = True) -> Agent:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
     return Agent((3,), 2, body, discrete=discrete)

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Loss, mean, surprise
 from kinformer.core.numbering import Numbered
-from kinformer.depth.stack import Stack
-from kinformer.losses.auxiliary import LowerSchedule, following, last, layer_weights, several
+from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Tokens, next_tokens
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.losses.auxiliary import LowerSchedule, following, last, layer_weights, several
 
 
 class AuxiliaryLM(LM):
@@ -112,13 +112,13 @@ class AuxiliaryLM(LM):
 
 
 def _example() -> AuxiliaryLM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.norms.layer import LayerNorm
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.norms.layer import LayerNorm
+    from kinformer.nn.projections.qkv import QKV
 
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
     return AuxiliaryLM(11, 16, Stack(blocks, LayerNorm(16)), shared=True)

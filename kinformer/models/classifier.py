@@ -57,14 +57,14 @@ class Classifier(OfRows):
 
 
 def _example() -> Classifier:
-    from kinformer.attention import Attention
-    from kinformer.blocks.post_norm import PostNorm
-    from kinformer.depth.stack import Stack
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.positions.learned import Learned
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.learned import Learned
+    from kinformer.nn.projections.qkv import QKV
 
     body = Stack([PostNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
     return Classifier(11, 16, body, classes=3, position=Learned(16, 64))

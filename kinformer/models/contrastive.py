@@ -7,14 +7,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
-from kinformer.depth.global_tokens import GlobalTokens
-from kinformer.losses.contrastive import Contrastive
+from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM, Tokens
+from kinformer.nn.depth.global_tokens import GlobalTokens
+from kinformer.nn.losses.contrastive import Contrastive
 
 
 class ContrastiveMLM(MLM):
@@ -86,11 +86,11 @@ class ContrastiveMLM(MLM):
 
 
 def _example() -> ContrastiveMLM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.post_norm import PostNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 6)
     return ContrastiveMLM(11, 16, body, segment=_pairs)

@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.batch import Windows
 from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
 from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Forecaster, Judged, total
 from kinformer.core.position import Position
-from kinformer.depth.distilled import Distilled
+from kinformer.models.batch import Windows
+from kinformer.nn.depth.distilled import Distilled
 
 
 class Forecast(Forecaster):
@@ -159,13 +159,13 @@ class Embedded(nn.Module):
 
 
 def _example(targets: int | None = None) -> Forecast:
-    from kinformer.attention import Attention
-    from kinformer.blocks.post_norm import PostNorm
-    from kinformer.mechanisms.probsparse import ProbSparse
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.positions.sinusoidal import Sinusoidal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.mechanisms.probsparse import ProbSparse
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.sinusoidal import Sinusoidal
+    from kinformer.nn.projections.qkv import QKV
 
     def layer() -> PostNorm:
         return PostNorm(Attention(QKV(16, 2), ProbSparse(factor=1)))

@@ -281,13 +281,13 @@ def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
 
 
 def _example() -> Image:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
     from kinformer.models.support.categorical import Categorical
-    from kinformer.patterns.image_2d import Image2D
-    from kinformer.positions.halves import Halves
-    from kinformer.projections.qkv import QKV
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.image_2d import Image2D
+    from kinformer.nn.positions.halves import Halves
+    from kinformer.nn.projections.qkv import QKV
 
     body = PreNorm(Attention(QKV(16, 2), Softmax(Image2D(6, (2, 3), (1, 2)))))
     values = Categorical(16, channels=3)
@@ -295,13 +295,13 @@ def _example() -> Image:
 
 
 def _larger() -> Image:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.core.patterns.full import Full
     from kinformer.models.support.logistics import Logistics
-    from kinformer.patterns.full import Full
-    from kinformer.patterns.image_1d import Image1D
-    from kinformer.projections.qkv import QKV
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.image_1d import Image1D
+    from kinformer.nn.projections.qkv import QKV
 
     source = Attention(QKV(16, 2), Softmax(Full()), cross=True)
     body = PreNorm(Attention(QKV(16, 2), Softmax(Image1D(4, 3))), source)

@@ -8,7 +8,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
 from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
@@ -16,6 +15,7 @@ from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
+from kinformer.models.batch import TokenBatch
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.texts import Texts, Tokens, next_tokens
 
@@ -151,25 +151,25 @@ class LM(Texts):
 
 
 def _example() -> LM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.depth.stack import Stack
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
     return LM(11, 16, Stack(blocks))
 
 
 def _with_positions() -> LM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.positions.learned import Learned
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.learned import Learned
+    from kinformer.nn.projections.qkv import QKV
 
     body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
     return LM(11, 16, body, position=Learned(16, 64), tie=False)

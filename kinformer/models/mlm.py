@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Judged, Metric, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
+from kinformer.models.batch import TokenBatch
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fitted, in_windows
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
 
@@ -149,14 +149,14 @@ def _mixed(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def _example() -> MLM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.post_norm import PostNorm
-    from kinformer.depth.stack import Stack
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.positions.learned import Learned
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.learned import Learned
+    from kinformer.nn.projections.qkv import QKV
 
     body = Stack([PostNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
     return MLM(11, 16, body, position=Learned(16, 64))

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
 from kinformer.core.numbering import numbered
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.rules import BySequence
-from kinformer.losses.aligned import Weights
+from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.exits import Exits, ManyExits, Outputs
 from kinformer.models.support.texts import Tokens, next_tokens
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.rules import BySequence
+from kinformer.nn.losses.aligned import Weights
 
 
 class MultiExit(ManyExits, LM):
@@ -71,15 +71,15 @@ class MultiExit(ManyExits, LM):
 
 
 def _example(balance: bool = False) -> MultiExit:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.exits.confidence import Probe
-    from kinformer.exits.rules import Confident
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.norms.layer import LayerNorm
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.exits.confidence import Probe
+    from kinformer.nn.exits.rules import Confident
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.norms.layer import LayerNorm
+    from kinformer.nn.projections.qkv import QKV
 
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
     body = EarlyExit(blocks, [LayerNorm(16) for _ in blocks], Confident(Probe(16, balance=balance, depth=3), 0.5))

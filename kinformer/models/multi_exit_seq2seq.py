@@ -4,10 +4,10 @@ from typing import Any
 
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.losses.aligned import Weights
 from kinformer.models.seq2seq import Pair, Seq2Seq
 from kinformer.models.support.exits import Exits, ManyExits, Outputs
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.losses.aligned import Weights
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
@@ -53,15 +53,15 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
 
 
 def _example() -> MultiExitSeq2Seq:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.exits.rules import BySequence
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.norms.layer import LayerNorm
-    from kinformer.patterns.causal import Causal
-    from kinformer.patterns.full import Full
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.exits.rules import BySequence
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.norms.layer import LayerNorm
+    from kinformer.nn.projections.qkv import QKV
 
     def block() -> PreNorm:
         itself, source = Softmax(Causal()), Softmax(Full())

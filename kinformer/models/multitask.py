@@ -78,15 +78,15 @@ class MultiTask(OfRows):
 
 
 def _example() -> MultiTask:
-    from kinformer.attention import Attention
-    from kinformer.biases.camtl import CAMTL
-    from kinformer.blocks.post_norm import PostNorm
-    from kinformer.depth.stack import Stack
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.positions.learned import Learned
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.biases.camtl import CAMTL
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.learned import Learned
+    from kinformer.nn.projections.qkv import QKV
 
     attention = Attention(QKV(16, 2), Softmax(Full(), CAMTL(2, 16, 64, 8)))
     return MultiTask(11, 16, Stack([PostNorm(attention, MLP(16))]), classes=(3, 2), position=Learned(16, 64))

@@ -11,11 +11,11 @@ from kinformer.core.checks import a_part, at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Neighbours, Store
-from kinformer.depth.early_exit import EarlyExit
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
 from kinformer.models.support.uncompiled import uncompiled
 from kinformer.models.support.wrapped import Wrapped, counted
+from kinformer.nn.depth.early_exit import EarlyExit
 
 
 class Nearest(Wrapped):

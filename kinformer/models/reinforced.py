@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from kinformer.core.checks import within
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.loss import CHOICES, mean, penalties_of, surprise
-from kinformer.losses.reinforce import Per, Reinforce
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
+from kinformer.nn.losses.reinforce import Per, Reinforce
 
 
 class Rewarded(nn.Module):
@@ -84,19 +84,19 @@ class ReinforcedMLM(Rewarded, MLM):
 
 
 def _example() -> Reinforced:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.sac import SAC
-    from kinformer.projections.qkv import QKV
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.sac import SAC
+    from kinformer.nn.projections.qkv import QKV
 
     return Reinforced(11, 16, PreNorm(Attention(QKV(16, 2), SAC(1, 4))), per="token")
 
 
 def _encoder() -> ReinforcedMLM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.sac_published import PublishedSAC
-    from kinformer.projections.qkv import QKV
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.sac_published import PublishedSAC
+    from kinformer.nn.projections.qkv import QKV
 
     return ReinforcedMLM(11, 16, PreNorm(Attention(QKV(16, 2), PublishedSAC(1, 4))))
 

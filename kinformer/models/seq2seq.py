@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
 from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
@@ -19,6 +18,7 @@ from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
+from kinformer.models.batch import TokenBatch
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.models.support.steps import steps_taken
@@ -238,13 +238,13 @@ def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
 
 
 def _example() -> Seq2Seq:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.patterns.full import Full
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
     itself, source = Softmax(Causal()), Softmax(Full())

@@ -117,15 +117,15 @@ def _context(real: Tensor) -> Context:
 
 
 def _example() -> Sets:
-    from kinformer.blocks.inducing import ISAB, PMA
-    from kinformer.blocks.mab import MAB
+    from kinformer.nn.blocks.inducing import ISAB, PMA
+    from kinformer.nn.blocks.mab import MAB
 
     return Sets(2, 16, ISAB(MAB(16, 2), MAB(16, 2), 3), pooling=PMA(MAB(16, 2), 2), decoder=MAB(16, 2, cross=False))
 
 
 def _counts() -> Sets:
-    from kinformer.blocks.mab import MAB
     from kinformer.models.support.answers import Count
+    from kinformer.nn.blocks.mab import MAB
 
     return Sets(2, 16, MAB(16, 2, cross=False), answer=Count())
 

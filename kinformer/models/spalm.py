@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import exact, precise
-from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import shared
+from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.pieces import LEAST, Pieces
 from kinformer.models.support.uncompiled import uncompiled
@@ -215,14 +215,14 @@ def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
 
 
 def _of(distance: bool) -> SPALM:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
     from kinformer.core.neighbours import Entries
-    from kinformer.depth.stack import Stack
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     def body() -> Stack:
         return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))])

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
@@ -16,10 +15,11 @@ from kinformer.core.loss import Loss, mean, penalties_of, surprise
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, Judged, Metric, total
 from kinformer.core.numbering import numbered
+from kinformer.models.batch import Steps
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
 from kinformer.models.support.recalling import Predicted, Reader, Recalling
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.norms.layer import LayerNorm
 
 ERROR = Metric("mean squared error of actions", "")
 
@@ -200,11 +200,11 @@ class Trajectory(Reader):
 
 
 def _example(**keywords: object) -> Trajectory:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
     return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]

@@ -17,9 +17,9 @@ from kinformer.core.state import fork, reset
 from kinformer.data.carried import Carried
 from kinformer.data.support.scales import tells_apart
 from kinformer.environments.support.worlds import ADVICE, Came, Done, WorldError, Worlds
-from kinformer.losses.clipped_policy import advantages
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import Said, told_one
+from kinformer.nn.losses.clipped_policy import advantages
 from kinformer.train.evaluate import device_of
 from kinformer.train.learner import NotLearned
 from kinformer.train.remember import restore_state, state_tensors

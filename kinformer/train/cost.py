@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kinformer.attend.executors import reference
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
@@ -18,12 +19,11 @@ from kinformer.core.memo import fresh
 from kinformer.core.memory import Remembered
 from kinformer.core.model import Batch, Model
 from kinformer.core.pattern import pairs
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
-from kinformer.execute import reference
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
 from kinformer.train.optimise import adamw, clip, clipped_apart
 from kinformer.train.reads import layers_that_read, reading_through
 from kinformer.train.resident import highest, resident, restart

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model, Predictor
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, refuse_unfit
 from kinformer.data.text import Text
+from kinformer.models.batch import TokenBatch
 from kinformer.train.checkpoint import CheckpointError
 from kinformer.train.packs import packs
 from kinformer.train.parallel import Alone

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.heads import HeadValues
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.request import Request
+from kinformer.nn.attention import Attention
 from kinformer.train.reads import layers_that_read
 
 

@@ -9,7 +9,7 @@ from kinformer.core.model import Model
 from kinformer.core.numbering import numbered
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.document import Document
+from kinformer.nn.patterns.document import Document
 from kinformer.train.fits import out_of_memory
 from kinformer.train.probe import EXACT, change, probe_of, rounding, seeded
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from kinformer.attention import Attention
+from kinformer.attend import EXECUTORS
 from kinformer.core.read import Read
 from kinformer.core.request import Request
-from kinformer.execute import EXECUTORS
+from kinformer.nn.attention import Attention
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from torch import nn
 from kinformer.core.block import ResidualBlock
 from kinformer.core.choice import recomputed
 from kinformer.core.model import called
-from kinformer.depth.luna import LunaBlock
-from kinformer.depth.reversible import Reversible
+from kinformer.nn.depth.luna import LunaBlock
+from kinformer.nn.depth.reversible import Reversible
 
 
 @contextmanager

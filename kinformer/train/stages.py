@@ -13,8 +13,8 @@ from kinformer.core.keywords import signature
 from kinformer.core.model import Model, called
 from kinformer.core.needs import has_effect
 from kinformer.core.recipe import Recipe
-from kinformer.exits.confidence import Confidence
-from kinformer.positions.learned import Learned
+from kinformer.nn.exits.confidence import Confidence
+from kinformer.nn.positions.learned import Learned
 from kinformer.train.budget import Budget, Steps
 from kinformer.train.history import History
 from kinformer.train.run import Run

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import NoState
@@ -17,6 +16,7 @@ from kinformer.core.memory import Remembered
 from kinformer.core.model import Model, Writer
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
+from kinformer.nn.attention import Attention
 
 PAIRS = 1 << 24  # pairs of a query and a key that a pattern is asked about, at most
 PLACES = 1 << 16  # positions at which the range is computed, at most

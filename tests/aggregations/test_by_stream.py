@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.aggregations.by_stream import OutByStream
-from kinformer.aggregations.out_projection import OutProjection
+from kinformer.nn.aggregations.by_stream import OutByStream
+from kinformer.nn.aggregations.out_projection import OutProjection
 
 
 def test_each_position_is_joined_by_its_stream() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.aggregations.out_projection import Concat, OutProjection
+from kinformer.nn.aggregations.out_projection import Concat, OutProjection
 from tests.unhooked import refusals, unhooked
 
 POS = torch.arange(5).expand(2, 5)

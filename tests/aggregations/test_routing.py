@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.dynamic_routing import DynamicRouting, squash
-from kinformer.aggregations.em_routing import EMRouting
+from kinformer.nn.aggregations.dynamic_routing import DynamicRouting, squash
+from kinformer.nn.aggregations.em_routing import EMRouting
 
 POS = torch.arange(3).expand(2, -1)
 

@@ -5,10 +5,10 @@ from torch import Tensor
 from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.patterns.full import Full
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
 
 
 def asked(

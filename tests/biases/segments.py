@@ -2,16 +2,16 @@
 
 import torch
 
-from kinformer.attention import Attention
+from kinformer.attend import read
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import BLOCK, mass, weights
-from kinformer.core.scores import allowed, scores
-from kinformer.execute import read
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.score_matrix import allowed, scores
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.biases.requests import asked
 
 

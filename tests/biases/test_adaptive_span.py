@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
-from kinformer.biases.masked import Masking
-from kinformer.blocks.pre_norm import PreNorm
+from kinformer.attend import attend
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
 from kinformer.core.loss import gathered, penalties_of
 from kinformer.core.pattern import Pattern
-from kinformer.depth.stack import Stack
-from kinformer.execute import attend
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
+from kinformer.nn.biases.masked import Masking
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 POS = torch.tensor([[[0, 1, 2, 3, 4, 5, 6, 7, 8]], [[-1, -1, 0, 1, 2, 3, 4, 5, 6]]])
 

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from kinformer.biases.alibi import ALiBi, slopes
+from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
-from kinformer.execute import attend
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.biases.alibi import ALiBi, slopes
 
 
 def test_slopes_are_a_geometric_sequence_for_powers_of_two() -> None:

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import BLOCK
-from kinformer.core.scores import scores
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.score_matrix import scores
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from tests.biases.requests import asked
 from tests.biases.segments import strong, the_cut_changes_nothing, weights_are_those_of_the_whole
 

@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.biases.distance_aware import DistanceAware
+from kinformer.attend import attend, read
 from kinformer.core.bias import Bias, Plus, ScoreFn
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.execute import attend, read
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.scores.product import Product
-from kinformer.scores.residual import ResidualScores
+from kinformer.core.scores.product import Product
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.biases.distance_aware import DistanceAware
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 
 
 def bias(alpha: list[float], beta: list[float]) -> DistanceAware:

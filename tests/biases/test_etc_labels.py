@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.biases.etc_labels import ETCLabels
-from kinformer.core.scores import scores
+from kinformer.core.score_matrix import scores
+from kinformer.nn.biases.etc_labels import ETCLabels
 from tests.biases.requests import asked
 from tests.biases.segments import strong, the_cut_changes_nothing, weights_are_those_of_the_whole
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from kinformer.biases.gaussian_prior import GaussianPrior
+from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
-from kinformer.execute import attend
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.biases.gaussian_prior import GaussianPrior
+from kinformer.nn.patterns.band import Band
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -6,23 +6,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
+from kinformer.attend import attend
 from kinformer.core.bias import Plus
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.execute import attend
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.projections.qkv import QKV
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.projections.qkv import QKV
 from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")

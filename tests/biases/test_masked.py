@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.masked import Masked, Masking, Step, masking
+from kinformer.attend import attend
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.pattern import Heads
-from kinformer.execute import attend
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.masked import Masked, Masking, Step, masking
+from kinformer.nn.patterns.band import Band
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[[0, 1, 2, 3, 4, 5, 6, 7, 8]], [[-1, -1, 0, 1, 2, 3, 4, 5, 6]]])

@@ -7,21 +7,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
+from kinformer.attend import attend, read
 from kinformer.core.bias import Bias, Plus, ScoreFn, at
 from kinformer.core.heads import Room
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import mass, merge, weights
 from kinformer.core.request import Request
-from kinformer.core.scores import allowed, scores
-from kinformer.execute import attend, read
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.score_matrix import allowed, scores
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")

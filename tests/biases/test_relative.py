@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.biases.relative import Relative
+from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
-from kinformer.core.scores import scores
-from kinformer.execute import attend
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.score_matrix import scores
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.patterns.band import Band
 from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")

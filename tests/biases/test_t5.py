@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from kinformer.biases.t5 import T5
-from kinformer.execute import attend
+from kinformer.attend import attend
+from kinformer.nn.biases.t5 import T5
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL, distances, sinusoids
+from kinformer.attend import attend
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
-from kinformer.core.scores import scores
-from kinformer.execute import attend
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
+from kinformer.core.score_matrix import scores
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import TransformerXL, distances, sinusoids
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.biases.requests import asked
 from tests.looks import Looks
 

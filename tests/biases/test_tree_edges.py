@@ -2,10 +2,10 @@
 
 import torch
 
-from kinformer.biases.tree_edges import TreeEdges
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.tree import edge, node
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.tree import Tree
+from kinformer.nn.biases.tree_edges import TreeEdges
+from kinformer.nn.patterns.tree import Tree
 
 
 def test_the_causal_table_has_a_row_for_each_type_that_a_causal_tree_reads() -> None:

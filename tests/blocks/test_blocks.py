@@ -5,16 +5,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.rms import RMSNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.rms import RMSNorm
+from kinformer.nn.projections.qkv import QKV
 
 CTX = Context(torch.arange(5).expand(2, 5), run=True)
 

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.blocks.gru_gate import GRUGate
-from kinformer.blocks.highway_gate import HighwayGate
-from kinformer.blocks.identity_map import IdentityMap
-from kinformer.blocks.input_gate import InputGate
-from kinformer.blocks.output_gate import OutputGate
-from kinformer.blocks.sigtanh_gate import SigTanhGate
-from kinformer.blocks.support.gate import Biased, Gate
 from kinformer.core.layer import Out
+from kinformer.nn.blocks.gate import Biased, Gate
+from kinformer.nn.blocks.gru_gate import GRUGate
+from kinformer.nn.blocks.highway_gate import HighwayGate
+from kinformer.nn.blocks.identity_map import IdentityMap
+from kinformer.nn.blocks.input_gate import InputGate
+from kinformer.nn.blocks.output_gate import OutputGate
+from kinformer.nn.blocks.sigtanh_gate import SigTanhGate
 
 D = 6
 BIASED: list[type[Biased]] = [GRUGate, OutputGate, HighwayGate, SigTanhGate]

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer.blocks.inducing import ISAB, PMA
-from kinformer.blocks.mab import MAB, PublishedMAB
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.feedforward.mlp import MLP
 from kinformer.models.support.pooling import Max, Mean, Sum
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.mab import MAB, PublishedMAB
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.norms.layer import LayerNorm
 
 D, HEADS = 8, 2
 REAL = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1]]).bool()

@@ -8,8 +8,8 @@ import pytest
 
 from kinformer.claims import calm_confidences, calm_guarantee, calm_half_easy
 from kinformer.claims.support import half_easy
-from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
-from kinformer.exits.nobody import Nobody
+from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.nobody import Nobody
 
 UNTRAINED = half_easy.Size(16, 0, 0.0)
 

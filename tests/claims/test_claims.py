@@ -48,15 +48,15 @@ from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
 from kinformer.core.discover import modules
 from kinformer.data.support.part import Part
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.trigonometric import Trigonometric
-from kinformer.mechanisms.probsparse import ProbSparse
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
 from kinformer.models.support.sweeps import WEIGHTS, Choice, Swept
-from kinformer.patterns.band import Band
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.trigonometric import Trigonometric
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.patterns.band import Band
 from kinformer.train.cost import cost
 from tests.claims.test_depth_and_heads import depth_and_heads
 from tests.claims.test_on_heads import on_heads

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.claims import collaborative_width, hard_coded_translation, head_losses, lazyformer_time
 from kinformer.claims.support.verdict import Claim
 from kinformer.data.text import Text
-from kinformer.mechanisms.reused import Reused
 from kinformer.members.gpt import gpt
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.reused import Reused
 
 
 def counted(model: lazyformer_time.Made, tokens: Tensor) -> float:

@@ -13,11 +13,10 @@ import torch
 from pytest import MonkeyPatch
 from torch import Tensor
 
-import kinformer.mechanisms.clustered_improved as clustered_improved
-import kinformer.mechanisms.nystrom as nystrom
 import kinformer.members.blockbert as blockbert
-import kinformer.projections.collaborative as collaborative
-from kinformer.blocks.gru_gate import GRUGate
+import kinformer.nn.mechanisms.clustered_improved as clustered_improved
+import kinformer.nn.mechanisms.nystrom as nystrom
+import kinformer.nn.projections.collaborative as collaborative
 from kinformer.claims import (
     act_parity,
     agent_memory,
@@ -57,23 +56,24 @@ from kinformer.claims.support import agents, half_easy
 from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.verdict import Claim
 from kinformer.core.discover import modules
-from kinformer.depth.act import Halting
-from kinformer.exits import learn_then_test
-from kinformer.exits.confidence import SoftmaxResponse
-from kinformer.losses.disagreement import OutputDisagreement
-from kinformer.maps.favor import FAVOR
-from kinformer.mechanisms.probsparse import ProbSparse
-from kinformer.mechanisms.support.packs import Packs
-from kinformer.memories.datastore import Source
-from kinformer.mixers.average_attention import AverageAttention
-from kinformer.mixers.lstm import LSTM
+from kinformer.lab.datastore.datastore import Source
 from kinformer.models.sets import Sets
 from kinformer.models.trajectory import Trajectory
-from kinformer.patterns.columns import Columns
-from kinformer.patterns.random import Random
-from kinformer.projections.qkv import QKV
-from kinformer.scores.random_synthesizer import RandomSynthesizer
-from kinformer.shorteners.linformer import Linformer
+from kinformer.nn.blocks.gru_gate import GRUGate
+from kinformer.nn.depth.act import Halting
+from kinformer.nn.exits import learn_then_test
+from kinformer.nn.exits.confidence import SoftmaxResponse
+from kinformer.nn.losses.disagreement import OutputDisagreement
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mixers.average_attention import AverageAttention
+from kinformer.nn.mixers.lstm import LSTM
+from kinformer.nn.patterns.columns import Columns
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
+from kinformer.nn.shorteners.linformer import Linformer
 from tests.claims.test_claims import untrained
 from tests.claims.test_depth_and_heads import depth_and_heads
 from tests.claims.test_on_heads import counted

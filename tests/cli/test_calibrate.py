@@ -12,9 +12,9 @@ from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context, Decoding
 from kinformer.data.text import read
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
-from kinformer.exits.decaying import Decaying
 from kinformer.generation import generate
 from kinformer.members.calm import calm
+from kinformer.nn.exits.decaying import Decaying
 from kinformer.train.checkpoint import load, save
 from kinformer.train.evaluate import evaluate
 from tests.cli.folders import folder

@@ -5,11 +5,11 @@ import torch
 
 from kinformer.cli.pictures.clusters import pictures
 from kinformer.cli.pictures.support.panel import kinds_in
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.mechanisms.support.hamming import HammingKMeans
-from kinformer.mechanisms.topk import TopK
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.full import Full
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.topk import TopK
 
 
 def test_of_the_plain_form_all_queries_of_a_cluster_take_alike() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.memories.datastore import Datastore
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails

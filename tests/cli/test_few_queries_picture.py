@@ -4,8 +4,8 @@ import torch
 
 from kinformer.cli.pictures.few_queries import pictures
 from kinformer.cli.pictures.who_reads import pictures as patterns
-from kinformer.mechanisms.probsparse import ProbSparse
 from kinformer.members.informer import TINY, informer
+from kinformer.nn.mechanisms.probsparse import ProbSparse
 
 
 def test_few_queries_read_and_the_others_get_a_mean() -> None:

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.core.batch import Windows
 from kinformer.data.spec import read_spec
 from kinformer.data.support.dates import calendar
 from kinformer.members.informer import informer
+from kinformer.models.batch import Windows
 from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError, load
 from kinformer.train.fit import fit

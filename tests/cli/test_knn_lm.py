@@ -14,7 +14,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.knn_lm import _refuse_known
 from kinformer.data.spec import read_spec
 from kinformer.decoding.beside import FILE, Tuned
-from kinformer.memories.datastore import Datastore
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.models.support.sweeps import WEIGHTS
 from kinformer.train.checkpoint import load
 from tests.cli.folders import folder

@@ -4,14 +4,14 @@ import torch
 
 from kinformer.cli.pictures import who_reads
 from kinformer.cli.pictures.merged import pictures
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.low_rank_band import LowRankBand
-from kinformer.mechanisms.merged import Merged
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.performer import performer
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.low_rank_band import LowRankBand
+from kinformer.nn.mechanisms.merged import Merged
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
 
 
 def test_near_keys_and_far_ones() -> None:

@@ -13,9 +13,9 @@ from kinformer.cli.errors import UserError
 from kinformer.cli.pictures import around
 from kinformer.cli.support.gallery import save, write
 from kinformer.members.image_transformer import image_transformer
-from kinformer.patterns.axial import Axial
-from kinformer.patterns.band import Band
-from kinformer.patterns.image_2d import Image2D
+from kinformer.nn.patterns.axial import Axial
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.image_2d import Image2D
 from tests.cli.test_commands import fails
 
 SMALL = ("d=16", "depth=1", "heads=2")

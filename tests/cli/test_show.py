@@ -10,9 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.t5 import T5
 from kinformer.cli.__main__ import run
 from kinformer.cli.pictures import (
     buckets,
@@ -41,25 +38,28 @@ from kinformer.core.keywords import signature
 from kinformer.core.layout import Near, Residue
 from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
-from kinformer.mechanisms.lsh import LSH
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import MeanPool
-from kinformer.memories.compressive import Compressive
-from kinformer.memories.hidden import Hidden
-from kinformer.memories.places import BySlots, ByTokens
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.positions.sinusoidal import Sinusoidal
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
-from kinformer.shorteners.pooled import Pooled
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compression import MeanPool
+from kinformer.nn.memories.compressive import Compressive
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.memories.places import BySlots, ByTokens
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
+from kinformer.nn.shorteners.pooled import Pooled
 
 ROOT = Path(__file__).parents[2]
 TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"
@@ -112,7 +112,7 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     [
         ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
         ("biases/masked", "_Decay(", "\n  Masked(lambda x: "),
-        ("depth/act", "_example(", "\n  from kinformer.depth.act import ACT\n"),
+        ("depth/act", "_example(", "\n  from kinformer.nn.depth.act import ACT\n"),
     ],
 )
 def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itself(

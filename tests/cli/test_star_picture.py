@@ -3,7 +3,7 @@
 import torch
 
 from kinformer.cli.pictures.star import pictures
-from kinformer.depth.star import PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.nn.depth.star import PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
 
 
 def test_who_reads_whom_in_a_star() -> None:

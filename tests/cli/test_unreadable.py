@@ -9,7 +9,7 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.decoding.beside import Tuned
-from kinformer.memories.support import indexing
+from kinformer.lab.datastore import indexing
 from tests.cli.test_commands import fails
 
 FILES = {

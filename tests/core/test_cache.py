@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.cache import KV, widened, written
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
@@ -15,16 +14,17 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import pairs
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.state import fork, leaves, reset, select, shared
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import unhooked
 
 

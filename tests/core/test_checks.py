@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from kinformer.core import checks
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.lsh import LSH
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
 from tests.unhooked import refusals, unhooked
 
 GOOD = [

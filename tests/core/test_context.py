@@ -7,9 +7,9 @@ import torch
 
 from kinformer.core.layer import Context, Decoding, PerPair, PerToken
 from kinformer.core.memo import Memo
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1]])

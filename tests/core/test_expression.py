@@ -6,12 +6,12 @@ import pytest
 
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.patterns.band import Band
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.random import Random
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
 
 SPELLED = {
     "Causal() & (Band(64) | Strided(64))": Causal() & (Band(64) | Strided(64)),

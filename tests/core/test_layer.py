@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, PerToken, Want, prefixed, under
-from kinformer.depth.stack import Stack
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
 
 
 def test_under_keeps_undotted_entries_and_cuts_its_own_prefix() -> None:

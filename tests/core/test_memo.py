@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kinformer.core.memo import Memo
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
 
 
 class Counted:

@@ -5,23 +5,23 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from kinformer.attend.parts import parts
 from kinformer.core.layout import INF, Dense, GatheredKeys, GatheredRows, Near, Residue
-from kinformer.core.parts import parts
 from kinformer.core.pattern import Heads, Pattern, Spelled
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.full import Full
-from kinformer.patterns.image_2d import Image2D
-from kinformer.patterns.on_heads import OnHeads
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.shifted import Shifted
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.on_heads import OnHeads
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.fixed import Fixed
+from kinformer.nn.patterns.image_2d import Image2D
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
 
 C, L = Causal(), 640
 USUAL = [

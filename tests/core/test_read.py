@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from kinformer.attend import attend
 from kinformer.core import read as module
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import Read, mass, merge, weights
 from kinformer.core.request import Request
-from kinformer.execute import attend
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.strided import Strided
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
 
 B, H, G, T, K = 2, 4, 2, 11, 6
 

@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.attend import read
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.layer import PerPair, PerToken
 from kinformer.core.memo import Memo
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import mass, weights
 from kinformer.core.request import Request
-from kinformer.core.scores import allowed, scores
-from kinformer.execute import read
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.scores.product import Product
+from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.scores.product import Product
+from kinformer.nn.patterns.band import Band
 
 B, H, G, K = 2, 4, 2, 6
 

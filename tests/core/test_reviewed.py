@@ -11,29 +11,30 @@ import torch
 from jaxtyping import config
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
+from kinformer.attend import attend, read
+from kinformer.attend.executors import masked
 from kinformer.core.choice import Choices, choice
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.read import weights
 from kinformer.core.request import Refusal, Request
+from kinformer.core.scores.product import Product
 from kinformer.core.state import fork
-from kinformer.execute import attend, masked, read
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.update import Update
-from kinformer.memories.hidden import Hidden
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
-from kinformer.scores.product import Product
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.update import Update
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 
 READS = Causal() & Segment(4, 4)
 

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention, attend
 from kinformer.core.mechanism import Mechanism
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import raised
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.nystrom import Nystrom
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention, attend
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import raised
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.nystrom import Nystrom
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

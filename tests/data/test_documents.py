@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.numbering import numbered
 from kinformer.data.lanes import DocumentLanes
 from kinformer.data.support.part import Part
@@ -17,8 +16,9 @@ from kinformer.members.linear_transformer import linear_transformer
 from kinformer.members.llama import llama
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
+from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
-from kinformer.patterns.document import Document
+from kinformer.nn.patterns.document import Document
 from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
 from kinformer.train.packs import packs

@@ -12,13 +12,13 @@ import torch
 
 from kinformer.cli.support.training import fitting
 from kinformer.cli.support.wanted import wanted
-from kinformer.core.batch import Steps
 from kinformer.data.offline import Offline, read
 from kinformer.data.spec import read_spec
 from kinformer.data.support.episodes import Episode, episodes, written
 from kinformer.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
+from kinformer.models.batch import Steps
 from kinformer.train.checkpoint import load
 from kinformer.train.fit import fit
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.model import ACCURACY
 from kinformer.data.spec import read_spec
 from kinformer.data.task import SPLITS, Tasks, split_of
@@ -15,6 +14,7 @@ from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
+from kinformer.models.batch import TokenBatch
 from kinformer.train.checkpoint import load
 from kinformer.train.evaluate import evaluate, evaluate_batches
 from kinformer.train.fit import fit

@@ -10,10 +10,10 @@ from kinformer.data.support.prompts import Prompts
 from kinformer.data.text import read
 from kinformer.decoding.consistency import losses, misplaced, ruled, unlike, written
 from kinformer.decoding.layers_used import layers_used
-from kinformer.exits.nobody import Nobody
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
+from kinformer.nn.exits.nobody import Nobody
 
 SIZES = {"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11}
 

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import penalties_of
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import fork, leaves
-from kinformer.depth.act import ACT, Halting, Mix, running, weighted
-from kinformer.depth.universal import Universal
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.timing import Timing
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.act import ACT, Halting, Mix, running, weighted
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.timing import Timing
+from kinformer.nn.projections.qkv import QKV
 
 D, STEPS, EPSILON = 8, 5, 0.1
 POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]])

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context
-from kinformer.depth.axial import EXAMPLES, AxialDecoder
 from kinformer.members.axial_transformer import TINY, axial_transformer
 from kinformer.models.image import Image
+from kinformer.nn.depth.axial import EXAMPLES, AxialDecoder
 
 PLANES = (3, 2, 4)
 

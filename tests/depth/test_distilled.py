@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers.models.informer.modeling_informer import InformerConvLayer
 
 from kinformer.core.layer import Context
-from kinformer.depth.distilled import Distil, Distilled, _example
+from kinformer.nn.depth.distilled import Distil, Distilled, _example
 
 pytestmark = pytest.mark.usefixtures("float64")
 D = 4

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.depth.doubled import Doubled
-from kinformer.depth.reversible import Coupled, Reversible
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.doubled import Doubled
+from kinformer.nn.depth.reversible import Coupled, Reversible
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 
 
 def test_the_halves_are_those_of_the_equations(float64: None) -> None:

@@ -6,23 +6,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.choice import recomputed
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Penalty
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.depth.stack import Stack
-from kinformer.depth.support import some_rows
-from kinformer.exits.confidence import Confidence, Probe, SoftmaxResponse
-from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth import some_rows
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.exits.confidence import Confidence, Probe, SoftmaxResponse
+from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 
 D, DEPTH = 8, 4
 POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]])

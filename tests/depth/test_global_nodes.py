@@ -4,22 +4,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.depth.global_ends import GlobalEnds
-from kinformer.depth.global_nodes import GlobalNodes
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.patterns.pieces import Pieces
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.shifted import Shifted
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.global_ends import GlobalEnds
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, D, LENGTH = 2, 8, 9

@@ -10,29 +10,29 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.aggregations.by_stream import OutByStream
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.biases.etc_labels import ETCLabels
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.depth.global_tokens import GlobalTokens
-from kinformer.depth.stack import Stack
+from kinformer.core.patterns.causal import Causal
 from kinformer.laws import batch_mates, dtype, empty_rows, mutation, padding
 from kinformer.laws.support.subject import Subject
-from kinformer.mechanisms.four_pieces import FourPieces
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.marked import MarkedKeys
-from kinformer.patterns.pieces import Pieces
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.by_stream import ByStream
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.by_stream import OutByStream
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.etc_labels import ETCLabels
+from kinformer.nn.depth.global_tokens import GlobalTokens
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.four_pieces import FourPieces
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.marked import MarkedKeys
+from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.by_stream import ByStream
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 N, RADIUS, CLIP, HEADS, SIZE = 3, 2, 2, 2, 4

@@ -5,18 +5,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.depth.luna import LunaBlock, LunaStack, Nested
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.luna_causal import LunaCausal
-from kinformer.mechanisms.support.packs import Packs
 from kinformer.members.luna import luna
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.luna import LunaBlock, LunaStack, Nested
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.luna_causal import LunaCausal
+from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

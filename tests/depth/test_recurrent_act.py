@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.depth.act import Halting
-from kinformer.depth.recurrent_act import RecurrentACT
-from kinformer.patterns.causal import Causal
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.depth.act import Halting
+from kinformer.nn.depth.recurrent_act import RecurrentACT
 
 D, STEPS, EPSILON = 5, 4, 0.05
 POS = torch.tensor([[0, 1, 2, 3, -1], [-1, 0, 1, 2, 3]])

@@ -9,19 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.choice import choice, recomputed
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves
-from kinformer.depth.reversible import Coupled, Reversible
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.reversible import Coupled, Reversible
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 
 POS = torch.arange(6).expand(2, 6)
 

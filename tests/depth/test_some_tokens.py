@@ -11,29 +11,29 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.cache import KV
 from kinformer.core.layer import Context, Layer, State
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves, map_state
-from kinformer.depth.act import ACT, Halting, Mix, running, weighted
-from kinformer.depth.recurrent_act import RecurrentACT
-from kinformer.depth.support import some_tokens
-from kinformer.depth.support.some_tokens import serves_tokens, worth_gathering
-from kinformer.depth.universal import Universal
-from kinformer.feedforward.mlp import MLP, GatedMLP
-from kinformer.feedforward.separable_conv import SeparableConv
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.universal_transformer import universal_transformer
-from kinformer.norms.rms import RMSNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.positions.rotary import Rotary
-from kinformer.positions.timing import Timing
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth import some_tokens
+from kinformer.nn.depth.act import ACT, Halting, Mix, running, weighted
+from kinformer.nn.depth.recurrent_act import RecurrentACT
+from kinformer.nn.depth.some_tokens import serves_tokens, worth_gathering
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.feedforward.mlp import MLP, GatedMLP
+from kinformer.nn.feedforward.separable_conv import SeparableConv
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.rms import RMSNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.positions.timing import Timing
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.recompute import checkpointed
 from tests.depth.test_act import CTX, EPSILON, POS, STEPS, Telling, build, naive
 
@@ -371,7 +371,7 @@ def test_rows_of_a_recurrent_cell_are_gathered_too(monkeypatch: pytest.MonkeyPat
         rows, found, x = list[int](), [], 2 * torch.randn(4, LENGTH, D).double().requires_grad_()
         layer.cell.register_forward_pre_hook(lambda _, inputs, rows=rows: rows.append(len(inputs[0])))
         for price in (ALWAYS, NEVER):
-            monkeypatch.setattr("kinformer.depth.recurrent_act.GATHERING", price)
+            monkeypatch.setattr("kinformer.nn.depth.recurrent_act.GATHERING", price)
             rows.clear()
             out = layer(x, layer.start(4, LENGTH, dtype=x.dtype), padded())
             loss = out.y.square().sum() + out.aux["ponder"].sum()

@@ -5,19 +5,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.placed import Placed
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.position import Position
 from kinformer.core.state import leaves
-from kinformer.depth.stack import Stack
-from kinformer.depth.universal import Universal
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.timing import Timing
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.timing import Timing
+from kinformer.nn.projections.qkv import QKV
 
 CTX = Context(torch.arange(6).expand(2, 6), run=True)
 

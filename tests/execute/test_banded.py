@@ -6,31 +6,31 @@ import pytest
 import torch
 
 from kinformer import attend
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.masked import Step
-from kinformer.biases.relative import Relative
-from kinformer.biases.t5 import T5
-from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.attend import explicit, flash, plain, plan
+from kinformer.attend.executors import pieces, reference
+from kinformer.attend.flash import Planned
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Request
-from kinformer.core.scores import scores
-from kinformer.execute import pieces, reference
-from kinformer.execute.support import explicit, flash, plain, plan
-from kinformer.execute.support.flash import Planned
+from kinformer.core.score_matrix import scores
+from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.scores.product import Product
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.masked import Step
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
 from tests.execute.test_pieces import SHAPES, Largest, asked, tiles  # noqa: F401  (a fixture)
 
 BANDS = (Causal() & Segment(7, 3), Causal() & (Band(5) | Strided(4)), Band(4, 2), Causal(), Full(), Block(4, 1, 1))

@@ -10,17 +10,18 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from kinformer.biases.relative import Relative
-from kinformer.biases.t5 import T5
+from kinformer.attend import explain, read
+from kinformer.attend.executors import flex, reference
 from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Pattern, pairs
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import explain, flex, read, reference
+from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.laws.support.batch import varied
-from kinformer.scores.product import Product
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.biases.t5 import T5
 from tests.unhooked import unhooked
 
 EXPRESSIONS = (

@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.attend.calls import Call, Stage
+from kinformer.attend.folding import Tile, folded
+from kinformer.attend.lines import Alike, Run
+from kinformer.attend.plan import SHARED, Sizes, of_runs
 from kinformer.core.pattern import Pattern
-from kinformer.execute.support.calls import Call, Stage
-from kinformer.execute.support.folding import Tile, folded
-from kinformer.execute.support.lines import Alike, Run
-from kinformer.execute.support.plan import SHARED, Sizes, of_runs
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.fixed import Fixed
 
 CPU = torch.device("cpu")
 

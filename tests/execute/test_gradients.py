@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from kinformer import attend
-from kinformer.biases.relative import Relative
-from kinformer.biases.t5 import T5
 from kinformer.core.bias import Bias
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.random import Random
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.random import Random
 
 
 @pytest.mark.parametrize("of_y", [1.0, 1e-12, 0.0])

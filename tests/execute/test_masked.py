@@ -4,18 +4,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer import execute
-from kinformer.biases.alibi import ALiBi
+from kinformer import attend as execute
+from kinformer.attend import explain
+from kinformer.attend.executors import masked, reference
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import Memo
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import explain, masked, reference
+from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.mechanisms.support.groups import Grouped
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.scores.product import Product
-from kinformer.scores.residual import ResidualScores
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.mechanisms.groups import Grouped
+from kinformer.nn.scores.residual import ResidualScores
 
 
 def shuffled(score: Product, *, groups: int = 2, dtype: torch.dtype = torch.float64, width: int = 8) -> Request:

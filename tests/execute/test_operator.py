@@ -11,23 +11,23 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from kinformer import Attention, Context, attend
-from kinformer.biases.alibi import ALiBi
+from kinformer.attend import kernel, operator, spelling
+from kinformer.attend.executors import reference
 from kinformer.core.discover import examples
 from kinformer.core.pattern import Heads, Index, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import reference
-from kinformer.execute.support import kernel, operator, spelling
 from kinformer.laws import impl
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.patterns.random import Random
-from kinformer.patterns.since import Since
-from kinformer.patterns.strided import Strided
-from kinformer.projections.qkv import QKV
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.since import Since
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import unhooked
 
 TABLE = Blocks(((0,), (0, 1), (2,), (1, 3), (0, 4), (5,), (1,), (7,)), 8)

@@ -11,36 +11,37 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer import attend, execute
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.t5 import T5
-from kinformer.biases.transformer_xl import TransformerXL
+from kinformer import attend
+from kinformer import attend as execute
+from kinformer.attend import explain, plan
+from kinformer.attend.executors import pieces, reference
+from kinformer.attend.lines import Lines, Run
+from kinformer.attend.planning import planned
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import explain, pieces, reference
-from kinformer.execute.support import plan
-from kinformer.execute.support.lines import Lines, Run
-from kinformer.execute.support.planning import planned
+from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.laws.support.batch import varied
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.dilated import Dilated
-from kinformer.patterns.document import Document
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.full import Full
-from kinformer.patterns.image_2d import Image2D
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.scores.product import Product
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.dilated import Dilated
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.fixed import Fixed
+from kinformer.nn.patterns.image_2d import Image2D
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
 
 EXPRESSIONS = (
     Causal() & (Band(5) | Strided(4)),

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from kinformer.attend.calls import Table, Tiles
+from kinformer.attend.lines import Alike, Run
+from kinformer.attend.plan import Sizes, of_runs
+from kinformer.attend.tiled import Sum, add
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.execute.support.calls import Table, Tiles
-from kinformer.execute.support.lines import Alike, Run
-from kinformer.execute.support.plan import Sizes, of_runs
-from kinformer.execute.support.tiled import Sum, add
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.tokens import Tokens
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.tokens import Tokens
 
 CALLS = {
     "windows": [Tiles(0, 4), Tiles(0, 8, 3, 4), Tiles(12, 7)],

@@ -13,13 +13,13 @@ from kinformer.data.support.prompts import Prompts
 from kinformer.decoding.consistency import written
 from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.reading import read
-from kinformer.exits.confidence import Confidence, Head, States
-from kinformer.exits.decaying import Decaying
-from kinformer.exits.rules import Confident
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.patterns.document import Document
+from kinformer.nn.exits.confidence import Confidence, Head, States
+from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.rules import Confident
+from kinformer.nn.patterns.document import Document
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"

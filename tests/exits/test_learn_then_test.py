@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
-from kinformer.exits.decaying import Decaying
-from kinformer.exits.learn_then_test import fewest, hoeffding, learn_then_test
-from kinformer.exits.rules import Confident, Geometric, Multinomial
+from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.learn_then_test import fewest, hoeffding, learn_then_test
+from kinformer.nn.exits.rules import Confident, Geometric, Multinomial
 
 
 def naive(table: dict[float, Sequence[float]], delta: float, epsilon: float) -> float | None:

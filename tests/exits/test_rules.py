@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
-from kinformer.exits.decaying import Decaying
-from kinformer.exits.rules import BySequence, Chosen, Confident, Geometric, Multinomial
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
+from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.rules import BySequence, Chosen, Confident, Geometric, Multinomial
+from kinformer.nn.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
 POS = torch.arange(5).expand(2, 5)

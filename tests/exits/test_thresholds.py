@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.batch import TokenBatch
-from kinformer.exits.thresholds import Kept, Said, coordinate_search, grid_search, said, search
 from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.models.batch import TokenBatch
 from kinformer.models.support.exits import ManyExits
+from kinformer.nn.exits.thresholds import Kept, Said, coordinate_search, grid_search, said, search
 
 TINY = {"d": 16, "depth": 4, "heads": 2, "length": 32, "vocab": 7}
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [-1, 2, 6, 5, 3]])

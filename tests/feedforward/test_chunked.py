@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, Layer, Out, PerPair, PerToken, State, Want
-from kinformer.feedforward.chunked import Chunked
-from kinformer.feedforward.mlp import MLP
-from kinformer.feedforward.separable_conv import SeparableConv
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.feedforward.chunked import Chunked
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.feedforward.separable_conv import SeparableConv
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import unhooked
 
 CTX = Context(torch.arange(11).expand(2, 11), True)

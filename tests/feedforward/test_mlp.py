@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.feedforward.mlp import MLP, GatedMLP, activate
+from kinformer.nn.feedforward.mlp import MLP, GatedMLP, activate
 from tests.unhooked import refusals, unhooked
 
 CTX = Context(torch.arange(5).expand(2, 5))

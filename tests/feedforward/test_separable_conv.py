@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.feedforward.separable_conv import SeparableConv
-from kinformer.patterns.causal import Causal
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.feedforward.separable_conv import SeparableConv
 
 POS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, -1, 0, 1, 2, 3, -1]])
 

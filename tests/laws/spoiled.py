@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import NormFirst
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
@@ -19,20 +17,22 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import Judged
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Index, Pattern, pairs
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.read import Read
 from kinformer.core.request import Request
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.split import SplitHeads
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import NormFirst
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 
 class Toy(Layer):

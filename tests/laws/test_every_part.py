@@ -26,7 +26,7 @@ UNHOOKED = ("compiles", "learns")
 LEARNT_BY = ("memories", "mixers", "models")
 # of which a part is compiled, one of four in turn; other parts, of a few operations and each inside of these, and the
 # losses of all models but the plainest in the long run
-COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models.lm")
+COMPILED = ("depth", "executors", "mechanisms", "members", "memories", "mixers", "models.lm")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, and asked all laws
 # what parts that keep all laws may still do wrong together; a member is asked the others in the long run
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *UNHOOKED)
@@ -70,7 +70,7 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
     taught: set[type] = set()
-    every = [one for kind in (*kinds(), "execute") for one in discovered(kind)]
+    every = [one for kind in (*kinds(), "executors") for one in discovered(kind)]
     for one in sorted(every, key=lambda one: one.name.rpartition(".")[0] not in PLAINEST):
         file = one.name.rpartition(".")[0]
         part = (file, type(one.part).__name__)

@@ -8,22 +8,22 @@ from types import ModuleType
 
 import pytest
 
+from kinformer.attend.executors import pieces, reference, sdpa
 from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Heads
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import pieces, reference, sdpa
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.requests import of_each_feature
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.columns import Columns
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.shifted import Shifted
+from kinformer.nn.patterns.columns import Columns
+from kinformer.nn.patterns.shifted import Shifted
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 ATOMS = [example.make() for _, example in examples("patterns")]

@@ -8,17 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core import layer, memo
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.laws import (
     any_length,
     autocast,
@@ -53,20 +50,23 @@ from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms
 from kinformer.laws.support.judging import Judged, laws, verdict
 from kinformer.laws.support.subject import Subject, Trained
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.split import SplitHeads
-from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
 from kinformer.models.classifier import Classifier
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.models.support.pooling import Mean
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.laws import spoiled
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.losses.auxiliary import following, last, layer_weights, several
+from kinformer.nn.losses.auxiliary import following, last, layer_weights, several
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 12])

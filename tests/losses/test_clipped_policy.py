@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kinformer.losses.clipped_policy import advantages, clipped_policy
+from kinformer.nn.losses.clipped_policy import advantages, clipped_policy
 
 ROWS, STEPS = 3, 17
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.core.batch import TokenBatch
 from kinformer.core.numbering import numbered
 from kinformer.data.segments import segments
-from kinformer.losses.contrastive import Contrastive
 from kinformer.members.etc import etc
+from kinformer.models.batch import TokenBatch
 from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
+from kinformer.nn.losses.contrastive import Contrastive
 from kinformer.train.checkpoint import load
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
-from kinformer.mechanisms.regularised import Regularised
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.topk import TopK
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
+from kinformer.nn.mechanisms.regularised import Regularised
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.topk import TopK
+from kinformer.nn.projections.qkv import QKV
 
 EVERY = (SubspaceDisagreement, PositionDisagreement, OutputDisagreement)
 

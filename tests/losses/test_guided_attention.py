@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.core.loss import Fading
 from kinformer.core.pattern import Pattern
-from kinformer.losses.guided_attention import GuidedAttention
-from kinformer.mechanisms.regularised import Regularised
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.guided_attention import GUIDES, guided_attention
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.losses.guided_attention import GuidedAttention
+from kinformer.nn.mechanisms.regularised import Regularised
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 
 def layer(pattern: Pattern, *guides: str | None, over: str = "sum") -> Attention:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.losses.aligned import aligned
-from kinformer.losses.compression import AttentionReconstruction
-from kinformer.losses.cross_entropy import cross_entropy
+from kinformer.nn.losses.aligned import aligned
+from kinformer.nn.losses.compression import AttentionReconstruction
+from kinformer.nn.losses.cross_entropy import cross_entropy
 
 TARGETS = torch.tensor([[0, 4, 2, -1], [3, -1, -1, -1]])
 

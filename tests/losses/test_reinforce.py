@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.after_step import after_step
-from kinformer.feedforward.mlp import MLP
-from kinformer.losses.reinforce import Reinforce
-from kinformer.mechanisms.support.chance import Chance
 from kinformer.members.sac import sac
 from kinformer.models.reinforced import Reinforced
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.reinforce import Reinforce
+from kinformer.nn.mechanisms.chance import Chance
 
 pytestmark = pytest.mark.usefixtures("float64")
 

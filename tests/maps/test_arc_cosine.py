@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.arc_cosine import ArcCosine
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.arc_cosine import ArcCosine
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

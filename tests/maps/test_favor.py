@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import merge
-from kinformer.maps.favor import FAVOR, raised
-from kinformer.maps.generalised import GeneralisedKernel
-from kinformer.maps.support.drawn import Directions
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.drawn import Directions
+from kinformer.nn.maps.favor import FAVOR, raised
+from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 KINDS = [{}, {"hyperbolic": True}, {"orthogonal": False}, {"stabiliser": "sequence"}]

@@ -6,16 +6,16 @@ from math import nan
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.read import merge
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms import linear
-from kinformer.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms import linear
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,9 +7,9 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.generalised import FUNCTIONS, GeneralisedKernel
-from kinformer.maps.relu import ReLU
-from kinformer.mechanisms.linear import LinearAttention
+from kinformer.nn.maps.generalised import FUNCTIONS, GeneralisedKernel
+from kinformer.nn.maps.relu import ReLU
+from kinformer.nn.mechanisms.linear import LinearAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

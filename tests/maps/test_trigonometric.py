@@ -5,9 +5,9 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.trigonometric import Trigonometric
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.maps.trigonometric import Trigonometric
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,19 +8,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
 from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.read import Read
-from kinformer.execute import attend
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.mechanisms.support.hamming import Grouping, HammingKMeans
-from kinformer.mechanisms.support.query_clusters import QueryClusters
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
+from kinformer.nn.mechanisms.query_clusters import QueryClusters
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 from tests.given_clusters import Given
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.state import fork, leaves
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 B, H, T, K, V = 2, 2, 9, 8, 5

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves, reset
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.evolving import EvolvingAttention
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.predictive import PredictiveAttention
-from kinformer.mechanisms.support.convolved import Convolved
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.evolving import EvolvingAttention
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.predictive import PredictiveAttention
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -10,36 +10,36 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.biases.relative import Relative
-from kinformer.biases.t5 import T5
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.bias import Bias, ScoreFn, at
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, PerPair, State, Want
 from kinformer.core.mechanism import NoState
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import merge
 from kinformer.core.request import Request
 from kinformer.core.state import leaves, reset
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows
 from kinformer.laws.support.subject import Subject
-from kinformer.mechanisms import explicit
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
-from kinformer.scores.residual import ResidualScores
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms import explicit
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -6,30 +6,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.biases.relative import Relative
+from kinformer.attend import attend
 from kinformer.core.cache import KV
 from kinformer.core.heads import Room, Sizes
 from kinformer.core.layer import Context, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.projection import by_head
 from kinformer.core.read import merge
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.depth.global_nodes import GlobalNodes
-from kinformer.execute import attend
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.shifted import Shifted
-from kinformer.patterns.tail import Tail
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.marked import Marked, MarkedKeys, MarkedRows
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.tail import Tail
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,22 +7,22 @@ import sys
 import pytest
 import torch
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import merge
 from kinformer.core.state import Exact, fork, reset
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.decayed import Decayed
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.decayed import Decayed
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -425,9 +425,9 @@ COMPILED = """
 import torch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import LinearAttention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import LinearAttention
 
 q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]
 try:

@@ -7,15 +7,14 @@ import torch
 
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms import linear
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.mechanisms.support import update
-from kinformer.mechanisms.support.features import Quotient
-from kinformer.mechanisms.support.summed import Summed, Weights
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms import linear, update
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.features import Quotient
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.summed import Summed, Weights
 
 pytestmark = pytest.mark.usefixtures("float64")
 

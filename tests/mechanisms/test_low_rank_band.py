@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
-from kinformer.mechanisms.low_rank_band import Combine, LowRankBand
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.low_rank_band import Combine, LowRankBand
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from tests.mechanisms.test_nearest import Largest
 
 pytestmark = pytest.mark.usefixtures("float64")

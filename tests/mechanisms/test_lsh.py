@@ -5,24 +5,24 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
+from kinformer.attend import read
 from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.scores.product import Product
 from kinformer.core.vectors import unit
-from kinformer.execute import read
-from kinformer.mechanisms.lsh import LSH
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.rotations import Rotations
-from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import SharedQK
-from kinformer.scores.product import Product
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.mechanisms.rotations import Rotations
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.shared_qk import SharedQK
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -409,7 +409,7 @@ def read_by(monkeypatch, mechanism, call_it):
         asked.append(request)
         return read(request, *given)
 
-    for module in ("kinformer.mechanisms.support.sorted_groups", "kinformer.mechanisms.lsh_published"):
+    for module in ("kinformer.nn.mechanisms.sorted_groups", "kinformer.nn.mechanisms.lsh_published"):
         monkeypatch.setattr(f"{module}.read", recorded)
     out = call_it()
     return asked, out
@@ -438,7 +438,7 @@ def test_a_long_row_read_sorted_is_the_row_read_by_hand(monkeypatch):
     mechanism, q, v = LSH(1, K, 16, 2), torch.randn(1, 1, 400, K), torch.randn(1, 1, 400, K)
     pos = torch.arange(400)[None]
     y, lse, social = naive(mechanism, q, unit(q), v, pos, pos, True)
-    monkeypatch.setattr("kinformer.mechanisms.support.sorted_groups.TOKEN", -1000)  # however short
+    monkeypatch.setattr("kinformer.nn.mechanisms.sorted_groups.TOKEN", -1000)  # however short
     asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), v))
     found = out.y
     assert all(type(request.score) is Product for request in asked)

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
-from kinformer.mechanisms.luna_causal import LunaCausal
-from kinformer.mechanisms.support.packs import Packs
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.luna_causal import LunaCausal
+from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

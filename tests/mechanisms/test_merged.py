@@ -3,22 +3,22 @@
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.delayed import Delayed
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.mechanisms.merged import Merged
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.delayed import Delayed
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.merged import Merged
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 B, H, T, K = 2, 2, 11, 8

@@ -8,29 +8,29 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Request
-from kinformer.core.scores import allowed, scores
+from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.scores.product import Product
 from kinformer.core.search import Search
 from kinformer.core.ties import first
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.support import indexed as by_index
-from kinformer.mechanisms.support import nearest as search
-from kinformer.mechanisms.support.indexed import indexed
-from kinformer.mechanisms.support.nearest import nearest
-from kinformer.mechanisms.topk import TopK
 from kinformer.members.memorizing_transformer import memorizing_transformer
 from kinformer.members.topk_transformer import topk_transformer
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
-from kinformer.scores.product import Product
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms import indexed as by_index
+from kinformer.nn.mechanisms import nearest as search
+from kinformer.nn.mechanisms.indexed import indexed
+from kinformer.nn.mechanisms.nearest import nearest
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.topk import TopK
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 from kinformer.search.exact import Exact
 from kinformer.search.flat import Flat
 from kinformer.search.hnsw import HNSW

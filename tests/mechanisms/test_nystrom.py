@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.execute import attend
-from kinformer.mechanisms.nystrom import Nystrom, NystromIdentity, pseudo_inverse
-from kinformer.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.mechanisms.support.landmarks import ThroughLandmarks
-from kinformer.mechanisms.support.value_conv import ValueConv
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.landmarks import ThroughLandmarks
+from kinformer.nn.mechanisms.nystrom import Nystrom, NystromIdentity, pseudo_inverse
+from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
+from kinformer.nn.mechanisms.value_conv import ValueConv
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 from tests.mechanisms.test_nearest import Largest
 
 pytestmark = pytest.mark.usefixtures("float64")

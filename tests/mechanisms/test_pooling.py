@@ -5,16 +5,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.depth.pooling_levels import PoolingLevels
-from kinformer.mechanisms.pooling import Pooling
 from kinformer.members.poolingformer import poolingformer
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.pooling_levels import PoolingLevels
+from kinformer.nn.mechanisms.pooling import Pooling
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows
 from kinformer.train.tally import Tally
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms import probsparse
-from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms import probsparse
+from kinformer.nn.mechanisms.probsparse import ProbSparse
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,21 +7,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.biases.masked import Masked, Step
-from kinformer.biases.relative import Relative
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms import restricted
-from kinformer.mechanisms.restricted import Restricted
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
+from kinformer.nn.biases.masked import Masked, Step
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.mechanisms import restricted
+from kinformer.nn.mechanisms.restricted import Restricted
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 LENGTH, LONGEST = 40, 24

@@ -6,23 +6,23 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
-from kinformer.biases.t5 import T5
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import detach
 from kinformer.core.vectors import unit
-from kinformer.mechanisms import retrieval
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.mechanisms import retrieval
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -4,24 +4,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.t5 import T5
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves
-from kinformer.depth.reversible import Coupled, Reversible
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.lending import Lending
-from kinformer.mechanisms.reused import Reused
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.projections.values import Values
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.t5 import T5
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.reversible import Coupled, Reversible
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.lending import Lending
+from kinformer.nn.mechanisms.reused import Reused
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.values import Values
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3], [0, 1, 2, -1, -1, -1]])

@@ -8,23 +8,23 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.attention import Attention
+from kinformer.attend import read
 from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.execute import read
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.centroids import Centroids
-from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.centroids import Centroids
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.shared_qk import SharedQK
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -349,7 +349,7 @@ def test_sorted_by_cluster_is_the_same_read(queries, pattern, groups):
 
 def test_long_rows_cost_their_clusters(monkeypatch):
     mechanism, asked, length = Routing(1, K, 16), [], 1024
-    home = "kinformer.mechanisms.support.sorted_groups"
+    home = "kinformer.nn.mechanisms.sorted_groups"
     monkeypatch.setattr(f"{home}.read", lambda request: asked.append(request) or read(request))
     call(mechanism, *(torch.randn(1, 1, length, K) for _ in range(3)))
     assert sum(request.pairs for request in asked) < length**2 / 4

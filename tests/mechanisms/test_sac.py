@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.sac import SAC, GivenEdges
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.sac import SAC, GivenEdges
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -5,18 +5,18 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.after_step import after_step
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.sac_encoder import sac_encoder
 from kinformer.models.reinforced import ReinforcedMLM
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 from tests.mechanisms.test_sac import PADDED, B, H, K, N, bundles, lstm
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -6,26 +6,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.core import scores as core_scores
+from kinformer.attend import attend, kernel
+from kinformer.attend.executors import pieces
+from kinformer.core import score_matrix as core_scores
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.execute import attend, pieces
-from kinformer.execute.support import kernel
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.null_key import NullKey
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.convolved import Convolved
-from kinformer.shorteners.linformer import Linformer
-from kinformer.shorteners.max_pooled import MaxPooled
-from kinformer.shorteners.pooled import Pooled
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.null_key import NullKey
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.linformer import Linformer
+from kinformer.nn.shorteners.max_pooled import MaxPooled
+from kinformer.nn.shorteners.pooled import Pooled
 
 pytestmark = pytest.mark.usefixtures("float64")
 X = torch.randn(2, 9, 8, dtype=torch.float64)

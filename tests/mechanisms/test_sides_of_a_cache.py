@@ -10,7 +10,7 @@ from kinformer.core.heads import Keys, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, drawn
-from kinformer.mechanisms import shortened
+from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 
 SIZES = Sizes(2, 2, 2, WIDTH, WIDTH)

@@ -6,15 +6,15 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms.sinkhorn import Sinkhorn
-from kinformer.mechanisms.support.chance import Chance
-from kinformer.mechanisms.support.sorting import BlockNet, PairNet, balanced, causally_balanced
-from kinformer.patterns.document import Document
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, balanced, causally_balanced
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -5,23 +5,23 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
+from kinformer.attend.parts import parts
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.core.parts import parts
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.read import merge
-from kinformer.execute import attend
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.full import Full
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.fixed import Fixed
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 C = Causal()
 STRIDED = C & (Band(3) | Strided(4))

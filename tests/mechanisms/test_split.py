@@ -5,26 +5,26 @@ import inspect
 import pytest
 import torch
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import DynamicSpan
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, PerPair, Want
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Heads
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.split import SplitHeads
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.random import Random
-from kinformer.patterns.rows import Rows
-from kinformer.projections.qkv import QKV
-from kinformer.scores.residual import ResidualScores
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import DynamicSpan
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from kinformer.aggregations.out_projection import Concat, OutProjection
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.aggregations.out_projection import Concat, OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

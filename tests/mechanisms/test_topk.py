@@ -10,16 +10,16 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.mechanisms import topk_equals
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.support import nearest as search
-from kinformer.mechanisms.topk import BestOfRow, TopK
-from kinformer.mechanisms.topk_equals import TopKEquals
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
+from kinformer.nn.mechanisms import nearest as search
+from kinformer.nn.mechanisms import topk_equals
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.topk import BestOfRow, TopK
+from kinformer.nn.mechanisms.topk_equals import TopKEquals
+from kinformer.nn.patterns.band import Band
 from kinformer.search.flat import Flat
 
 pytestmark = pytest.mark.usefixtures("float64")

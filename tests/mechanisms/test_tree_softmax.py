@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from kinformer.biases.tree_edges import TreeEdges
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms import tree_softmax
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.tree_softmax import TreeSoftmax
-from kinformer.patterns.tree_level import TreeLevel
+from kinformer.nn.biases.tree_edges import TreeEdges
+from kinformer.nn.mechanisms import tree_softmax
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.tree_softmax import TreeSoftmax
+from kinformer.nn.patterns.tree_level import TreeLevel
 from tests.patterns.test_tree import in_post_order, walked
 
 pytestmark = pytest.mark.usefixtures("float64")

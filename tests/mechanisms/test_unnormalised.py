@@ -6,24 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
-from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.attend import attend, explain
+from kinformer.attend.planning import planned
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
-from kinformer.execute import attend, explain
-from kinformer.execute.support.planning import planned
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.unnormalised import Unnormalised
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.values import Values
-from kinformer.scores.product import Product
+from kinformer.core.scores.product import Product
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.unnormalised import Unnormalised
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.values import Values
 
 pytestmark = pytest.mark.usefixtures("float64")
 OFFSETS, SIGMA = (-1, 0, 2), (1.0, 0.5, 3.0)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.depth.act import running, weighted
 from kinformer.generation import generate
 from kinformer.members.act_rnn import act_rnn
+from kinformer.nn.depth.act import running, weighted
 
 
 @pytest.mark.parametrize(("cell", "kind"), [("rnn", nn.RNNCell), ("gru", nn.GRUCell), ("lstm", nn.LSTMCell)])

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
 from kinformer.core.after_step import after_step
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.models.lm import LM
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
 from kinformer.train.checkpoint import load, save
 from tests.cuts import agree_however_cut
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.state import leaves
 from kinformer.members.average_attention import average_attention
-from kinformer.mixers.average_attention import AverageAttention
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.nn.attention import Attention
+from kinformer.nn.mixers.average_attention import AverageAttention
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "hidden": 24, "vocab": 11}
 PAIRS: dict[str, Any] = {**TINY, "heads": 2, "form": "encoder_decoder"}

@@ -9,8 +9,8 @@ import torch
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.bigbird import bigbird
-from kinformer.patterns.block import Block
-from kinformer.patterns.random import Random
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.random import Random
 from kinformer.train.checkpoint import load, save
 from tests.by_hand import attention_by_hand, first_read
 

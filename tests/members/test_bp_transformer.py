@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.depth.span_nodes import SpanNodes
 from kinformer.laws.support.copying import copy_at_distance
 from kinformer.members.bp_transformer import bp_transformer
-from kinformer.patterns.document import Document
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.span_nodes import SpanNodes
+from kinformer.nn.patterns.document import Document
 from tests.patterns.test_tree import in_post_order, walked
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.cli.__main__ import run
 from kinformer.members.camtl import camtl
 from kinformer.models.multitask import MultiTask
+from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.train.checkpoint import load
 from kinformer.train.fit import fit
 from tests.data.test_multitask import FILES, written

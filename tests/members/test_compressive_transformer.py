@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.generation import generate
-from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
 from kinformer.members.compressive_transformer import compressive_transformer
-from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import Compressive
 from kinformer.models.lm import LM
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
+from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding
+from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.nn.memories.compressive import Compressive
 
 pytestmark = pytest.mark.usefixtures("float64")
 

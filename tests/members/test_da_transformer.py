@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from kinformer.biases.distance_aware import DistanceAware
 from kinformer.members.da_transformer import da_transformer
+from kinformer.nn.biases.distance_aware import DistanceAware
 
 
 def test_each_head_of_each_block_has_two_numbers_and_they_learn() -> None:

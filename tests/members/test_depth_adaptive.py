@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kinformer.exits.confidence import SoftmaxProbability
-from kinformer.exits.rules import Confident, Geometric, Multinomial
 from kinformer.generation import generate
-from kinformer.losses.exit_oracles import Correctness, Likelihood
 from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.nn.exits.confidence import SoftmaxProbability
+from kinformer.nn.exits.rules import Confident, Geometric, Multinomial
+from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
 

@@ -4,7 +4,7 @@ import pytest
 
 from kinformer.core.discover import find_member, modules
 from kinformer.core.example import Example
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.softmax import Softmax
 
 SUBLAYERS = "its paper drops the outputs of sublayers alone"
 KEEPS = {  # members whose softmax drops no weights

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.core.batch import TokenBatch
 from kinformer.data.segments import segments
 from kinformer.data.text import read
-from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
+from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
-from kinformer.patterns.band import Band
+from kinformer.nn.depth.global_tokens import GlobalTokens
+from kinformer.nn.patterns.band import Band
 from kinformer.train.checkpoint import load, save
 from kinformer.train.fit import fit
 

@@ -18,7 +18,7 @@ NAMES = sorted(members())
 # member reaches two of them
 SHARED = {
     "position": "members/support/wiring.py makes the same parts of it for every member",
-    "init": "kinformer.initialise starts the weights of every member",
+    "init": "kinformer.nn.initialise starts the weights of every member",
     "activation": "one function of feedforward/mlp.py, beside which nothing differs",
     "weights": "losses/aligned.py weighs the losses of exits, or the member has two of its own",
 }

@@ -7,24 +7,24 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
-from kinformer.biases.gaussian_prior import GaussianPrior
-from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
-from kinformer.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
 from kinformer.core.bias import Bias, Plus
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.unnormalised import Unnormalised
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.gaussian_transformer import gaussian_transformer
 from kinformer.members.hard_coded_gaussian import hard_coded_gaussian
 from kinformer.members.localness import localness
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.projections.values import Values
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.gaussian_prior import GaussianPrior
+from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.nn.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.unnormalised import Unnormalised
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.values import Values
 
 MEMBERS = (localness, gaussian_transformer, hard_coded_gaussian)
 TINY = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}

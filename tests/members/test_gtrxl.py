@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.biases.transformer_xl import sinusoids
-from kinformer.blocks.support.gate import Gate
 from kinformer.core.block import ResidualBlock
 from kinformer.core.layer import Context
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import GatedXL, GateName
+from kinformer.nn.biases.transformer_xl import sinusoids
+from kinformer.nn.blocks.gate import Gate
 from tests.cuts import agree_however_cut
 
 GATES = get_args(GateName)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kinformer.attention import Attention
 from kinformer.core.discover import find_member, members
+from kinformer.nn.attention import Attention
 
 SIZES = {"d": 16, "depth": 2, "heads": 2, "head_dim": 12}
 FORMS = {"average_attention": {"form": "encoder_decoder"}}  # its decoder alone has no attention

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
 from kinformer.core.layer import Context
-from kinformer.execute import attend
 from kinformer.members.image_transformer import IN_ROWS, TINY, image_transformer
 from kinformer.models.support.logistics import Logistics
-from kinformer.patterns.image_1d import Image1D
-from kinformer.patterns.image_2d import Image2D
+from kinformer.nn.attention import Attention
+from kinformer.nn.patterns.image_1d import Image1D
+from kinformer.nn.patterns.image_2d import Image2D
 from tests.patterns.test_facts import walked
 
 

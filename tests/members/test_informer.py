@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.mechanisms.probsparse import ProbSparse
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.informer import TINY, informer
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.softmax import Softmax
 
 
 def sparse(model: Any) -> list[ProbSparse]:

@@ -5,18 +5,18 @@ import torch
 from torch import nn
 
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms.low_rank_band import LowRankBand
-from kinformer.mechanisms.nystrom import Nystrom, NystromIdentity
-from kinformer.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.csalr import csalr
 from kinformer.members.low_rank_band import low_rank_band
 from kinformer.members.nystromformer import nystromformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.low_rank_band import LowRankBand
+from kinformer.nn.mechanisms.nystrom import Nystrom, NystromIdentity
+from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
 
 SMALL = {"d": 16, "heads": 2, "depth": 2, "vocab": 11, "length": 20}
 

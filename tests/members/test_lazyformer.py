@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from kinformer.mechanisms.lending import Lending
-from kinformer.mechanisms.reused import Reused
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
 from kinformer.members.lazyformer import lazyformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
+from kinformer.nn.mechanisms.lending import Lending
+from kinformer.nn.mechanisms.reused import Reused
+from kinformer.nn.mechanisms.softmax import Softmax
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 9])

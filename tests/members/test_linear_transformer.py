@@ -9,18 +9,18 @@ import torch
 from kinformer.core.after_step import after_step
 from kinformer.core.discover import find_member
 from kinformer.core.state import leaves
-from kinformer.maps.arc_cosine import ArcCosine
-from kinformer.maps.elu import ELU
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.maps.relu import ReLU
-from kinformer.maps.trigonometric import Trigonometric
-from kinformer.mechanisms.decayed import Decayed
-from kinformer.mechanisms.delta import Delta
-from kinformer.mechanisms.linear import GatedSum, Sum
 from kinformer.members.performer import performer
 from kinformer.members.rfa import rfa
 from kinformer.models.mlm import MLM
+from kinformer.nn.maps.arc_cosine import ArcCosine
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.maps.relu import ReLU
+from kinformer.nn.maps.trigonometric import Trigonometric
+from kinformer.nn.mechanisms.decayed import Decayed
+from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.linear import GatedSum, Sum
 
 
 @pytest.mark.parametrize("name", ["linear_transformer", "performer"])

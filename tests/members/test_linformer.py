@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms.shortened import Shortened
 from kinformer.members.linformer import linformer
-from kinformer.shorteners.convolved import Convolved
-from kinformer.shorteners.linformer import Linformer
-from kinformer.shorteners.max_pooled import MaxPooled
-from kinformer.shorteners.pooled import Pooled
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.linformer import Linformer
+from kinformer.nn.shorteners.max_pooled import MaxPooled
+from kinformer.nn.shorteners.pooled import Pooled
 from kinformer.train.checkpoint import load, save
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "depth": 3, "vocab": 11, "length": 12}

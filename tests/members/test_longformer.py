@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.attention import Attention
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.longformer import longformer
 from kinformer.members.longformer_lm import longformer_lm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.dilated import Dilated
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.dilated import Dilated
+from kinformer.nn.projections.qkv import QKV
 from tests.by_hand import attention_by_hand
 from tests.parity.peers import put_qkv
 

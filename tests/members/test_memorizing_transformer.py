@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.members.memorizing_transformer import memorizing_transformer
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.patterns.band import Band
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.mechanism import Mechanism
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
-from kinformer.patterns.block import Block
-from kinformer.patterns.causal import Causal
-from kinformer.shorteners.convolved import Convolved
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.shorteners.convolved import Convolved
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "vocab": 11, "length": 40}
 

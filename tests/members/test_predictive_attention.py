@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from kinformer.mechanisms.evolving import EvolvingAttention
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.predictive import PredictiveAttention
 from kinformer.members.gpt import gpt
 from kinformer.members.predictive_attention import predictive_attention
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
+from kinformer.nn.mechanisms.evolving import EvolvingAttention
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.predictive import PredictiveAttention
 
 SMALL = {"d": 16, "depth": 3, "heads": 2, "length": 16, "vocab": 11}
 

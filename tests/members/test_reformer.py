@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from kinformer.core.after_step import after_step
-from kinformer.mechanisms.lsh import LSH, Hashed
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
+from kinformer.nn.mechanisms.lsh import LSH, Hashed
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.mechanisms.rotations import Rotations
 from kinformer.train.checkpoint import load, save
 from tests.depth.test_reversible import kept
 

@@ -63,10 +63,10 @@ def test_a_vocabulary_of_one_is_no_choice() -> None:
 
 
 def _no_flags() -> list[str]:
-    from kinformer.biases.adaptive_span import DynamicSpan
-    from kinformer.depth.act import Halting
-    from kinformer.exits.confidence import Probe, Saturation
-    from kinformer.exits.rules import Confident, Geometric
+    from kinformer.nn.biases.adaptive_span import DynamicSpan
+    from kinformer.nn.depth.act import Halting
+    from kinformer.nn.exits.confidence import Probe, Saturation
+    from kinformer.nn.exits.rules import Confident, Geometric
 
     return refusals(
         [

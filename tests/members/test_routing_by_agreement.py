@@ -2,11 +2,11 @@
 
 import pytest
 
-from kinformer.aggregations.em_routing import EMRouting
 from kinformer.members.routing_by_agreement import routing_by_agreement
 from kinformer.members.transformer import transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.nn.aggregations.em_routing import EMRouting
 
 SMALL = {"d": 16, "depth": 4, "heads": 2, "vocab": 11}
 

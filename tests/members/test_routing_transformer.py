@@ -7,23 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.relative import Relative
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import Context
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.split import SplitHeads
-from kinformer.mechanisms.support.centroids import Centroids
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.support.wiring import SINUSOIDS, Positions
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.positions.rotary import Rotary
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.mechanisms.centroids import Centroids
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 from kinformer.train.peek import reads_ahead
 
 TOKENS = torch.arange(60).remainder(11).view(3, 20)

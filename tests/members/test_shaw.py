@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from kinformer.attention import Attention
-from kinformer.biases.relative import Relative
 from kinformer.core.layer import Context
 from kinformer.members.shaw import shaw
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.relative import Relative
 
 
 def test_the_base_model_is_the_papers_with_tables_shared_by_heads() -> None:

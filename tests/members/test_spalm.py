@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.members.spalm import spalm
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.memories.datastore import Datastore
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
 from kinformer.train.checkpoint import load

@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
-from kinformer.execute import attend
 from kinformer.members.sparse_transformer import TEXT, TINY, sparse_transformer
 from kinformer.members.support.factors import Sets, Use, layers, sets
 from kinformer.models.image import Image
 from kinformer.models.lm import LM
+from kinformer.nn.attention import Attention
 from tests.by_hand import attention_by_hand, first_read
 
 L = 5

@@ -5,16 +5,16 @@ import math
 import pytest
 import torch
 
+from kinformer.core.scores.product import Product
 from kinformer.members.synthesizer import synthesizer
 from kinformer.models.mlm import MLM
-from kinformer.projections.qkv import QKV
-from kinformer.projections.values import Values
-from kinformer.scores.factorised_dense import FactorisedDense
-from kinformer.scores.factorised_random import FactorisedRandom
-from kinformer.scores.mixture import Mixture
-from kinformer.scores.product import Product
-from kinformer.scores.random_synthesizer import RandomSynthesizer
-from kinformer.scores.synthesizer import DenseSynthesizer
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.values import Values
+from kinformer.nn.scores.factorised_dense import FactorisedDense
+from kinformer.nn.scores.factorised_random import FactorisedRandom
+from kinformer.nn.scores.mixture import Mixture
+from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
+from kinformer.nn.scores.synthesizer import DenseSynthesizer
 
 TINY = {"d": 16, "depth": 1, "heads": 2, "length": 12, "vocab": 11}
 KINDS = {

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.depth.act import running, weighted
-from kinformer.depth.universal import Universal
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.positions.timing import Timing
+from kinformer.nn.depth.act import running, weighted
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.positions.timing import Timing
 
 
 def test_depth_costs_no_weights_and_fixed_has_only_no_halting_unit() -> None:

@@ -8,16 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.relative import Relative
-from kinformer.blocks.placed import Placed
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.discover import members
 from kinformer.core.keywords import parse_keywords, signature
 from kinformer.core.layer import Context
 from kinformer.core.needs import has_effect
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.bert import bert
 from kinformer.members.bloom import bloom
 from kinformer.members.da_transformer import da_transformer
@@ -26,12 +22,16 @@ from kinformer.members.llama import llama
 from kinformer.members.shaw import shaw
 from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions, Wiring
 from kinformer.members.transformer import transformer
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.strided import Strided
-from kinformer.positions.learned import Learned
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 MEMBERS: tuple[Callable[..., Any], ...] = (gpt, bert, transformer)
 SMALL: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "vocab": 11, "dropout": 0.0}

@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
 from kinformer.core.compression import Compression
 from kinformer.core.layer import Context, Out
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import shared
-from kinformer.depth.stack import Stack
-from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import Compressive, CompressiveStates
-from kinformer.memories.places import BySlots, ByTokens, Places
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.document import Document
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.nn.memories.compressive import Compressive, CompressiveStates
+from kinformer.nn.memories.places import BySlots, ByTokens, Places
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 D, HEADS, LENGTH = 6, 2, 23

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from kinformer.data.support.part import Part
 from kinformer.data.support.tokenizer import Tokenizer
+from kinformer.lab.datastore import building
+from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.memories.datastore import Datastore, DatastoreError
-from kinformer.memories.support import building
 from kinformer.models.support.taps import Tap
 from kinformer.train import files
 

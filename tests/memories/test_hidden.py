@@ -4,25 +4,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.biases.transformer_xl import TransformerXL
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.memo import Memo
 from kinformer.core.memory import most
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import shared
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden, HiddenStates
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden, HiddenStates
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 D, LENGTH = 12, 17

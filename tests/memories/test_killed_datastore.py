@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinformer.memories.datastore import Datastore, DatastoreError
+from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from tests.memories.test_datastore import built, contents
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ import ctypes, resource, sys
 from pathlib import Path
 import numpy
 import torch
-from kinformer.memories.datastore import Datastore
-from kinformer.memories.support.shards import digest
-from kinformer.memories.support.manifest import Manifest, Part, keys_file, text_file
+from kinformer.lab.datastore.datastore import Datastore
+from kinformer.lab.datastore.shards import digest
+from kinformer.lab.datastore.manifest import Manifest, Part, keys_file, text_file
 from kinformer.train.checkpoint import formatted
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 chance, shards = torch.Generator().manual_seed(0), []

@@ -6,16 +6,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer.attention import Attention
+from kinformer.attend import attend
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves
-from kinformer.execute import attend
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mixers.average_attention import AverageAttention
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mixers.average_attention import AverageAttention
+from kinformer.nn.projections.qkv import QKV
 
 D = 6
 FORMS = [(True, True), (True, False), (False, True), (False, False)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.mixers.lstm import LSTM
+from kinformer.nn.mixers.lstm import LSTM
 
 
 def test_it_is_its_equations() -> None:

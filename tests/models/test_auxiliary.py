@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context
-from kinformer.depth.stack import Stack
 from kinformer.models.auxiliary import AuxiliaryLM
-from kinformer.norms.layer import LayerNorm
+from kinformer.models.batch import TokenBatch
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.norms.layer import LayerNorm
 from tests.depth.test_early_exit import DEPTH, D, blocks
 
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])

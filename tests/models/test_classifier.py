@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.blocks.inducing import PMA
-from kinformer.blocks.mab import MAB
 from kinformer.cli.__main__ import run
 from kinformer.core.mechanism import NoState
 from kinformer.members.bert_classifier import bert_classifier
 from kinformer.models.classifier import Classifier
 from kinformer.models.support.pooling import First, Mean
+from kinformer.nn.blocks.inducing import PMA
+from kinformer.nn.blocks.mab import MAB
 from kinformer.train.checkpoint import CheckpointError, load
 from kinformer.train.fit import fit
 

@@ -75,8 +75,8 @@ def test_a_picture_of_a_batch_is_drawn_as_it_would_be_alone() -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.mechanisms.softmax import Softmax
 
     model = made(n)
     assert reads_ahead(model, 24) == ""

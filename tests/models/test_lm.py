@@ -6,22 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, State, Want
 from kinformer.core.loss import Penalty
 from kinformer.core.memo import Memo
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.generation import generate
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
 from kinformer.models.lm import LM
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.evaluate import evaluate
 
 

@@ -7,23 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.choice import recomputed
 from kinformer.core.layer import Context
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.depth.stack import Stack
-from kinformer.exits.classifiers import PerExit
-from kinformer.exits.confidence import SoftmaxResponse
-from kinformer.exits.rules import Confident, Drawn, Multinomial, Rule
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
 from kinformer.generation import generate
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit import MultiExit
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.exits.classifiers import PerExit
+from kinformer.nn.exits.confidence import SoftmaxResponse
+from kinformer.nn.exits.rules import Confident, Drawn, Multinomial, Rule
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 from tests.depth.test_early_exit import DEPTH, D, blocks
 from tests.depth.test_exits_by_hand import ByHand
 

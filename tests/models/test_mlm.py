@@ -6,10 +6,10 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.models.mlm import MLM
-from kinformer.positions.learned import Learned
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.positions.learned import Learned
 
 VOCAB = 1000
 

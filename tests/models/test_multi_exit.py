@@ -6,26 +6,26 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.act import ACT, Halting
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.depth.stack import Stack
-from kinformer.depth.universal import Universal
-from kinformer.exits.confidence import Probe, SoftmaxResponse
-from kinformer.exits.rules import BySequence, Confident, Geometric, Rule
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
 from kinformer.generation import generate
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.calm import calm
 from kinformer.models.lm import LM
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.act import ACT, Halting
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
+from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Rule
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 from tests.depth.test_act import unchecked
 from tests.depth.test_early_exit import DEPTH, D, blocks
 

@@ -7,27 +7,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context
 from kinformer.core.numbering import numbered
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.depth.stack import Stack
-from kinformer.exits.confidence import SoftmaxResponse
-from kinformer.exits.rules import BySequence, Confident, Multinomial, Rule
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.generation import generate
-from kinformer.losses.exit_oracles import Correctness, Likelihood
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.seq2seq import framed
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.exits.confidence import SoftmaxResponse
+from kinformer.nn.exits.rules import BySequence, Confident, Multinomial, Rule
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 D, DEPTH, VOCAB = 8, 3, 5
 SOURCE = torch.tensor([[3, 1, 4, 1, 0], [-1, 2, 4, 3, -1], [0, 0, 2, -1, -1]])

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from kinformer.blocks.mab import MAB
 from kinformer.core.mechanism import NoState
 from kinformer.members.camtl import camtl
 from kinformer.models.multitask import MultiTask
+from kinformer.nn.blocks.mab import MAB
 
 SMALL = {"d": 8, "depth": 2, "heads": 2, "length": 9, "blocks": 3, "classes": (3, 2), "vocab": 11}
 PADDED = torch.tensor([[-1, -1, 3, 4, 5], [6, 7, 8, -1, -1], [1, 2, 3, 4, 5]])

@@ -8,11 +8,11 @@ from kinformer.core.heads import Keys
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.generation import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq, framed
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
 
 VOCAB = 9
 SOURCES = [[1, 2, 3, 4, 5], [6], [0, 8, 7]]

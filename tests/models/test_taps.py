@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.act_rnn import act_rnn
 from kinformer.members.bert import bert
 from kinformer.members.bp_transformer import bp_transformer
@@ -15,6 +14,7 @@ from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.support.taps import Tap
+from kinformer.nn.feedforward.mlp import MLP
 
 SIZES = {"d": 8, "depth": 2, "heads": 2}
 

@@ -7,20 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.acting import Seen
-from kinformer.core.batch import Steps
 from kinformer.core.mechanism import NoState
-from kinformer.depth.act import ACT, Halting
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.depth.universal import Universal
-from kinformer.exits.rules import Geometric
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
+from kinformer.models.batch import Steps
 from kinformer.models.support.measured import Measured, Scales
 from kinformer.models.trajectory import Trajectory
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.act import ACT, Halting
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.exits.rules import Geometric
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.norms.layer import LayerNorm
 
 KINDS = ({}, {"discrete": False, "beside": 0.5})
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from kinformer.norms.layer import LayerNorm
-from kinformer.norms.rms import RMSNorm
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.norms.rms import RMSNorm
 from tests.unhooked import refusals, unhooked
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.projections.qkv import QKV
+from kinformer.nn.projections.qkv import QKV
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.act import ACT, Halting, running
-from kinformer.depth.universal import Universal
-from kinformer.positions.timing import Timing
+from kinformer.nn.depth.act import ACT, Halting, running
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.positions.timing import Timing
 from tests.parity.goldens import Golden, close, goldens
 
 EPSILON = 0.1

@@ -2,16 +2,16 @@
 
 import torch
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.biases.relative import Relative
+from kinformer.attend import attend
 from kinformer.core.layer import Context
 from kinformer.core.loss import gathered
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import Read, merge
-from kinformer.execute import attend
-from kinformer.mechanisms.restricted import Restricted
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.mechanisms.restricted import Restricted
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 TINY = torch.tensor(1e-8, dtype=torch.float64)

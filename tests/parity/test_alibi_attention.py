@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kinformer.biases.alibi import ALiBi, slopes
-from kinformer.execute import attend
-from kinformer.patterns.causal import Causal
+from kinformer.attend import attend
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.biases.alibi import ALiBi, slopes
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer
-from kinformer.feedforward.mlp import MLP
-from kinformer.mixers.average_attention import AverageAttention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mixers.average_attention import AverageAttention
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

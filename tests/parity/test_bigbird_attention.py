@@ -2,16 +2,16 @@
 
 import torch
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.block import Block
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.tokens import Tokens
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

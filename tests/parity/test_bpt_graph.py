@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.tree import Node, edge, leaf, node
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.tree import Tree
+from kinformer.nn.patterns.tree import Tree
 from tests.parity.goldens import Golden, goldens
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.confidence import Probe, SoftmaxResponse
-from kinformer.exits.rules import Confident
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
+from kinformer.nn.exits.rules import Confident
 from tests.parity.goldens import Golden, close, goldens
 
 

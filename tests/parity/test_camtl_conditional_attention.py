@@ -2,11 +2,11 @@
 
 import torch
 
-from kinformer.biases.camtl import CAMTLByColumn
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.core.patterns.full import Full
+from kinformer.nn.biases.camtl import CAMTLByColumn
+from kinformer.nn.mechanisms.softmax import Softmax
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from kinformer.aggregations.dynamic_routing import DynamicRouting
+from kinformer.nn.aggregations.dynamic_routing import DynamicRouting
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from kinformer.aggregations.em_routing import EMRouting
+from kinformer.nn.aggregations.em_routing import EMRouting
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered import Clustered
 from tests.given_clusters import given, read
 from tests.parity.goldens import Golden, close, goldens
 

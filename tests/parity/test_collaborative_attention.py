@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.projections.collaborative import Collaborative
+from kinformer.core.patterns.full import Full
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.collaborative import Collaborative
 from tests.parity.goldens import Golden, close, goldens
 
 

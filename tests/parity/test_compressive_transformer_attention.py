@@ -7,18 +7,18 @@ shorter than the segment, its loss compares with all of the memory in place of w
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.biases.relative import Relative
 from kinformer.core.bias import Bias, ScoreFn, at
 from kinformer.core.compression import Slots
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.request import Request
-from kinformer.losses.compression import AttentionReconstruction
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import StridedConv
-from kinformer.memories.compressive import Compressive, CompressiveStates
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.losses.compression import AttentionReconstruction
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compression import StridedConv
+from kinformer.nn.memories.compressive import Compressive, CompressiveStates
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from transformers import DecisionTransformerConfig, DecisionTransformerModel
 
-from kinformer.core.batch import Steps
-from kinformer.feedforward.mlp import Activation
 from kinformer.members.decision_transformer import decision_transformer
+from kinformer.models.batch import Steps
 from kinformer.models.trajectory import Trajectory
+from kinformer.nn.feedforward.mlp import Activation
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import agree, put, put_qkv, shaken
 

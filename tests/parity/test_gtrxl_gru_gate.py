@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.blocks.gru_gate import GRUGate
+from kinformer.nn.blocks.gru_gate import GRUGate
 from tests.parity.goldens import Golden, close, goldens
 
 

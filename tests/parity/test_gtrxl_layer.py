@@ -7,18 +7,18 @@ of a query alike, which no softmax sees: of the paper's layer it is another one 
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL, sinusoids
 from kinformer.core.block import ResidualBlock
 from kinformer.core.layer import Context
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden, HiddenStates
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.normed import NormedKeys
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import TransformerXL, sinusoids
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden, HiddenStates
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.normed import NormedKeys
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.test_gtrxl_gru_gate import gru_gate
 

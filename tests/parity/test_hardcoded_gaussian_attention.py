@@ -2,13 +2,13 @@
 
 import torch
 
-from kinformer.attention import Attention
-from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.core.layer import Context
-from kinformer.mechanisms.unnormalised import Unnormalised
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.values import Values
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.nn.mechanisms.unnormalised import Unnormalised
+from kinformer.nn.projections.values import Values
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

@@ -15,14 +15,14 @@ from transformers.models.informer.modeling_informer import (
     InformerProbSparseAttention,
 )
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.probsparse import ProbSparse
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
 D, HEADS, LENGTH = 24, 4, 24

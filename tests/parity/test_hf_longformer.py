@@ -14,7 +14,7 @@ from transformers import LongformerConfig, LongformerForMaskedLM
 from kinformer.core.layer import Context
 from kinformer.members.longformer import longformer
 from kinformer.models.mlm import MLM
-from kinformer.patterns.marked import Marked
+from kinformer.nn.patterns.marked import Marked
 from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 from transformers import XLNetConfig, XLNetModel
 
-from kinformer.attention import Attention
-from kinformer.biases.relative_segment import RelativeSegment
-from kinformer.biases.transformer_xl import TransformerXL
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import detach
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.relative_segment import RelativeSegment
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.peers import agree, gradient, put, put_qkv
 
 VOCAB, D, DEPTH, HEADS = 19, 24, 2, 4

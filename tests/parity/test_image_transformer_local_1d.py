@@ -2,10 +2,10 @@
 
 import torch
 
-from kinformer.attention import Attention
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.image_1d import Image1D
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.image_1d import Image1D
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.test_multi_query_attention import fill
 

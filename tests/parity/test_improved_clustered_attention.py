@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
 from tests.given_clusters import given, read
 from tests.parity.goldens import Golden, close, goldens
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.probsparse import ProbSparse
 from tests.parity.goldens import Golden, close, goldens
 
 

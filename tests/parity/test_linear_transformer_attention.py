@@ -10,9 +10,9 @@ from torch import Tensor
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.state import Exact
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

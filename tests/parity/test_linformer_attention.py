@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.linformer import Linformer
+from kinformer.core.patterns.full import Full
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.linformer import Linformer
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

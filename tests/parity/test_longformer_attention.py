@@ -2,13 +2,13 @@
 
 import torch
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.marked import Marked
-from kinformer.projections.qkv import QKV
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.marked import Marked
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
-from kinformer.mechanisms.luna_causal import LunaCausal
-from kinformer.mechanisms.support.packs import Packs
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.luna_causal import LunaCausal
+from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 from tests.parity.test_luna_pack_unpack import filled

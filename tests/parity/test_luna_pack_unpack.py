@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.depth.luna import Nested
-from kinformer.projections.qkv import QKV
-from kinformer.projections.tied_kv import TiedKV
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.luna import Nested
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.tied_kv import TiedKV
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put, put_qkv
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.core.cache import KV
 from kinformer.core.layer import Context, Out
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from kinformer.aggregations.out_projection import OutProjection
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.null_key import NullKey
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.shorteners.convolved import Convolved
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.null_key import NullKey
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.shorteners.convolved import Convolved
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put, put_qkv
 

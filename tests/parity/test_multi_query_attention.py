@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -5,9 +5,9 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.mechanisms.nystrom import Nystrom
-from kinformer.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.mechanisms.support.value_conv import ValueConv
+from kinformer.nn.mechanisms.nystrom import Nystrom
+from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
+from kinformer.nn.mechanisms.value_conv import ValueConv
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

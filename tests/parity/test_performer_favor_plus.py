@@ -8,11 +8,11 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.state import Exact
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.generalised import GeneralisedKernel
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.support.update import Sums
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.update import Sums
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

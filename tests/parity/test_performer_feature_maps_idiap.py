@@ -9,9 +9,9 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.favor import FAVOR
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -7,9 +7,9 @@ from torch import Tensor, arange
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.maps.random_fourier import RandomFourier
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.scores.residual import ResidualScores
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -5,10 +5,10 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.vectors import unit
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.lsh_published import PublishedLSH
+from kinformer.nn.projections.shared_qk import SharedQK
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.reversible import Coupled, Reversible
+from kinformer.nn.depth.reversible import Coupled, Reversible
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

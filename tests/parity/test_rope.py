@@ -2,7 +2,7 @@
 
 import torch
 
-from kinformer.positions.rotary import Rotary
+from kinformer.nn.positions.rotary import Rotary
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -5,10 +5,10 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.vectors import unit
-from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

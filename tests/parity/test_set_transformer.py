@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.blocks.inducing import ISAB, PMA
-from kinformer.blocks.mab import PublishedMAB
 from kinformer.core.layer import Context
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.mab import PublishedMAB
+from kinformer.nn.norms.layer import LayerNorm
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from kinformer.biases.relative import Relative
-from kinformer.core.scores import scores
-from kinformer.execute import attend
+from kinformer.attend import attend
+from kinformer.core.score_matrix import scores
+from kinformer.nn.biases.relative import Relative
 from tests.biases.requests import asked
 from tests.parity.goldens import Golden, close, goldens
 

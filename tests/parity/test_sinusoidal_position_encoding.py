@@ -1,6 +1,6 @@
 """Sinusoidal against OpenNMT's PositionalEncoding, in both layouts."""
 
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 from tests.parity.goldens import Golden, close, goldens
 
 

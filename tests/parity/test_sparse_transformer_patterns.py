@@ -2,7 +2,7 @@
 
 import torch
 
-from kinformer.execute import attend
+from kinformer.attend import attend
 from kinformer.members.support.factors import layers, sets
 from tests.parity.goldens import Golden, close, goldens
 

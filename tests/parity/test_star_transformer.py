@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context
-from kinformer.depth.star import PublishedStarRound, PublishedStarRounds
+from kinformer.nn.depth.star import PublishedStarRound, PublishedStarRounds
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put, put_qkv
 

@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.read import weights
 from kinformer.core.score import Score
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.values import Values
-from kinformer.scores.factorised_dense import FactorisedDense
-from kinformer.scores.synthesizer import DenseSynthesizer
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.values import Values
+from kinformer.nn.scores.factorised_dense import FactorisedDense
+from kinformer.nn.scores.synthesizer import DenseSynthesizer
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.full import Full
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL, sinusoids
 from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden, HiddenStates
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import TransformerXL, sinusoids
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden, HiddenStates
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 

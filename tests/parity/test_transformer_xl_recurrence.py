@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.test_transformer_xl_attention import attention
 

@@ -5,38 +5,38 @@ import torch
 
 from kinformer.core.discover import modules
 from kinformer.core.pattern import Heads
-from kinformer.patterns.axial import Axial
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.blocks import Blocks
-from kinformer.patterns.blockwise import Blockwise
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.columns import Columns
-from kinformer.patterns.dilated import Dilated
-from kinformer.patterns.document import Document
-from kinformer.patterns.fixed import Fixed
-from kinformer.patterns.full import Full
-from kinformer.patterns.grid import Grid
-from kinformer.patterns.image_1d import Image1D
-from kinformer.patterns.image_2d import Image2D
-from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
-from kinformer.patterns.on_heads import OnHeads
-from kinformer.patterns.own_segment import OwnSegment
-from kinformer.patterns.pieces import Pieces
-from kinformer.patterns.prefix import Prefix
-from kinformer.patterns.published_random import PublishedRandom
-from kinformer.patterns.random import Random
-from kinformer.patterns.row_random import RowRandom
-from kinformer.patterns.rows import Rows
-from kinformer.patterns.segment import Segment
-from kinformer.patterns.shifted import Shifted
-from kinformer.patterns.since import Since
-from kinformer.patterns.star import Star
-from kinformer.patterns.strided import Strided
-from kinformer.patterns.tail import Tail, TailKeys, TailRows
-from kinformer.patterns.tokens import Tokens
-from kinformer.patterns.tree import Tree
-from kinformer.patterns.tree_level import TreeLevel
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.patterns.on_heads import OnHeads
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.patterns.axial import Axial
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.blocks import Blocks
+from kinformer.nn.patterns.blockwise import Blockwise
+from kinformer.nn.patterns.columns import Columns
+from kinformer.nn.patterns.dilated import Dilated
+from kinformer.nn.patterns.document import Document
+from kinformer.nn.patterns.fixed import Fixed
+from kinformer.nn.patterns.grid import Grid
+from kinformer.nn.patterns.image_1d import Image1D
+from kinformer.nn.patterns.image_2d import Image2D
+from kinformer.nn.patterns.marked import Marked, MarkedKeys, MarkedRows
+from kinformer.nn.patterns.own_segment import OwnSegment
+from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.prefix import Prefix
+from kinformer.nn.patterns.published_random import PublishedRandom
+from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.row_random import RowRandom
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.since import Since
+from kinformer.nn.patterns.star import Star
+from kinformer.nn.patterns.strided import Strided
+from kinformer.nn.patterns.tail import Tail, TailKeys, TailRows
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.patterns.tree import Tree
+from kinformer.nn.patterns.tree_level import TreeLevel
 from tests.patterns.test_tree import on_tree
 from tests.patterns.test_tree import walked as walked_tree
 

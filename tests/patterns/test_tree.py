@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.tree import HIGHEST, edge, leaf, node
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.tree import Tree
+from kinformer.nn.patterns.tree import Tree
 
 Nodes = list[tuple[int, int]]  # level and number, in post-order
 

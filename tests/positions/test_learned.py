@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.positions.learned import Learned
+from kinformer.nn.positions.learned import Learned
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, 0, 1, 4], [3, 4, -1, -1]])

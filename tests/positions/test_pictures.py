@@ -5,9 +5,9 @@ from typing import Literal
 import pytest
 import torch
 
-from kinformer.positions.coordinates import Coordinates
-from kinformer.positions.halves import Halves
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.nn.positions.coordinates import Coordinates
+from kinformer.nn.positions.halves import Halves
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 
 def places(rows: int, columns: int, channels: int, block: tuple[int, int]) -> list[tuple[int, int, int]]:

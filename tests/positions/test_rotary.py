@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[0, 1, 7, 900], [5, 4, 3, -1]])

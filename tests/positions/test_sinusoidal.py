@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 700], [3, 5000, 7, 90000, -1, -1]])

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.positions.sinusoidal import Sinusoidal
-from kinformer.positions.timing import Timing
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+from kinformer.nn.positions.timing import Timing
 from tests.positions.test_sinusoidal import POS, naive
 
 

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries, Sizes
-from kinformer.projections.by_heads import ByHeads
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.nn.projections.by_heads import ByHeads
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
 
 
 def flat(made: tuple[Queries, Keys]) -> list[Tensor]:

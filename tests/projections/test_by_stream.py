@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.projections.by_stream import ByStream
-from kinformer.projections.qkv import QKV
+from kinformer.nn.projections.by_stream import ByStream
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import refusals, unhooked
 
 

@@ -6,18 +6,18 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.linear_full import FullLinearAttention
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.collaborative import Collaborative
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.maps.elu import ELU
+from kinformer.nn.mechanisms.linear import LinearAttention
+from kinformer.nn.mechanisms.linear_full import FullLinearAttention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.projections.collaborative import Collaborative
+from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from kinformer.aggregations.out_projection import Concat
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.aggregations.out_projection import Concat
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.projections.qkv import QKV
 from tests.unhooked import refusals, unhooked
 
 POS = torch.arange(5).expand(2, 5)

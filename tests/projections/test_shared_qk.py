@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.vectors import unit
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.shared_qk import SharedQK
 from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")

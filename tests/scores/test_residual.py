@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
+from kinformer.attend import read
 from kinformer.core.layer import Context, PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.core.pair_map import PairMap
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import weights
-from kinformer.core.scores import scores
+from kinformer.core.score_matrix import scores
 from kinformer.core.state import shared
-from kinformer.depth.stack import Stack
-from kinformer.execute import read
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
-from kinformer.scores.residual import ResidualScores
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.residual import ResidualScores
 from tests.biases.requests import asked
 from tests.looks import Looks
 

@@ -5,22 +5,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Context, PerPair
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.score import Score
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
-from kinformer.projections.values import Values
-from kinformer.scores.factorised_dense import FactorisedDense
-from kinformer.scores.factorised_random import FactorisedRandom
-from kinformer.scores.mixture import Mixture
-from kinformer.scores.product import Product
-from kinformer.scores.random_synthesizer import RandomSynthesizer
-from kinformer.scores.residual import ResidualScores
-from kinformer.scores.support.synthesizer import Synthesizer
-from kinformer.scores.synthesizer import DenseSynthesizer
+from kinformer.core.scores.product import Product
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.values import Values
+from kinformer.nn.scores.factorised_dense import FactorisedDense
+from kinformer.nn.scores.factorised_random import FactorisedRandom
+from kinformer.nn.scores.fixed_length import Synthesizer
+from kinformer.nn.scores.mixture import Mixture
+from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
+from kinformer.nn.scores.residual import ResidualScores
+from kinformer.nn.scores.synthesizer import DenseSynthesizer
 from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")

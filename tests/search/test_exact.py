@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.search import Found, Held, spread
-from kinformer.memories.support.shards import Shards
+from kinformer.lab.datastore.shards import Shards
 from kinformer.search import exact
 from kinformer.search.exact import Exact
 from kinformer.search.support import kept, pairs

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys
-from kinformer.shorteners.convolved import Convolved
-from kinformer.shorteners.max_pooled import MaxPooled
-from kinformer.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.max_pooled import MaxPooled
+from kinformer.nn.shorteners.pooled import Pooled
 from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")

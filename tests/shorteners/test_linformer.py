@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
+from kinformer.core.patterns.full import Full
 from kinformer.core.projection import Projection
-from kinformer.mechanisms.shortened import Shortened
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
-from kinformer.shorteners.linformer import Linformer
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.shortened import Shortened
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
+from kinformer.nn.shorteners.linformer import Linformer
 from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")

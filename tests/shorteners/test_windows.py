@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kinformer.core.heads import Keys
-from kinformer.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows
+from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[6, -1, 7, 4, 5, 3, 8], [0, 1, 2, 3, 4, 5, 6], [-1] * 7])

@@ -26,11 +26,11 @@ class Repeat(Layer):
 
 
 def _example() -> Repeat:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     return Repeat(PreNorm(Attention(QKV(16, 2), Softmax(Causal()))), 3)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.core.scores import allowed, scores
+from kinformer.core.score_matrix import allowed, scores
 
 SECONDS = 1e-3  # per query
 

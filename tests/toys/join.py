@@ -29,11 +29,11 @@ class ReZero(ResidualBlock):
 
 
 def _block() -> ReZero:
-    from kinformer.attention import Attention
-    from kinformer.feedforward.mlp import MLP
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     return ReZero(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
 

@@ -1,17 +1,17 @@
 """Sinks: a window, and a few first tokens that all may read."""
 
 from kinformer import Attention, member
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import GatedMLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.models.lm import LM
-from kinformer.norms.rms import RMSNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.tokens import Tokens
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import GatedMLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.rms import RMSNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.tokens import Tokens
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.projections.qkv import QKV
 
 
 @member

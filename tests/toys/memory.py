@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.memory import Memory, moved
-from kinformer.patterns.segment import Segment
+from kinformer.core.patterns.segment import Segment
 
 
 class Kept(NamedTuple):

@@ -49,11 +49,11 @@ class Classifier(Model):
 
 
 def _example() -> Classifier:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.full import Full
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     return Classifier(11, 3, PreNorm(Attention(QKV(16, 2), Softmax(Full()))))
 

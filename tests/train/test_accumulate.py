@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
-from kinformer.losses.contrastive import Contrastive
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.members.etc import etc
@@ -23,6 +21,8 @@ from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
+from kinformer.models.batch import TokenBatch
+from kinformer.nn.losses.contrastive import Contrastive
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train
 from kinformer.train.pieces import cut, cut_state, joined, row_count, together, warn_across_rows

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.after_step import after_step, beneath
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.routing import Routing
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.split import SplitHeads
+from kinformer.core.patterns.causal import Causal
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.routing import Routing
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.split import SplitHeads
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 
 class Told(nn.Module):

@@ -16,13 +16,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from kinformer.attend import EXECUTORS, attend
+from kinformer.attend.executors import reference
 from kinformer.core.discover import members
 from kinformer.core.expression import parse
-from kinformer.core.scores import allowed
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.score_matrix import allowed
 from kinformer.core.state import detach
-from kinformer.execute import EXECUTORS, attend, reference
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
 from kinformer.train.cost import cost, counting, drawn, filled
 from kinformer.train.tally import Tally
 

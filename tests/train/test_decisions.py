@@ -29,7 +29,7 @@ from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.document import Document
+from kinformer.nn.patterns.document import Document
 from kinformer.train import decisions, loop
 from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError

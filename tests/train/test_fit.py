@@ -7,22 +7,22 @@ import pytest
 import torch
 
 import kinformer
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.data.batches import Batches
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.checkpoint import load
 from kinformer.train.fit import fit
 from kinformer.train.history import History

@@ -159,15 +159,15 @@ def test_no_member_s_policy_changes_within_an_update(burn_in: int) -> None:
 
 
 def chosen(part: str) -> Any:
-    from kinformer.attention import Attention
-    from kinformer.blocks.pre_norm import PreNorm
-    from kinformer.depth.early_exit import EarlyExit
-    from kinformer.exits.nobody import Nobody
-    from kinformer.exits.rules import Drawn
-    from kinformer.mechanisms.sac import SAC
-    from kinformer.mechanisms.softmax import Softmax
-    from kinformer.patterns.causal import Causal
-    from kinformer.projections.qkv import QKV
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.depth.early_exit import EarlyExit
+    from kinformer.nn.exits.nobody import Nobody
+    from kinformer.nn.exits.rules import Drawn
+    from kinformer.nn.mechanisms.sac import SAC
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
 
     if part == "SAC":
         return PreNorm(Attention(QKV(16, 2), SAC(1, 4)))

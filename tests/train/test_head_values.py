@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
 from kinformer.core.bias import Bias
 from kinformer.core.discover import find_member
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.head_values import has_head_values, head_values_by_layer
 from tests.discovered import discovered
 

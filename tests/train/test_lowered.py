@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from kinformer.core.state import detach
-from kinformer.losses.exit_oracles import Correctness, ExitOracle, Likelihood
-from kinformer.mechanisms.support import edges
 from kinformer.members.agent import agent
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.models.support.logistics import STEP, Logistics
 from kinformer.models.support.pooling import Max, Mean, Pooling, Sum
+from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
+from kinformer.nn.mechanisms import edges
 
 
 def lowered(on: bool) -> torch.autocast:

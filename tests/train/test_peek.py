@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.model import Predictor
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.reformer import reformer
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.models.lm import LM
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
 from kinformer.train.peek import SHORT, leaks, reads_ahead

@@ -11,8 +11,8 @@ from torch import Tensor
 from kinformer.core.discover import members
 from kinformer.core.model import Model
 from kinformer.core.state import detach
-from kinformer.depth.reversible import Reversible
 from kinformer.members.gpt import gpt
+from kinformer.nn.depth.reversible import Reversible
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train
 from kinformer.train.recompute import blocks, checkpointed

@@ -11,9 +11,9 @@ import torch
 
 from kinformer.cli.__main__ import run
 from kinformer.core.recipe import Recipe
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
+from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.train.budget import Minutes, Steps
 from kinformer.train.checkpoint import load
 from kinformer.train.history import History

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.core.discover import find_member
 from kinformer.core.memory import Remembered
+from kinformer.nn.attention import Attention
 from kinformer.train.temporal_range import TemporalRange, remembered, temporal_range
 
 SIZES = {"d": 8, "depth": 2, "heads": 2, "vocab": 5}

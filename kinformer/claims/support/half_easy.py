@@ -9,13 +9,13 @@ import torch
 from kinformer.data.spec import read_spec
 from kinformer.data.support.prompts import Prompts
 from kinformer.decoding.consistency import By, Text, losses, ruled, written
-from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.exits.decaying import Threshold
-from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Confident, Rule
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
+from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.decaying import Threshold
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.rules import Confident, Rule
 from kinformer.train.fit import fit
 
 DEPTH, TASK = 8, "task=half_easy"

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
+from kinformer.nn.attention import Attention
 
 
 class Heads(NamedTuple):

@@ -9,9 +9,9 @@ import torch
 from kinformer.cli.pictures.support.panel import CELLS, Panel, Picture
 from kinformer.cli.pictures.support.spelled import spelled
 from kinformer.core.raster import Raster
-from kinformer.patterns.axial import Axial
-from kinformer.patterns.grid import Grid
-from kinformer.patterns.image_2d import Image2D
+from kinformer.nn.patterns.axial import Axial
+from kinformer.nn.patterns.grid import Grid
+from kinformer.nn.patterns.image_2d import Image2D
 
 KINDS = ("it reads", "the query, which is read", "the query, which is not")
 

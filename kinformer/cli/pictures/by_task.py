@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.biases.camtl import Blocks
 from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
+from kinformer.nn.biases.camtl import Blocks
 
 TASKS = 4
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined, weighed
 from kinformer.cli.pictures.support.panel import CELLS, Panel, Picture
-from kinformer.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.clustered import Clustered
 
 MOST, TINY = 96, 1e-6  # queries that are drawn; weights that differ by less are alike
 KINDS = ("as the mean of its cluster takes it", "weighed by the query itself")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from kinformer.cli.pictures.support.panel import Picture, shades
-from kinformer.mechanisms.support.score_convolution import ScoreConvolution
+from kinformer.nn.mechanisms.score_convolution import ScoreConvolution
 
 HEADS, AROUND = 4, 1
 

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.cli.pictures.support.layers import attentions, calls, joined, weighed
 from kinformer.cli.pictures.support.panel import NARROW, Picture, shades
 from kinformer.core.bias import Bias
 from kinformer.core.keyed import Keyed
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
 
 HEADS, FLAT = 4, 0.8  # heads that are drawn; a bias whose least weight is more of its greatest shows nothing
 

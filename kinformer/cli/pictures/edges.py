@@ -5,8 +5,8 @@ from typing import Any
 
 from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined, weighed
 from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
-from kinformer.mechanisms.sac import SAC
-from kinformer.mechanisms.sac_published import PublishedSAC
+from kinformer.nn.mechanisms.sac import SAC
+from kinformer.nn.mechanisms.sac_published import PublishedSAC
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:

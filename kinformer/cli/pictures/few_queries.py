@@ -8,7 +8,7 @@ import torch
 from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, layers_of_kinds
 from kinformer.core.pattern import pairs
-from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.probsparse import ProbSparse
 
 MOST = 128
 

@@ -12,7 +12,7 @@ from kinformer.cli.pictures.support.spelled import longest
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
-from kinformer.depth.global_ends import GlobalEnds
+from kinformer.nn.depth.global_ends import GlobalEnds
 
 KINDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
 

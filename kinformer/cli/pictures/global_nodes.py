@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
 from kinformer.cli.pictures.support.layers import Call, attentions, calls
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest
 from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
-from kinformer.depth.global_nodes import GlobalNodes
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.global_nodes import GlobalNodes
 
 KINDS = ("global to global (g2g)", "global to long (g2l)", "long to global (l2g)", "long to long (l2l)")
 

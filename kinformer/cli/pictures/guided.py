@@ -10,7 +10,7 @@ from kinformer.cli.pictures.support.panel import NARROW, Picture, grid
 from kinformer.cli.pictures.support.spelled import spelled
 from kinformer.cli.pictures.who_reads import mask_of
 from kinformer.core.pattern import Pattern
-from kinformer.losses.guided_attention import GuidedAttention
+from kinformer.nn.losses.guided_attention import GuidedAttention
 
 MARK = 5  # a token of this many has the label, where a guide is a label
 

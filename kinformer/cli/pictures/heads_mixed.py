@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.aggregations.dynamic_routing import DynamicRouting
-from kinformer.aggregations.em_routing import EMRouting
 from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.projections.collaborative import Collaborative
+from kinformer.nn.aggregations.dynamic_routing import DynamicRouting
+from kinformer.nn.aggregations.em_routing import EMRouting
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.talking_heads import MixHeads
+from kinformer.nn.projections.collaborative import Collaborative
 
 NOTE = "sizes, of the greatest; before any training"
 DRAWN = 16  # random tokens

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.blocks.inducing import ISAB, PMA
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, layers_of_kinds, span
+from kinformer.nn.blocks.inducing import ISAB, PMA
 
 POINTS = ("points read the elements", "elements read what the points made of them")
 SEEDS = ("seeds read the elements",)

@@ -11,7 +11,7 @@ from torch.nn.functional import avg_pool2d
 from kinformer.cli.pictures.support.layers import attentions, clustered, joined
 from kinformer.cli.pictures.support.panel import Panel, Picture, shades
 from kinformer.core.layer import Context
-from kinformer.mechanisms.support.landmarks import ThroughLandmarks
+from kinformer.nn.mechanisms.landmarks import ThroughLandmarks
 
 CELLS, OF_EACH = 24, 3  # cells of a side at most; tokens of a landmark
 

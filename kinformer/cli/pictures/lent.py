@@ -8,8 +8,8 @@ from torch import nn
 
 from kinformer.cli.pictures.support.layers import attentions
 from kinformer.cli.pictures.support.panel import Picture, grid
-from kinformer.mechanisms.lending import Lending
-from kinformer.mechanisms.reused import Reused
+from kinformer.nn.mechanisms.lending import Lending
+from kinformer.nn.mechanisms.reused import Reused
 
 KINDS = ("made here, of queries and keys", "of a layer beneath, with values of its own")
 

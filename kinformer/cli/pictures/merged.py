@@ -9,10 +9,10 @@ from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, layers_of
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.core.keyed import Keyed
 from kinformer.core.pattern import Pattern
-from kinformer.mechanisms.delayed import Delayed
-from kinformer.mechanisms.merged import Merged
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.mechanisms.delayed import Delayed
+from kinformer.nn.mechanisms.merged import Merged
+from kinformer.nn.patterns.band import Band
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.cli.pictures.support.layers import place_of
 from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
 from kinformer.core.layer import Context, Layer
-from kinformer.mixers.average_attention import AverageAttention
+from kinformer.nn.mixers.average_attention import AverageAttention
 
 DRAWN = 8  # directions in which an output is looked at
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from kinformer.cli.pictures.support.layers import attentions, clustered, joined
 from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.luna import LunaStack
-from kinformer.mechanisms.luna_causal import LunaCausal
+from kinformer.nn.depth.luna import LunaStack
+from kinformer.nn.mechanisms.luna_causal import LunaCausal
 
 NOTE = "before any training, of tokens of five kinds; the strongest is full"
 

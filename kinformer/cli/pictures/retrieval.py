@@ -8,7 +8,7 @@ import torch
 from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined, weighed
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, layers_of_kinds, span
 from kinformer.core.pattern import pairs
-from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.retrieval import Retrieval
 
 KINDS = ("read whole", "found among the far", "searched and not found")
 TINY, RUN = 1e-9, 128  # from which length on nothing is run, and what is found is not drawn

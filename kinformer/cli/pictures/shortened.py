@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
 from kinformer.cli.pictures.support.layers import Call, attentions, calls, joined
 from kinformer.cli.pictures.support.panel import CELLS, Panel, Picture, grid, shades
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
-from kinformer.mechanisms.shortened import Shortened
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.shortened import Shortened
 
 NOTE = "read: a column is a key, under the position at which it stands"
 MADE = "; made of: a line is a token, a column a key"

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.cli.pictures.support.layers import attentions, joined
 from kinformer.cli.pictures.support.panel import Picture, grid, span
 from kinformer.core.memory import Memory
+from kinformer.nn.attention import Attention
 
 CELLS = 36
 KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")

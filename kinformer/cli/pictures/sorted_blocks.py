@@ -5,7 +5,7 @@ from typing import Any
 
 from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined, weighed
 from kinformer.cli.pictures.support.panel import Picture, shades
-from kinformer.mechanisms.sinkhorn import Sinkhorn
+from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
 
 BLOCKS, MOST = 6, 24
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from kinformer.cli.pictures.support.panel import NARROW, Picture, grid, layers_of_kinds, span
 from kinformer.core.layer import Context
-from kinformer.depth.star import StarRounds
+from kinformer.nn.depth.star import StarRounds
 
 KINDS = ("the relay reads and is read", "neighbours on the ring, the token itself and its embedding")
 WINDOW = 3

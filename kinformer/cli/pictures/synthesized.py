@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from kinformer.attention import Attention
 from kinformer.cli.pictures.support.layers import attentions, calls, joined, weighed
 from kinformer.cli.pictures.support.panel import NARROW, Picture, shades
 from kinformer.core.keyed import Keyed
+from kinformer.core.patterns.causal import Causal
 from kinformer.core.score import Score
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
-from kinformer.scores.mixture import Mixture
-from kinformer.scores.support.synthesizer import Synthesizer
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.fixed_length import Synthesizer
+from kinformer.nn.scores.mixture import Mixture
 
 HEADS = 4
 

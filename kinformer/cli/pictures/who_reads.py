@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from kinformer.attend.parts import parts
 from kinformer.cli.pictures.support.layers import Call, by_content, joined, reading
 from kinformer.cli.pictures.support.panel import CELLS, MOST, NARROW, Panel, Picture, grid, layers_of_kinds, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.core.layout import Layout
-from kinformer.core.parts import parts
 from kinformer.core.pattern import Heads, Pattern, pairs
-from kinformer.depth.global_ends import GlobalEnds
-from kinformer.depth.global_nodes import GlobalNodes
-from kinformer.mechanisms.merged import Merged
+from kinformer.nn.depth.global_ends import GlobalEnds
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.nn.mechanisms.merged import Merged
 
 HEADS, PANELS = 4, 6  # the most that are drawn
 FULL, EMPTIER = 0.7, 0.9

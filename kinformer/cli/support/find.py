@@ -16,7 +16,7 @@ from kinformer.environments.support.making import played_in
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
-FOLDERS = ("exits", "losses", "data", "execute", "search")  # files that have no EXAMPLES
+FOLDERS = ("exits", "losses", "data", "executors", "search")  # files that have no EXAMPLES
 NEAR, CLOSE, TALKED = 3, 0.6, 8
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from kinformer.cli.errors import from_user, noted
 from kinformer.decoding.calibrated import leave_as_calibrated
 from kinformer.decoding.layers_used import exits_of
-from kinformer.exits.decaying import Decaying
+from kinformer.nn.exits.decaying import Decaying
 
 
 def leave(folder: Path, model: Any) -> dict[str, Any] | None:

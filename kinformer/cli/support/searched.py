@@ -15,8 +15,8 @@ from kinformer.data.batches import on
 from kinformer.data.kind import Data, stream
 from kinformer.data.windows import Windows
 from kinformer.decoding.consistency import ruled
-from kinformer.exits.nobody import Nobody
-from kinformer.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
 from kinformer.train.evaluate import Measured, device_of, evaluate_batches
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said

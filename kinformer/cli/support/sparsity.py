@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from kinformer.core.parts import parts
+from kinformer.attend.executors.pieces import work
+from kinformer.attend.parts import parts
 from kinformer.core.pattern import Pattern, pairs
-from kinformer.execute.pieces import work
 
 HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.batch import Windows
+from kinformer.models.batch import Windows
 
 
 class Stretch(NamedTuple):

@@ -10,8 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias
 from kinformer.core.block import Join, ResidualBlock
@@ -21,24 +19,26 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.memory import Memory
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.position import Position, Rotation
 from kinformer.core.projection import Projection
 from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.core.task import Task
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.subject import Subject, Trained
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.support.pooling import Pooling
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 
 SCORES = Want("scores", optional=True)
 FAR = 16  # positions that tell whether a pattern reads ahead
@@ -138,7 +138,7 @@ def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
 
 
 def _shorten(shorten: Shorten, make: Make) -> Forms:
-    from kinformer.mechanisms.shortened import Shortened
+    from kinformer.nn.mechanisms.shortened import Shortened
 
     yield Subject(shorten, _layer_of(lambda: Shortened(Softmax(Full()), make())), "before Softmax(Full())")
 
@@ -162,8 +162,8 @@ def _projection(projection: Projection, make: Make) -> Forms:
 
 
 def _map(feature_map: FeatureMap, make: Make) -> Forms:
-    from kinformer.mechanisms.linear import LinearAttention
-    from kinformer.mechanisms.linear_full import FullLinearAttention
+    from kinformer.nn.mechanisms.linear import LinearAttention
+    from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 
     yield Subject(feature_map, _layer_of(lambda: LinearAttention(make())), "in LinearAttention")
     yield Subject(feature_map, _layer_of(lambda: FullLinearAttention(make())), "in FullLinearAttention", again=True)

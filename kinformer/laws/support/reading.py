@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.layer import Out
 from kinformer.core.memory import Memory
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.subject import Subject
+from kinformer.nn.attention import Attention
 
 ROUNDING = 1e-13  # of the largest gradient, in float64
 

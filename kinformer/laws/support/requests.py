@@ -14,14 +14,14 @@ from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.scores import allowed
+from kinformer.core.score_matrix import allowed
+from kinformer.core.scores.product import Product
 from kinformer.laws.pattern import draw
 from kinformer.laws.support.batch import LABEL, equal_keys, varied
 from kinformer.laws.support.subject import EFFORT
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
-from kinformer.scores.product import Product
 
 ROWS, WIDTH = 2, 8
 NAMED = (1, 0), (1, 1)  # batch rows that are exchanged, and one that serves twice

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.mechanism import Mechanism
-from kinformer.feedforward.mlp import MLP
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.projections.qkv import QKV
 
 Share = Literal["model", "layer", "head"]
 

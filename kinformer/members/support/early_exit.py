@@ -7,16 +7,16 @@ from torch import nn
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.rules import Drawn, Rule
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.encoder_decoder import both, start
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.rules import Drawn, Rule
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.norms.layer import LayerNorm
 
 Form = Literal["decoder", "encoder_decoder"]
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.depth.random_keys import RandomKeys
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import Wiring
+from kinformer.nn.depth.random_keys import RandomKeys
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
 
 
 def encoder(

@@ -3,12 +3,12 @@
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import SINUSOIDS, START, Wiring
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
 
 
 def encoder_decoder(

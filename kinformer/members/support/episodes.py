@@ -1,9 +1,9 @@
 """Bodies of models that read steps of episodes: GPT-2's blocks, which know order by the pattern and the steps alone."""
 
 from kinformer.core.checks import at_least
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP, Activation
 from kinformer.members.support.wiring import Wiring
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP, Activation
 
 
 def reader(

@@ -6,16 +6,16 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.aggregations.out_projection import OutProjection
 from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.pattern import Heads, Or, Pattern
-from kinformer.feedforward.mlp import MLP
-from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.columns import Columns
-from kinformer.patterns.dilated import Dilated
-from kinformer.patterns.strided import Strided
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.block import Block
+from kinformer.nn.patterns.columns import Columns
+from kinformer.nn.patterns.dilated import Dilated
+from kinformer.nn.patterns.strided import Strided
 
 Sets = Literal["strided", "fixed"]
 Use = Literal["interleaved", "merged", "heads"]

@@ -7,27 +7,27 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL
-from kinformer.blocks.gru_gate import GRUGate
-from kinformer.blocks.highway_gate import HighwayGate
-from kinformer.blocks.identity_map import IdentityMap
-from kinformer.blocks.input_gate import InputGate
-from kinformer.blocks.output_gate import OutputGate
-from kinformer.blocks.post_norm import NormLast
-from kinformer.blocks.sigtanh_gate import SigTanhGate
-from kinformer.blocks.support.gate import Biased
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.hidden import Hidden
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.segment import Segment
-from kinformer.projections.normed import Normed, NormedKeys
-from kinformer.projections.qkv import QKV
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.transformer_xl import TransformerXL
+from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gru_gate import GRUGate
+from kinformer.nn.blocks.highway_gate import HighwayGate
+from kinformer.nn.blocks.identity_map import IdentityMap
+from kinformer.nn.blocks.input_gate import InputGate
+from kinformer.nn.blocks.output_gate import OutputGate
+from kinformer.nn.blocks.post_norm import NormLast
+from kinformer.nn.blocks.sigtanh_gate import SigTanhGate
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.hidden import Hidden
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.projections.normed import Normed, NormedKeys
+from kinformer.nn.projections.qkv import QKV
 
 GateName = Literal["gru", "input", "output", "highway", "sigtanh", "residual", "post_norm"]
 NormedName = Literal["both", "keys"]

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, one_of
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.sinkhorn import Sinkhorn
-from kinformer.mechanisms.support.sorting import BlockNet, PairNet, SortNet
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet
+from kinformer.nn.projections.qkv import QKV
 
 Net = Literal["blocks", "pairs"]
 

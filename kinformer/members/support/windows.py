@@ -4,8 +4,8 @@ from typing import TypeVar
 
 from kinformer.core.checks import at_least, within
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.patterns.band import Band
-from kinformer.patterns.dilated import Dilated
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.dilated import Dilated
 
 T = TypeVar("T")
 

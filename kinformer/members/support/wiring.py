@@ -7,12 +7,6 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.biases.relative import Relative
-from kinformer.blocks.placed import Placed
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
@@ -20,13 +14,19 @@ from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.position import Position
-from kinformer.depth.stack import Stack
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.positions.rotary import Rotary
-from kinformer.positions.sinusoidal import Sinusoidal
-from kinformer.projections.qkv import QKV
+from kinformer.nn.attention import Attention
+from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.biases.relative import Relative
+from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.post_norm import PostNorm
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.positions.learned import Learned
+from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+from kinformer.nn.projections.qkv import QKV
 
 Positions = Literal["learned", "sinusoidal", "tensor2tensor", "sines_first", "rotary", "alibi", "relative", "none"]
 SINUSOIDS = ("sinusoidal", "tensor2tensor", "sines_first")

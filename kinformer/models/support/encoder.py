@@ -13,7 +13,7 @@ from kinformer.core.loss import Weight, known
 from kinformer.core.model import Model
 from kinformer.core.position import Position
 from kinformer.core.vocabulary import spelt
-from kinformer.norms.layer import LayerNorm
+from kinformer.nn.norms.layer import LayerNorm
 
 START = 0.02  # the standard deviation of embeddings at the start, BERT's
 

@@ -13,9 +13,9 @@ from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.layer import Context, Decoding, Layer, Out, prefixed
 from kinformer.core.loss import LEAVING, mean, surprise
 from kinformer.core.model import Batch, Writer, total
-from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.classifiers import PerExit, of_exit
-from kinformer.losses.aligned import Weights, aligned, scale_gradient
+from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.classifiers import PerExit, of_exit
+from kinformer.nn.losses.aligned import Weights, aligned, scale_gradient
 
 Outputs = Literal["shared", "each"]
 

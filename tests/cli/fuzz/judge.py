@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kinformer.data.support.episodes import episodes
-from kinformer.memories.datastore import Datastore
+from kinformer.lab.datastore.datastore import Datastore
 from kinformer.train.checkpoint import MemberNeeded, load
 from tests.cli.fuzz.world import Seen, value
 

@@ -118,7 +118,7 @@ def test_what_is_imported_while_sizes_are_judged_has_numbers() -> None:
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.wanted import spelled
 refuse_too_large(spelled("gpt(d=8, depth=1, heads=2, pattern=Causal() & Band(2))"), 1, 8)
-from kinformer.patterns.since import EXAMPLES
+from kinformer.nn.patterns.since import EXAMPLES
 print({one.first.device.type for one in EXAMPLES})
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

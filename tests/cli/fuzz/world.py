@@ -22,7 +22,7 @@ OWN = '''"""Of one's own."""
 
 from kinformer import member
 from kinformer.members.gpt import gpt
-from kinformer.patterns.band import Band
+from kinformer.nn.patterns.band import Band
 
 
 @member

@@ -8,25 +8,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
-from kinformer.mechanisms.clustered import Clustered
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.probsparse import ProbSparse
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.sac import Chosen
-from kinformer.mechanisms.sac_published import ChosenPairs
-from kinformer.mechanisms.sinkhorn import Sinkhorn
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.topk import BestOfRow, TopK
-from kinformer.patterns.causal import Causal
-from kinformer.projections.qkv import QKV
-from kinformer.projections.shared_qk import SharedQK
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.sac import Chosen
+from kinformer.nn.mechanisms.sac_published import ChosenPairs
+from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.topk import BestOfRow, TopK
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.projections.shared_qk import SharedQK
 
 TOKENS = 8
 

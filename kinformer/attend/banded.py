@@ -1,0 +1,90 @@
+"""banded: what a bias adds to the calls of a plan, by distances. Along a run they make a band, which is no look-up.
+
+A query's terms for the W = queries + keys - 1 distances of a tile, the furthest first, are those of its keys, moved by
+a place for each query: rows of W numbers seen as rows of W - 1.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.attend.calls import Call, Plan, Stage
+from kinformer.core.autocast import lowered
+from kinformer.core.request import Request
+
+
+class Banded(NamedTuple):
+    """`Distances` of a read, the furthest of them, `most`, first."""
+
+    table: Float[Tensor, "#H N *R"]
+    asks: Float[Tensor, "B H T R"] | None
+    values: Float[Tensor, "#H N V"] | None
+    most: int
+
+    def added(
+        self, stage: Stage, call: Call, some: slice, asks: Float[Tensor, "n H q R"] | None
+    ) -> Float[Tensor, "#n #H q k"]:
+        """What is added to the scores of a call."""
+        at = self.at(stage, call)
+        if at is None:
+            return self.table[:, self._looked_up(stage, call, some)].movedim(0, 1)
+        if asks is not None:
+            return slanted((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
+        return self.table[:, at].unfold(1, call.k.size, 1).flip(1)[None]
+
+    def learn(self, into: Tensor, stage: Stage, call: Call, some: slice, given: Float[Tensor, "n H q k"]) -> None:
+        """Adds the gradient of the scores of a call to that of a table without `asks`."""
+        given = given.sum(1, keepdim=True) if len(into) == 1 else given
+        if (at := self.at(stage, call)) is not None:
+            into[:, at] += spread(given.sum(0, keepdim=True)).sum(1)
+        else:
+            index = self._looked_up(stage, call, some).expand(len(given), -1, -1)
+            into.index_add_(1, index.flatten(), given.transpose(0, 1).flatten(1))
+
+    def at(self, stage: Stage, call: Call) -> slice | None:
+        """The rows of the table for the distances of each tile of a run."""
+        found = stage.far(call)
+        return None if found is None else slice(self.most - found[0], self.most - found[-1] + 1, -found.step)
+
+    def _looked_up(self, stage: Stage, call: Call, some: slice) -> Int[Tensor, "#n q k"]:
+        """The rows of the table for the pairs of a call that is no run."""
+        q, k = (line.pos[some if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
+        q, k = q[:, call.q.places(q.device)].flatten(0, 1), k[:, call.k.places(k.device)].flatten(0, 1)
+        # padding is masked, wherever it seems to stand
+        return (self.most - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
+
+
+def asked(request: Request, plan: Plan) -> tuple[Tensor, Banded] | None:
+    """The queries to read, and the bias by all distances of a plan; None where there is no such form or no band."""
+    if request.bias is None:
+        return None
+    least, most, bands = plan.span
+    device = request.queries.q.device
+    told = request.bias.by_distance(request, torch.arange(most, least - 1, -1, device=device))
+    if told is None or (not bands and (told.asks is not None or told.values is not None)):
+        return None
+    if told.asks is None:
+        return told.q, Banded(told.table, None, told.values, most)
+    return told.q, Banded(lowered(told.table), lowered(told.asks), told.values, most)
+
+
+def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
+    """The queries of all tiles as those of one, so that a table is multiplied once."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
+    """Terms of distances as terms of keys: a view."""
+    heads, rows, width = x.shape
+    strides = queries * width, rows * width, width - 1, 1
+    return x.as_strided((rows // queries, heads, queries, keys), strides, x.storage_offset() + queries - 1)
+
+
+def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
+    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `slanted`."""
+    n, heads, queries, keys = x.shape
+    found = x.new_zeros(heads, n * queries, queries + keys - 1)
+    slanted(found, queries, keys).copy_(x)
+    return found

@@ -1,0 +1,157 @@
+"""The flex executor: PyTorch's FlexAttention, compiled on CUDA, without the blocks that a pattern's `cover` rules out.
+
+On a CPU it is there to be proven and for those who name it: PyTorch has no backward there, and its eager forward makes
+all pairs, 8 to 22 times slower than dense attention. Never run so far: anything on CUDA, so its speed, its backward and
+its lse there, and the estimates by which `auto` takes it, are unproven. Source: Dong et al., 2024, arXiv:2412.05496.
+"""
+
+import functools
+import importlib.util
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import _C, Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+from kinformer.attend.parts import Part, parts
+from kinformer.core.bias import at
+from kinformer.core.heads import cut
+from kinformer.core.layout import Dense, GatheredKeys, Residue
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Refusal, Request
+from kinformer.core.scores.product import Product
+
+ON_CPU, ON_CUDA = 2.2e-10, 1.6e-11  # seconds per pair and number of a head's width, where dense attention takes 1e-11
+EAGER = 1e-2  # seconds of a read on a CPU, however few the pairs
+CALL = 1.0  # the same for compiling, spread over the calls of a graph: short rows and single steps are left to others
+BLOCK, GRID = 128, 1 << 22  # tokens of a block; blocks of pairs at most, of longer rows blocks are larger
+MERGED = 4  # blocks of pairs that take as long as a block of queries in a part apart: gathered, put back and merged
+FAR = 1 << 31  # behind every position
+GRAPHS = 64  # one for each pattern, bias and shape: a pattern's numbers as symbols did not compile
+compiled = functools.cache(functools.partial(torch.compile, fullgraph=True, dynamic=False))
+
+
+class Call(NamedTuple):
+    """Blocks of pairs that are read together, how many they are, and the order in which it takes the tokens."""
+
+    mask: BlockMask
+    many: Tensor
+    q: Int[Tensor, "#B T"] | None
+    k: Int[Tensor, "#B S"] | None
+
+
+def asking(request: Request) -> float:
+    """Seconds of looking at what a bias learns and adds."""
+    return 5e-5
+
+
+def cost(request: Request) -> float | Refusal:
+    """By blocks on CUDA, in the unit of the other executors' estimates; by pairs on a CPU."""
+    queries, keys, bias = request.queries, request.keys, request.bias
+    q, k, v = queries.q, keys.k, keys.v
+    cuda, narrow, learns = q.device.type == "cuda", min(q.shape[3], v.shape[3]), torch.is_grad_enabled()
+    learned = [] if bias is None else [*bias.parameters(), *queries.sides.values(), *keys.sides.values()]
+    # asked of one pair, as of all of them the answer is quadratic
+    added = None if bias is None else bias.values(queries.pos[..., :1], keys.pos[..., :1])
+    refusals = (
+        (torch.compiler.is_compiling() or _C._are_functorch_transforms_active(), "it makes lists outside of graphs"),
+        (not (importlib.util.find_spec("triton") if cuda else q.is_cpu), "it is for CUDA with Triton, and for CPUs"),
+        (learns and any(x.requires_grad for x in learned), "gradients of a bias through it are unproven"),
+        (learns and not cuda and any(x.requires_grad for x in (q, k, v)), "PyTorch has no backward of it on a CPU"),
+        (type(request.score) is not Product or request.dropout > 0, "it takes the plain product, and drops no weights"),
+        (request.where is not None, "it asks the pattern which pairs are read, and fewer are"),
+        (bias is not None and bool(bias.wants), "what comes from the block beneath is a matrix that it does not cut"),
+        (added is not None, "it adds nothing to values"),
+        (not request.pairs * narrow, "it wants at least one pair, and numbers in each"),
+        (k.shape[1] != v.shape[1] or q.shape[1] % max(k.shape[1], 1) > 0, "heads of keys and values must be alike"),
+        (cuda and (narrow < 16 or q.dtype == torch.float64), "its kernels take widths from 16 up, and no float64"),
+    )
+    if reason := next((reason for holds, reason in refusals if holds), None):
+        return Refusal(reason)
+    width = q.shape[3] + v.shape[3]
+    return CALL + _plan(request)[1] * ON_CUDA * width if cuda else EAGER + request.pairs * ON_CPU * width
+
+
+def read(request: Request) -> Read:
+    """The same y and lse as the reference, merged where parts are cheaper apart."""
+    plan, _ = _plan(request)
+    reads = [_called(request, call, request.lse or len(plan) > 1) for call in plan]
+    return reads[0] if len(reads) == 1 else merge(*reads)
+
+
+def _plan(request: Request) -> tuple[list[Call], float]:
+    """The cheapest calls and the pairs of their blocks: found once per forward, with one look at the device."""
+    q, k, rows = request.queries, request.keys, request.rows
+    return request.memo.get(lambda: _made(request), "flex", request.pattern, q.pos, k.pos, q.head, q.q.shape, rows)
+
+
+def _made(request: Request) -> tuple[list[Call], float]:
+    length, keys = request.queries.q.shape[2], request.keys.k.shape[2]
+    size = BLOCK << max(0, math.ceil(math.log2(length * keys / BLOCK**2 / GRID) / 2))
+    plans = [[_listed(request, size, Part(Dense(), request.pattern))]]
+    if request.queries.pos.shape[1] == request.keys.pos.shape[1] == 1:  # one order for all heads
+        plans.append([_listed(request, size, part) for part in parts(request.pattern, max(length, keys))])
+    counts = torch.stack([torch.stack([call.many for call in plan]).sum() for plan in plans]).tolist()
+    counts[-1] += MERGED * (len(plans) - 1) * len(plans[-1]) * request.pairs / keys / size
+    best = counts.index(min(counts))
+    return plans[best], counts[best] * size**2
+
+
+def _listed(request: Request, size: int, part: Part) -> Call:
+    """The blocks of a part, by what `cover` says of those that hold a remainder in common; by head where it differs."""
+    queries, layout = request.queries, part.layout
+    q, k = (x if x.stride(0) else x[:1] for x in (queries.pos, request.keys.pos))
+    n = layout.n if isinstance(layout, Residue) else 1
+    if isinstance(layout, GatheredKeys):  # the others are in no block
+        k = torch.where(replace(layout, back=math.inf, ahead=math.inf).reads(k, k), k, -1)
+    of_q, of_k = (
+        torch.where(x < 0, FAR * n, x % n * FAR + x).argsort(-1)[:, 0] if isinstance(layout, kind) else None
+        for x, kind in ((q, Residue), (k, Residue | GatheredKeys))
+    )
+    q_ends, k_ends = (_ends(cut(pos, order, 2), size, n) for pos, order in ((q, of_q), (k, of_k)))
+    found: dict[tuple, Tensor] = {}
+    heads = range(queries.q.shape[1])
+    kinds = [(part.where.of_head(queries.head + h), h % q.shape[1], h % k.shape[1]) for h in heads]
+    for where, i, j in dict.fromkeys(kinds):
+        a, b = q_ends[:, :, i, :, None], k_ends[:, :, j, None]  # [6 B N 1], [6 B 1 M]
+        some, every = where.cover(a[0], a[2], b[0], b[2])
+        some = some & (a[1] <= b[3]) & (b[1] <= a[3]) & (a[4] & b[4]).bool()
+        every = every & some & (a[5] & b[5]).bool()
+        found[where, i, j] = torch.stack((some & ~every, every)).int()
+    blocks = torch.stack([found[kind] for kind in (kinds if len(found) > 1 else kinds[:1])], 2)  # [2 B H N M]
+    q_pos, k_pos, rows, head = cut(queries.pos, of_q, 2), cut(request.keys.pos, of_k, 2), request.rows, queries.head
+
+    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        q, k = at(q_pos, b, h, i), at(k_pos, b, h, j)
+        row = b if rows is None else rows[b]
+        return pattern(row, h + head, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)
+
+    pattern, lengths = part.where, (q_pos.shape[2], k_pos.shape[2])
+    (some, every), number = blocks.sum(-1).int(), blocks.argsort(dim=-1, descending=True, stable=True).int()
+    mask = BlockMask.from_kv_blocks(some, number[0], every, number[1], size, allowed, lengths)
+    return Call(mask, blocks.sum((0, 3, 4)).expand(queries.q.shape[:2]).sum(), of_q, of_k)
+
+
+def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"]:
+    """Of each block the first position and the first remainder by n, the last ones; is any token real, is every one."""
+    x = F.pad(pos, (0, -pos.shape[2] % size), value=-1).unflatten(2, (-1, size))
+    real, x = x >= 0, torch.stack((x, x % n))
+    last = torch.where(real, x, 0).amax(-1)
+    first = torch.where(real, x, FAR).amin(-1).minimum(last)
+    return torch.cat((first, last, torch.stack((real.any(-1), real.all(-1)))))
+
+
+def _called(request: Request, call: Call, lse: bool) -> Read:
+    piece = request if call.q is call.k is None else request.piece(call.q, call.k)
+    q, k, v = (x if torch.is_grad_enabled() else x.detach() for x in (piece.queries.q, piece.keys.k, piece.keys.v))
+    bias = None if piece.bias is None else piece.bias.bind(piece)
+    flex: Any = compiled(flex_attention) if q.device.type == "cuda" else flex_attention
+    more = {"scale": request.scale, "enable_gqa": q.shape[1] != k.shape[1], "return_aux": AuxRequest(lse=lse)}
+    with torch._dynamo.config.patch(recompile_limit=GRAPHS):
+        y, aux = flex(q, k, v, bias, call.mask, **more)
+    back = None if call.q is None else call.q.argsort(-1)
+    return Read(cut(y, back, 2), None if aux.lse is None else cut(aux.lse, back, 2))

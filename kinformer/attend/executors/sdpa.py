@@ -1,0 +1,62 @@
+"""PyTorch's scaled_dot_product_attention as an executor: for patterns without a bias, where no lse is wanted."""
+
+from torch.nn import functional as F
+
+from kinformer.attend.kernel import added
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read
+from kinformer.core.request import Refusal, Request
+from kinformer.core.scores.product import Product
+from kinformer.core.transforms import derived_forward
+
+SECONDS = 1e-11  # per score and number of a head's width
+DROPPED = 5e-11  # with dropout on a CPU, whose fused kernel does not do it: every weight is computed and kept
+DROPPED_MASKED = 6e-11  # the same under a mask
+
+
+def cost(request: Request) -> float | Refusal:
+    """It has no place for a bias or other scores, and its public function returns no lse."""
+    queries, keys = request.queries, request.keys
+    if request.lse:
+        return Refusal("PyTorch's function returns no lse")
+    if derived_forward():
+        return Refusal("its fused kernels have no forward-mode derivative")
+    if request.bias is not None or type(request.score) is not Product:
+        return Refusal("it takes the plain product of query and key alone, without a bias")
+    if keys.k.shape[1] != keys.v.shape[1] or not request.pairs or not queries.q.shape[3]:
+        return Refusal("it wants as many heads of keys as of values, and at least one pair of some width")
+    if queries.q.shape[1] % keys.k.shape[1]:
+        return Refusal("query heads must be a multiple of key heads")
+    return request.pairs * _seconds(request) * (queries.q.shape[3] + keys.v.shape[3])
+
+
+def read(request: Request) -> Read:
+    """The same y as the reference; its lse is None."""
+    queries, keys = request.queries, request.keys
+    y = F.scaled_dot_product_attention(
+        queries.q,
+        keys.k,
+        keys.v,
+        attn_mask=added(request) if _is_masked(request) else None,
+        dropout_p=request.dropout,
+        is_causal=_is_causal(request),
+        scale=request.scale,
+        enable_gqa=queries.q.shape[1] != keys.k.shape[1],
+    )
+    return Read(y, None)
+
+
+def _seconds(request: Request) -> float:
+    if request.dropout and request.queries.q.device.type == "cpu":
+        return DROPPED_MASKED if _is_masked(request) else DROPPED
+    return SECONDS * (0.5 if _is_causal(request) else 1)
+
+
+def _is_masked(request: Request) -> bool:
+    unmasked = request.full and type(request.pattern) is Full and request.where is None
+    return not (unmasked or _is_causal(request))
+
+
+def _is_causal(request: Request) -> bool:
+    return request.is_causal and type(request.pattern) is Causal and request.where is None

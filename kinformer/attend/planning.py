@@ -1,0 +1,39 @@
+"""planning: the plan of a request, found once for all layers of a forward, and for all steps where rows are alike."""
+
+from kinformer.attend import kernel
+from kinformer.attend.calls import Plan
+from kinformer.attend.lines import Alike, runs
+from kinformer.attend.plan import Sizes, made, of_runs
+from kinformer.core.request import Refusal, Request
+
+
+def planned(request: Request) -> Plan | Refusal:
+    """How a request is read; a Refusal where its positions are no runs."""
+    batch, heads, _, width = request.queries.q.shape
+    fused = request.bias is None and kernel.serves(request)
+    sizes = Sizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)
+    rows = request.rows if request.pattern.tensors() else None
+    key = ("pieces", request.pattern, request.queries.pos, request.keys.pos, sizes, rows)
+    return request.memo.get(lambda: _made(request, sizes), *key)
+
+
+def _groups(request: Request) -> int | None:
+    """The number of key heads if heads may be read separately, else None. A bias needs all heads of its layer at once.
+
+    Other devices than CPUs read all heads together, because the cost of smaller calls was measured only on CPUs.
+    """
+    q, k, v = request.queries.q, request.keys.k, request.keys.v
+    if request.bias is not None or q.device.type != "cpu":
+        return None
+    return k.shape[1] if k.shape[1] == v.shape[1] and q.shape[1] % k.shape[1] == 0 else None
+
+
+def _made(request: Request, sizes: Sizes) -> Plan | Refusal:
+    pattern, device, found = request.pattern, request.queries.q.device, runs(request)
+    if isinstance(found, Refusal):
+        return found
+    if not isinstance(found, Alike):
+        return made(pattern, found, False, sizes, True)
+    if pattern.tensors():
+        return made(pattern, found.lines(device), True, sizes, True)
+    return of_runs(pattern, found, sizes, device)

@@ -1,1 +1,0 @@
-"""What biases share; no biases themselves."""

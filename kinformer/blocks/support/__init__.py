@@ -1,1 +1,0 @@
-"""What the joins of blocks/ share."""

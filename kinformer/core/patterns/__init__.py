@@ -1,0 +1,1 @@
+"""The patterns that the contracts of core and the executors name. All others are in nn/patterns."""

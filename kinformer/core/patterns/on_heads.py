@@ -1,0 +1,41 @@
+"""OnHeads: every pair, on some heads alone."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.checks import at_least
+from kinformer.core.pattern import Index, Pattern
+from kinformer.core.patterns.full import Full
+
+
+@dataclass(frozen=True)
+class OnHeads(Pattern):
+    """h mod of = turn: what only some heads read, such as `Causal() & (Band(64) | OnHeads(0, 4))`.
+
+    turn: which head of each group.
+    of: heads of a group.
+
+    `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
+    """
+
+    turn: int
+    of: int
+
+    def __post_init__(self) -> None:
+        at_least("OnHeads.of", self.of, 1)
+        if at_least("OnHeads.turn", self.turn, 0) >= self.of:
+            raise ValueError(f"{self}: the turn must be below {self.of}")
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor(h % self.of == self.turn) & (q >= 0)
+
+    def of_head(self, h: int) -> Pattern:
+        return Full() if h % self.of == self.turn else ~Full()
+
+    def period(self) -> int | None:
+        return 1
+
+
+EXAMPLES = (OnHeads(0, 2), OnHeads(1, 3))

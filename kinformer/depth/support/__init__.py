@@ -1,1 +1,0 @@
-"""What layers over depth stand on: the rows of a batch that still go on."""

@@ -1,1 +1,0 @@
-"""What executors share; no executors themselves."""

@@ -1,0 +1,1 @@
+"""The laboratory: data, tasks and environments, training, search, datastores, claims, cost and comparison."""

@@ -1,1 +1,0 @@
-"""What memories stand on: the files of a datastore, and what is read to fill them."""

@@ -1,0 +1,39 @@
+"""OutByStream: global tokens with an output matrix of their own."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.aggregation import Aggregation
+from kinformer.core.checks import a_part, at_least
+
+
+class OutByStream(Aggregation):
+    """The heads of the first positions are joined by `wide`, those of all others by `long`.
+
+    Choose it beside projections of two streams (ByStream, GlobalSoftmax, FourPieces): the authors' code of ETC has two
+    output matrices unless told to share one.
+
+    n: how many positions, from 0, are of the wide stream.
+    wide, long: what joins the heads of each.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
+    """
+
+    def __init__(self, n: int, wide: Aggregation, long: Aggregation):
+        super().__init__()
+        self.n = at_least("n", n, 0)
+        for name, part in (("wide", wide), ("long", long)):
+            a_part(name, part, Aggregation, "an aggregation, such as OutProjection(heads, v_dim, d)")
+        self.wide, self.long = wide, long
+
+    def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return self.wide(y, pos).where((pos < self.n)[..., None], self.long(y, pos))  # [B T 1]
+
+
+def _example() -> OutByStream:
+    from kinformer.nn.aggregations.out_projection import OutProjection
+
+    return OutByStream(2, OutProjection(2, 8, 16), OutProjection(2, 8, 16))
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,107 @@
+"""EMRouting: heads joined as a mixture of Gaussians, each output capsule being one of them."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.aggregation import Aggregation
+from kinformer.core.autocast import exact, precise
+from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.example import Example
+from kinformer.nn.aggregations.votes import Votes
+
+Weights = Literal["activation", "renormalised"]
+EPS = 1e-8  # of masses and variances, as in published code
+
+
+class EMRouting(Aggregation):
+    """Output capsules as Gaussians over the votes of heads: nearer and tighter votes make a capsule more active.
+
+    r_hn = 1 / N; then `iterations` times, with w_hn = r_hn a_h and R_n = sum_h w_hn, per column j of a vote:
+    M: mu_nj, sigma^2_nj = mean and variance of V_hnj weighted by w_hn; cost_nj = (beta_u_n + log sigma_nj) R_n;
+       a_n = sigmoid(sharpness (beta_a_n - sum_j cost_nj))
+    E: r_hn = softmax_n(log a_n + log N(V_hn; mu_n, sigma^2_n)), not after the last M
+
+    V_hn = y_h W_hn, a_h = sigmoid(w_h . y_h + b_h), and the vector of a token is a_n mu_n, side by side. Choose it over
+    `OutProjection` in the lowest layers, where Li et al. find it to help most, and over `DynamicRouting` for quality
+    more than for time. It computes in float32 or better. With few heads a capsule may close on one of them: its
+    variance is then the floor of 1e-8, and small changes of votes move shares a lot.
+
+    heads, v_dim, d: as in `OutProjection`.
+    capsules: N, how many output capsules there are, each d / N wide; as many as heads unless given.
+    iterations: 3 in the papers.
+    sharpness: the inverse temperature lambda, the same in every iteration.
+    weights: "activation" is w_hn as above, Hinton et al.; "renormalised" divides it by its sum over n, which all but
+        takes a_h away, as a well-known PyTorch code does.
+
+    Errors: ValueError for capsules that do not divide d, a sharpness below 0, and weights that are none. Source: Hinton
+    et al., 2018 (ICLR, matrix capsules with EM routing), procedure 1; of heads Li et al., 2019, arXiv:1904.03100.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        v_dim: int,
+        d: int,
+        *,
+        capsules: int | None = None,
+        iterations: int = 3,
+        sharpness: float = 1.0,
+        weights: Weights = "activation",
+    ):
+        super().__init__()
+        self.votes = Votes(heads, v_dim, d, capsules)
+        self.iterations = at_least("iterations", iterations, 1)
+        self.sharpness = within("sharpness", sharpness, 0, math.inf)
+        self.weights = one_of("weights", weights, Weights)
+        self.active = nn.Parameter(torch.randn(heads, v_dim) * v_dim**-0.5)
+        self.active_bias = nn.Parameter(torch.zeros(heads))
+        self.beta_u = nn.Parameter(torch.zeros(self.votes.capsules))
+        self.beta_a = nn.Parameter(torch.zeros(self.votes.capsules))
+
+    def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        y, kind = precise(y), y.dtype
+        with exact(y):  # or autocast would round the votes by more than a capsule's variance
+            level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
+            means, active = self.routed(self.votes(y), level.sigmoid())
+        return (active[..., None] * means).flatten(-2).to(kind)  # [B T N*W]
+
+    def routed(
+        self, votes: Float[Tensor, "*B H N W"], activation: Float[Tensor, "*B H"]
+    ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
+        """The means of the output capsules, and how active each is, of votes and of how active each head is."""
+        shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
+        means, variance, level = self._fitted(votes, shares * activation[..., None])
+        for _ in range(self.iterations - 1):
+            away = (votes - means[..., None, :, :]).square() / variance[..., None, :, :]
+            likely = -(away + (2 * math.pi * variance).log()[..., None, :, :]).sum(-1) / 2  # [*B H N]
+            shares = (F.logsigmoid(level)[..., None, :] + likely).softmax(-1)
+            means, variance, level = self._fitted(votes, shares * activation[..., None])
+        return means, level.sigmoid()
+
+    def _fitted(
+        self, votes: Float[Tensor, "*B H N W"], weights: Float[Tensor, "*B H N"]
+    ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
+        """The M step: means and variances of capsules, and how active they are before the sigmoid."""
+        if self.weights == "renormalised":
+            weights = weights / (weights.sum(-1, keepdim=True) + EPS)
+        mass = weights.sum(-2)  # [*B N]
+        shares = (weights / (mass[..., None, :] + EPS))[..., None]
+        means = (shares * votes).sum(-3)
+        variance = (shares * (votes - means[..., None, :, :]).square()).sum(-3) + EPS
+        cost = (self.beta_u[:, None] + variance.log() / 2) * mass[..., None]
+        return means, variance, self.sharpness * (self.beta_a - cost.sum(-1))
+
+
+_STIFF = "shares go by squares over variances, which few heads make small: rounding moves them"
+EXAMPLES = (
+    Example(lambda: EMRouting(2, 8, 16, capsules=4), {"dtype": _STIFF}),
+    Example(
+        lambda: EMRouting(2, 8, 16, capsules=8, iterations=2, sharpness=0.5, weights="renormalised"),
+        breaks={"autocast": _STIFF},
+    ),
+)

@@ -1,0 +1,260 @@
+"""Attention, the layer: projection, mechanism and aggregation, for a sequence that reads itself or another one."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from kinformer.attend import attend
+from kinformer.core.aggregation import Aggregation
+from kinformer.core.checks import a_part, if_given
+from kinformer.core.collected import concatenated
+from kinformer.core.heads import Keys, Queries, Side, Unmade
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory, of_own_segment
+from kinformer.core.pattern import Not, Pattern
+from kinformer.core.patterns.segment import Segment
+from kinformer.core.projection import Projection, by_head
+from kinformer.core.read import Read, merge
+from kinformer.core.transforms import ordinary
+from kinformer.core.watched import plain
+from kinformer.nn.aggregations.out_projection import OutProjection
+
+
+class Attention(Layer):
+    """Multi-head attention: what is asked and told (projection), who reads whom (mechanism), heads into one.
+
+        Attention(QKV(d, heads), Softmax(Causal()))(x).y
+
+    projection: queries, keys and values per head; width, heads and their sizes are its own.
+    mechanism: how queries read keys. What it wants from the layer's input beyond them is projected here.
+    memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, where
+        that says the same.
+    aggregation: heads into one vector; a matrix unless given.
+    cross: read `ctx.source`. A call with a source projects it into the state, later calls without one read it there.
+
+    Errors: ValueError for parts of the wrong kind, and for a memory that keeps other keys than the mechanism reads,
+    also where one of them was changed later. Source: Vaswani et al., 2017, arXiv:1706.03762.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        mechanism: Mechanism,
+        *,
+        memory: Memory | None = None,
+        aggregation: Aggregation | None = None,
+        cross: bool = False,
+    ):
+        super().__init__()
+        a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
+        a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
+        if_given("memory", memory, Memory, "one, such as Hidden(64, 64)")
+        if_given("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
+        self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
+        self.projection, self.mechanism, self.memory = projection, mechanism, memory
+        self._agreed: tuple[Pattern, Pattern] | None = None
+        self._agree()
+        sizes = self.sizes
+        self.aggregation = aggregation or OutProjection(sizes.heads, sizes.v_dim, self.d, bias=projection.bias)
+        self.sides, self.key_sides = dict(mechanism.sides(sizes)), dict(mechanism.key_sides(sizes))
+        self.side = _matrix(projection, self.sides, sizes.heads)
+        self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
+        self.wants, self.sends = mechanism.wants, mechanism.sends
+        self.of_source = cross and not mechanism.needs_queries
+        self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        new = room(self, batch, length, dtype, device)
+        self._agree()
+        if self.memory is not None and (self.training or not self.memory.cached):
+            return self.memory.start(new, self.d)
+        return self.mechanism.start(new, self.sizes)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        memory = self.memory
+        if ctx.remember and self.mechanism.needs_queries:
+            ctx = ctx.but(remember=False)
+        if memory is not None and (
+            isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
+        ):
+            # a memory may ask who was read, so it is read even where nobody wants y
+            return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
+        queries, keys = self._projected(x, state, ctx)
+        out = self.mechanism(queries, keys, state, ctx)
+        return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
+
+    def _projected(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        """What x asks, and what it, or a source if there is one, tells."""
+        project = self.projection
+        if not self.cross and not ctx.remember:
+            few = None if self.key_sides else self.mechanism.told(project, x, ctx)
+            if few is not None:
+                return self._asking(project.queries(x, ctx.pos), x, ctx), few
+            queries, keys = project.both(x, ctx.pos)
+            if state is None and self._late(x, ctx):
+                queries, keys = self._asking(queries, None, ctx), self._told(keys, None, ctx.by_head, ctx.labels)
+                asks = _unmade(x, self.side, self.sides, self.sizes.heads)
+                tells = _unmade(x, self.key_side, self.key_sides, self.sizes.key_heads)
+                return queries._replace(unmade=asks), keys._replace(unmade=tells)
+            return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
+        if ctx.remember:  # nobody asks: queries that cost nothing stand for them
+            nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
+            queries = Queries(nobody, ctx.by_head, labels=ctx.labels)
+        else:
+            queries = self._asking(project.queries(x, ctx.pos), x, ctx)
+        source, labels = (ctx.source, {}) if self.cross else (x, ctx.labels)
+        if source is None:
+            return queries, None
+        pos = ctx.source_by_head if self.cross else ctx.by_head
+        return queries, self._told(project.keys(source, pos[:, 0]), source, pos, labels)
+
+    def _late(self, x: Tensor, ctx: Context) -> bool:
+        """Are sides handed over unmade?"""
+        matrices = (one for one in (self.side, self.key_side) if one is not None)
+        if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
+            return False
+        return self.mechanism.late(self.sizes, ctx)
+
+    def _asking(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
+        """Queries of x with their sides, the labels of a context, and its object of positions. x None: without sides.
+
+        By that object the memo knows positions in every layer.
+        """
+        pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
+        sides = queries.sides
+        if self.side is not None and x is not None:
+            sides = {**sides, **_split(self.side(x), self.sides, self.sizes.heads)}
+        return Queries(queries.q, pos, sides, ctx.labels, queries.head, queries.tags)
+
+    def _told(
+        self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
+    ) -> Keys:
+        """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
+        sides = keys.sides
+        if self.key_side is not None and x is not None:
+            sides = {**sides, **_split(self.key_side(x), self.key_sides, self.sizes.key_heads)}
+        pos = pos if keys.pos.shape[1] == 1 else keys.pos
+        return Keys(keys.k, keys.v, pos, sides, labels, keys.tags, not self.cross)
+
+    def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
+        new = room(self, len(x), x.shape[1], x.dtype, x.device)
+        if state is None:
+            self._agree()
+        old = memory.fresh(new, self.d, ctx) if state is None else state
+        if torch.compiler.is_compiling() and memory.cached and self._merges:
+            out = self._read_uncut(memory, x, old, ctx)
+        else:
+            pieces, cuts = [], [0, *memory.cuts(ctx), x.shape[1]]
+            for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
+                whole = len(cuts) == 2
+                piece, seen = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
+                pieces.append(self._remember_and_read(memory, piece, old, seen))
+                old = pieces[-1].state
+            out = concatenated(pieces)
+        return out._replace(state=None) if state is None else out
+
+    def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
+        source, source_pos, state, aux = memory(x, state, ctx, self._content)
+        own = of_own_segment(source_pos, ctx, memory.length)
+        source = torch.where(own[..., None], source, source.detach())
+        queries = self._asking(self.projection.queries(x, ctx.pos), x, ctx)
+        keys = self._remembered(source, source_pos, ctx)
+        out = self.mechanism(queries, keys, None, ctx)
+        state = memory.after(state, ctx, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
+        return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
+
+    def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
+        """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
+        source, source_pos, state, aux = memory(x, state, ctx, self._content)
+        queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
+        outs = []
+        for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
+            seen = ctx.but(only=part if ctx.only is None else ctx.only & part)
+            outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
+        y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
+        return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
+
+    def _agree(self) -> None:
+        """ValueError where a memory and what the mechanism reads do not agree, also once one of them was changed."""
+        if self.memory is None or torch.compiler.is_compiling():
+            return
+        mechanism = _fit_for_memory(self.mechanism, self.cross)
+        said = self.memory.reads, mechanism.pattern
+        if said != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
+            self.memory.agree(mechanism.pattern, self.projection.heads, self.d)
+            self._agreed = said
+
+    def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
+        return self._told(self.projection.keys(source, pos), source, ctx.memo.by_head(pos), {})
+
+    def _content(
+        self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
+    ) -> Read:
+        """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
+        weights = {name: weight.detach().to(x.dtype) for name, weight in self.projection.named_parameters()}
+        origin, source_origin = (torch.zeros(z.shape[:2], dtype=torch.long, device=z.device) for z in (x, source))
+        queries, keys = functional_call(self.projection, weights, (x, origin, source, source_origin))
+        k_pos = source_origin if real is None else source_origin.masked_fill(~real, -1)
+        scale = getattr(self.mechanism, "scale", None)
+        return attend(queries.q, keys.k, keys.v, q_pos=origin[:, None], k_pos=k_pos[:, None], scale=scale)
+
+
+def _fit_for_memory(mechanism: Mechanism, cross: bool) -> Keyed:
+    if cross:
+        raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
+    if not isinstance(mechanism, Keyed):
+        name = type(mechanism).__name__
+        raise ValueError(
+            f"{name} reads no keys but those of the call, so a memory is of no use; use Softmax, or drop it"
+        )
+    if mechanism.sends:
+        raise ValueError(
+            f"a memory cuts rows, and {type(mechanism).__name__} sends up {min(mechanism.sends)!r} of whole rows"
+        )
+    return mechanism
+
+
+def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn.Linear | None:
+    """The matrix of all sides, one below the other; those that are `like` a matrix of the projection start as it."""
+    if not sides:
+        return None
+    found = nn.Linear(projection.d, heads * sum(side.width for side in sides.values()))
+    first = 0
+    for side in sides.values():
+        at, first = slice(first, first + heads * side.width), first + heads * side.width
+        if side.like is not None:
+            weight, bias = projection.matrix(side.like)
+            if weight.shape[0] != heads * side.width:
+                raise ValueError(
+                    f"a side of {heads} x {side.width} cannot start as {side.like} of {weight.shape[0]} rows"
+                )
+            with torch.no_grad():
+                found.weight[at] = weight
+                found.bias[at] = 0.0 if bias is None else bias
+    return found
+
+
+def _split(numbers: Float[Tensor, "B T N"], sides: Mapping[str, Side], heads: int) -> dict[str, Tensor]:
+    """Numbers of every side by name [B H T n]: the columns of one side are those of one matrix, heads in order."""
+    parts = numbers.split([heads * side.width for side in sides.values()], -1)
+    return {name: by_head(part, heads) for name, part in zip(sides, parts, strict=True)}
+
+
+def _unmade(
+    x: Float[Tensor, "B T D"], matrix: nn.Linear | None, sides: Mapping[str, Side], heads: int
+) -> dict[str, Unmade]:
+    """The same before they are made."""
+    if matrix is None:
+        return {}
+    sizes = [heads * side.width for side in sides.values()]
+    weights = matrix.weight.split(sizes)
+    biases = [None] * len(sizes) if matrix.bias is None else matrix.bias.split(sizes)
+    return {
+        name: Unmade(x, weight.unflatten(0, (heads, -1)), None if bias is None else bias.unflatten(0, (heads, -1)))
+        for name, weight, bias in zip(sides, weights, biases, strict=True)
+    }

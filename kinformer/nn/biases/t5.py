@@ -1,0 +1,68 @@
+"""T5: a learned number for each bucket of distances, fine nearby and coarse far away."""
+
+import math
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.core.autocast import precise
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
+from kinformer.nn.biases.of_distances import of_distances
+
+
+class T5(Bias):
+    """Adds a learned number per head and bucket; the bucket is that of the distance i - j.
+
+    Choose it as a cheap learned sense of distance that works at any length. Distances below half of the buckets have
+    one each; the others share the distances up to `furthest` by their logarithm, and the last takes all that is
+    further.
+
+    heads: those of the layer.
+    buckets: how many numbers a head has; 32 in the paper.
+    furthest: the distance from which all share a bucket, in positions; 128 in the paper.
+    ahead: True, for encoders, gives half of the buckets to keys ahead of their query; otherwise those count as
+        distance 0.
+
+    Errors: ValueError for fewer than 2 buckets a side, a `furthest` that they reach one by one, and a layer of another
+    number of heads. Source: Raffel et al., 2020, arXiv:1910.10683, section 2.1.
+    """
+
+    def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
+        super().__init__()
+        self.side = at_least("buckets", buckets, 1) // 2 if ahead else buckets
+        if self.side < 2 or furthest <= self.side // 2:
+            raise ValueError(
+                f"buckets={buckets}, furthest={furthest}: give at least 2 buckets a side, and a furthest distance "
+                "above the half of them that stand for one distance each"
+            )
+        self.furthest, self.ahead = furthest, ahead
+        self.table = nn.Parameter(torch.randn(buckets, at_least("heads", heads, 1)) * 0.02)
+
+    def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        """The bucket of i - j."""
+        exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
+        # in float32, as those who trained with these buckets had it: borders fall on powers, where rounding decides
+        ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
+        coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
+        found = torch.where(far < exact, far, coarse)
+        return found + self.side * (distance < 0) if self.ahead else found
+
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
+        q_pos, k_pos = piece.queries.pos, piece.keys.pos
+        # gradients of a bucket are added up in float32: in bfloat16 sums of thousands stand still
+        table, dtype = precise(self.table), torch.promote_types(self.table.dtype, piece.queries.q.dtype)
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return s + table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h].to(dtype)
+
+        return score
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
+
+
+EXAMPLES = (lambda: T5(2, 8, 12), lambda: T5(2, 10, 9, ahead=True))

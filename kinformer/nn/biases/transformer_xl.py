@@ -1,0 +1,144 @@
+"""TransformerXL: sinusoids of the distance, and two learned vectors that stand in for the query."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.heads import number_of_groups
+from kinformer.core.request import Request
+from kinformer.nn.positions.sinusoidal import angular
+
+
+class TransformerXL(Bias):
+    """Makes the score scale * [(q_i + u).k_j + (q_i + v).(W R_{i-j})], of distances alone and of any length.
+
+    Choose it where a layer reads a memory, whose absolute positions would say nothing. R_n is the sinusoid of n: all
+    sines, then all cosines. W, u and v are learned, u and v in each head's own space. Distances have a sign, so it
+    serves encoders too. Where Python knows how far apart a query and a key can be (by the pattern's reach, or in a row
+    without gaps), W R is a table of distances; elsewhere the sinusoid of i - j is taken apart into those of i and of j.
+    The two are equal, and neither waits for positions.
+
+    heads, head_dim: those of the layer.
+    d: the width of R, even; heads * head_dim unless given.
+    u, v: those of another layer, to share them as the paper's model does.
+    clamp: distances beyond it count as it, an option of the authors' code for memories longer than in training.
+
+    Errors: ValueError for an odd d, for a u or v of another shape, and for a layer of another number of heads.
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        d: int | None = None,
+        *,
+        u: nn.Parameter | None = None,
+        v: nn.Parameter | None = None,
+        clamp: int | None = None,
+    ):
+        super().__init__()
+        width = at_least("heads", heads, 1) * at_least("head_dim", head_dim, 1)
+        self.heads, self.d = heads, width if d is None else at_least("d", d, 2)
+        if self.d % 2:
+            raise ValueError(f"sinusoids come in pairs of sine and cosine, and d={self.d} is odd; give an even d")
+        for name, given in (("u", u), ("v", v)):
+            if given is not None and given.shape != (heads, head_dim):
+                raise ValueError(f"{name} has shape {list(given.shape)}; give one of [{heads}, {head_dim}]")
+        self.clamp = None if clamp is None else at_least("clamp", clamp, 1)
+        self.position = nn.Linear(self.d, width, bias=False)
+        self.u = _drawn(heads, head_dim) if u is None else u
+        self.v = _drawn(heads, head_dim) if v is None else v
+
+    @classmethod
+    def sharing(cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None) -> list["TransformerXL"]:
+        """One for each of `layers` layers, which share u and v as the paper's model does."""
+        first = cls(heads, head_dim, d, clamp=clamp)
+        others = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
+        return [first, *others][:layers]
+
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
+        q, k, q_pos, k_pos = piece.queries.q, piece.keys.k, piece.queries.pos, piece.keys.pos
+        groups = k.shape[1]
+        number_of_groups(self.heads, groups)
+        by_group = self.u.unflatten(0, (groups, -1))  # [G R K]: head h reads key head h // R
+        content = torch.einsum("grk,bgsk->bgrs", by_group.to(k.dtype), k).flatten(1, 2) * piece.scale  # [B H S]
+        asks = (q + self.v[:, None]) * piece.scale  # [B H T K]
+        bounds = distances(piece, self.clamp)
+        if bounds is None:
+            position = self._of_positions(asks, q_pos, k_pos)
+            return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
+        least, most = bounds
+        # the same waves in every layer of a call; what each layer learns to make of them is its own
+        dtype = self.position.weight.dtype
+        key = ("sinusoids", least, most, self.d, dtype, q.device)
+        far = torch.arange(least, most + 1, device=q.device)
+        # the queries may have a wider dtype than the weights, for example when received attention is computed later
+        table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, dtype), *key)).to(q.dtype)  # [N H*K]
+        of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            distance = at(q_pos, b, h, i) - at(k_pos, b, h, j)
+            return s + content[b, h, j] + entry(of_distances, b, h, i, distance.clamp(least, most) - least)
+
+        return score
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
+        q = request.queries.q
+        n = far if self.clamp is None else far.clamp(-self.clamp, self.clamp)
+        waves = sinusoids(n, self.d, self.position.weight.dtype)
+        table = self.position(waves).to(q.dtype).unflatten(-1, (self.heads, -1)).transpose(0, 1)  # [H N K]
+        return Distances(q + self.u[:, None], table, (q + self.v[:, None]) * request.scale)
+
+    def _of_positions(
+        self, asks: Float[Tensor, "B H T K"], q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
+    ) -> Float[Tensor, "B H T S"]:
+        """asks_i.(W R_{i-j}) as a product of something of i and R_j: D more numbers a pair, no table.
+
+        sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
+        """
+        # angles count from the last query: those of near positions are small and keep their digits
+        here = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
+        weight = self.position.weight.to(asks.dtype).unflatten(0, (self.heads, -1))
+        sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
+        sin, cos = sinusoids(q_pos - here, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]
+        turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
+        return turned @ sinusoids(k_pos - here, self.d, asks.dtype).mT  # [B H T D] [B #H D S]
+
+
+def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | None:
+    """The least and the most that a query can be after its key, where that is known without looking at positions.
+
+    No further apart than `clamp`, where further distances are alike.
+    """
+    back, ahead = piece.pattern.reach()
+    if piece.run and piece.queries.pos is piece.keys.pos:
+        furthest = max(piece.keys.pos.shape[-1] - 1, 0)
+        back, ahead = min(back, furthest), min(ahead, furthest)
+    if clamp is not None:
+        back, ahead = max(min(back, clamp), -clamp), max(min(ahead, clamp), -clamp)
+    if math.inf in (back, ahead):
+        return None
+    return int(-ahead), max(int(-ahead), int(back))
+
+
+def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor, "*N D"]:
+    """[sin(n w_0), .., cos(n w_0), ..] with w_m = 10000^(-2m/d)."""
+    exact = torch.promote_types(dtype, torch.float32)  # the angles of far distances need more digits than bfloat16 has
+    angle = n[..., None].to(exact) * angular(d, exact, n.device)
+    return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
+
+
+def _drawn(heads: int, head_dim: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
+
+
+SHARED = {"*.bias.[uv]": "one u and one v serve all layers, as in the paper's model"}  # by `sharing`, in examples
+EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12), lambda: TransformerXL(2, 8, clamp=3))

@@ -1,0 +1,46 @@
+"""PostNorm: norm(x + f(x))."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import within
+from kinformer.core.layer import Layer, Out
+from kinformer.nn.norms.layer import LayerNorm
+
+
+class NormLast(Join):
+    """norm(x + dropout(f(x)))."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.dropout = within("dropout", dropout, 0, 1)
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+        out = f(x)
+        return out._replace(y=norm(x + (F.dropout(out.y, self.dropout) if self.training else out.y)))
+
+
+class PostNorm(ResidualBlock):
+    """A block of sublayers, each norm(x + f(x)): the original form; deep stacks of it want warm-up.
+
+    `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, 3.1.
+    """
+
+    def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
+        super().__init__(layers, [NormLast(dropout) for _ in layers], [norm(layer.d) for layer in layers])
+
+
+def _example() -> PostNorm:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    return PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+
+
+EXAMPLES = (_example,)

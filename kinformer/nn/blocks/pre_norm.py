@@ -1,0 +1,48 @@
+"""PreNorm: x + f(norm(x))."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import within
+from kinformer.core.layer import Layer, Out
+from kinformer.nn.norms.layer import LayerNorm
+
+
+class NormFirst(Join):
+    """x + dropout(f(norm(x)))."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.dropout = within("dropout", dropout, 0, 1)
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+        out = f(norm(x))
+        return Out(x + (F.dropout(out.y, self.dropout) if self.training else out.y), *out[1:])
+
+
+class PreNorm(ResidualBlock):
+    """A block of sublayers, each x + f(norm(x)).
+
+    Trains without warm-up at any depth; its stack wants one more norm at the end.
+
+    `PreNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
+    """
+
+    def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
+        super().__init__(layers, [NormFirst(dropout) for _ in layers], [norm(layer.d) for layer in layers])
+
+
+def _example() -> PreNorm:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    return PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,288 @@
+"""ACT: each token takes as many steps of one block as it needs, and pays for them."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.autocast import linear
+from kinformer.core.block import ResidualBlock
+from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.collected import Collected
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.loss import Penalty
+from kinformer.core.state import concatenate, select
+from kinformer.core.transforms import ordinary
+from kinformer.nn.depth.some_rows import divisible, going_rows, on_rows
+from kinformer.nn.depth.some_tokens import (
+    Tokens,
+    put_back,
+    read_tokens,
+    serves_tokens,
+    tokens_at,
+    unwatched,
+    worth_gathering,
+)
+from kinformer.nn.depth.step_keys import StepKeys
+from kinformer.nn.depth.universal import Universal
+
+Last = Literal["remainder", "probability"]
+Halted = Literal["copied", "updated"]
+Judged = Literal["input", "output"]
+# what steps have made of the answer so far [... D], a step's state [... D], its weight [...]: the answer after the step
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
+    """Graves' answer: the sum over steps of weight times state."""
+    return y + weight[..., None].to(s.dtype) * s
+
+
+def running(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
+    """The Universal Transformer's answer: a step moves it toward the state by the weight, so late steps weigh more."""
+    return torch.lerp(y, s, weight[..., None].to(s.dtype))
+
+
+class Halt(NamedTuple):
+    """Who still takes steps, the sum of halting probabilities, the remainder R, and the number of steps N."""
+
+    alive: Bool[Tensor, "*shape"]
+    total: Float[Tensor, "*shape"]
+    remainder: Float[Tensor, "*shape"]
+    steps: Float[Tensor, "*shape"]
+
+    def report(self) -> dict[str, Tensor]:
+        """What a layer tells in aux: the ponder cost N + R, of which only R has a gradient, and both by themselves."""
+        return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
+
+
+class Going(NamedTuple):
+    """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
+
+    at: Int[Tensor, " n"]
+    s: Float[Tensor, "n D"]
+    y: Float[Tensor, "n D"]
+    halt: Halt
+
+
+class Halting(nn.Module):
+    """When to stop: h = sigmoid(w.s + b) at each step; a token stops once the sum of its h reaches 1 - epsilon.
+
+    Its last step weighs the remainder R = 1 - the sum before, every other step h; all of it in float32 or better.
+    The cost "ponder" is N + R; N is a count and has no gradient, R moves the unit, and through its inputs the steps and
+    what lies beneath. Graves weighed it with 1e-4 to 1e-1.
+
+    d: the width of a state.
+    epsilon: what may be missing from a sum of 1, so that a token can stop after one step.
+    bias: b at first (large stops early), None for no b.
+    last: what the last possible step of a token weighs that has not stopped: "remainder", so that all weights add up to
+        1 (Graves), or "probability", its h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
+    strict: stop only once the sum exceeds 1 - epsilon, as those two do; Graves says at least.
+
+    Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
+    equations 5 to 8.
+    """
+
+    def __init__(
+        self, d: int, *, epsilon: float = 0.01, bias: float | None = 1.0, last: Last = "remainder", strict: bool = False
+    ):
+        super().__init__()
+        self.epsilon, self.last = within("epsilon", epsilon, 0, 1, open_end=True), one_of("last", last, Last)
+        self.strict = a_flag("strict", strict)
+        self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias is not None)
+        if bias is not None:
+            nn.init.constant_(self.unit.bias, bias)
+
+    def penalties(self) -> dict[str, Penalty]:
+        return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
+
+    def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
+        """Before the first step: who is real takes it."""
+        zero = torch.zeros(real.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=real.device)
+        return Halt(real, zero, zero, zero)
+
+    def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
+        """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
+        h = linear(self.unit, s)[..., 0].sigmoid()
+        stop = choice(lambda: halt.alive & self._enough(halt.total + h))
+        if final and self.last == "remainder":
+            stop = halt.alive
+        on = halt.alive & ~stop
+        rest = torch.where(stop, 1 - halt.total, 0.0)
+        kept = torch.where(on, h, 0.0)
+        return kept + rest, Halt(on, halt.total + kept, halt.remainder + rest, halt.steps + halt.alive)
+
+    def _enough(self, total: Tensor) -> Tensor:
+        return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
+
+
+class ACT(Layer):
+    """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
+
+    y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
+    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys.
+
+    Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
+    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256). With "copied" a step computes only
+    the active tokens of all rows; the keys of the others change by the timing alone. With "updated" the states of
+    halted tokens change while one token of their row is active, so a step skips only whole rows, and in the last step
+    of a row its halted tokens. In eager eval mode shorter rows are skipped as a whole; with "updated", a call with a
+    state skips none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping needs a
+    block whose first sublayer is an `Attention` with a plain `Softmax` and whose other sublayers are feed-forward
+    layers or cross-attention. Other blocks are computed whole.
+
+    universal: the block and its steps.
+    halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
+    mix: how the states make y: `running` as in the Universal Transformer's appendix, `weighted` as in Graves.
+    halted: "updated": the state of a token that has halted goes on being transformed, and is read so, as in the
+        appendix and in Tensor2Tensor; "copied": it is copied to later steps, as the text of section 2.2 says.
+    judged: what halting is read from: a step's "input" (the appendix) or "output" (Graves).
+
+    Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
+    Graves, 2016, arXiv:1603.08983.
+    """
+
+    def __init__(
+        self,
+        universal: Universal,
+        halting: Halting,
+        *,
+        mix: Mix = running,
+        halted: Halted = "updated",
+        judged: Judged = "input",
+    ):
+        super().__init__()
+        self.universal = a_part("universal", universal, Universal, "one, such as Universal(block, 4)")
+        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.d, self.mix, self.wants = universal.d, mix, universal.wants
+        self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
+        self.divisible, self.by_tokens = divisible(universal.block), serves_tokens(universal.block)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return self.universal.start(batch, length, dtype=dtype, device=device)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        block, last = self.universal.block, self.universal.steps - 1
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        halt, rows = self.halting.start(ctx.pos >= 0, x), None
+        s, y = x, torch.zeros_like(x)
+        may_gather = self._may_gather(x, state, ctx)
+        for n in range(last + 1):
+            z = self.universal.timed(s, n, ctx.places)
+            weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
+            asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
+            if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
+                y, halt = self._read_tokens(n, s, y, halt, found, ctx)
+                break
+            if n and not ctx.taps and (state is None or self.halted == "copied"):
+                rows = going_rows(self, halt.alive, rows)
+            if (rows is not None and not len(rows)) or (ctx.remember and n == last):
+                if state is not None:
+                    found.remember(n, block, z)
+                continue
+            moving = halt.alive
+            out = found.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
+            if weight is None or halted is None:
+                weight, halted = self.halting(out.y, halt, n == last)
+            y, halt = self.mix(y, out.y, weight), halted
+            s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
+        out = found.out(y)
+        return out._replace(aux={**out.aux, **halt.report()}, up={})
+
+    def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
+        """The tokens whose next state is needed; that of a halted token only if a later step changes or reads it."""
+        if self.halted == "copied" or final:
+            return halt.alive
+        later = (halt if after is None else after).alive.reshape(-1, length).any(1, keepdim=True)
+        return halt.alive | later.expand(-1, length).reshape(halt.alive.shape)
+
+    def _may_gather(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> bool:
+        """True if a step can skip single tokens, and skipping all tokens would save time."""
+        block = self.universal.block
+        if (
+            torch.compiler.is_compiling()
+            or not (self.by_tokens and x.numel() and ordinary(x))
+            or ctx.taps
+            or ctx.labels
+        ):
+            return False
+        if state is not None and (self.halted == "updated" or x.shape[1] == 1):  # one token is a row, see `on_rows`
+            return False
+        assert isinstance(block, ResidualBlock)
+        return worth_gathering(block, ctx.pos, 0) and unwatched(block)
+
+    def _read_tokens(
+        self, first: int, s: Tensor, y: Tensor, halt: Halt, collected: Collected, ctx: Context
+    ) -> tuple[Float[Tensor, "B T D"], Halt]:
+        """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
+        batch, length = ctx.pos.shape
+        at = torch.arange(batch * length, device=s.device)
+        going = Going(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
+        keys = StepKeys(self.universal, ctx, s if self.halted == "copied" else None)
+        left, tokens = list[Going](), None
+        for n in range(first, self.universal.steps):
+            alive, row = going.halt.alive, going.at // length
+            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
+            if collected.old is not None:
+                read = torch.ones_like(read)  # a state needs the keys of all rows
+            keys.change(going.at[read], going.s[read])
+            stays = alive if self.halted == "copied" else read
+            if not bool(stays.all()):
+                left.append(select(going, (~stays).nonzero()[:, 0]))
+                going = select(going, stays.nonzero()[:, 0])
+            # in training all processes take as many steps: weights that are spread are gathered in each
+            if not (len(going.at) or self.training or collected.old is not None):
+                break
+            going, tokens = self._step(n, going, tokens, keys, collected, ctx)
+        whole = concatenate([*left, going])
+        whole = select(whole, whole.at.argsort())
+        return whole.y.view_as(y), Halt(*(leaf.view(batch, length) for leaf in whole.halt))
+
+    def _step(
+        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, collected: Collected, ctx: Context
+    ) -> tuple[Going, Tokens]:
+        """Run step n and return the active tokens; with "updated", all tokens of active rows."""
+        block, final = self.universal.block, n == self.universal.steps - 1
+        assert isinstance(block, ResidualBlock)
+        z = keys.timed(n, going.at, going.s)
+        weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
+        asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
+        which = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
+        tokens = tokens_at(going.at[which], ctx.pos, collected.old is not None, before)
+        make = keys.at_step(n, tokens, z)
+        counts = torch.zeros_like(ctx.pos, dtype=torch.bool).flatten().index_fill(0, going.at[going.halt.alive], True)
+
+        def read(_: Tensor, state: State | None, ctx: Context) -> Out:
+            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, which])
+            return out._replace(aux={name: put_back(value, tokens, ctx) for name, value in out.aux.items()})
+
+        out = collected.call(n, read, z[None], counts=counts.view_as(ctx.pos))
+        s = going.s.index_copy(0, which, out.y[0].to(going.s.dtype))
+        if weight is None or halt is None:
+            weight, halt = self.halting(s, going.halt, final)
+        return Going(going.at, s, self.mix(going.y, s, weight), halt), tokens
+
+
+def _example(halting: Halting, timed: bool, **options: object) -> ACT:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.timing import Timing
+    from kinformer.nn.projections.qkv import QKV
+
+    block = PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return ACT(Universal(block, 4, Timing(16) if timed else None), halting, **options)  # type: ignore[arg-type]
+
+
+REPEATED = {"*universal.block": "every step applies the same block"}
+EXAMPLES = (
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True), {}, REPEATED),
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True, halted="copied"), {}, REPEATED),
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"), {}, REPEATED),
+)

@@ -1,0 +1,207 @@
+"""Axial: a picture by rows and columns, of which one half of the layers sees whole rows that are done."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, at_least, if_given
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
+from kinformer.core.position import Position
+
+
+class Rows(NamedTuple):
+    """What of each row of a batch was read, by place; what the outer layers make of the rows before; the inner state.
+
+    `pos` is the place itself where it was read, -1 where not.
+    """
+
+    pos: Int[Tensor, "B S"]
+    seen: Float[Tensor, "B S D"]
+    above: Float[Tensor, "B S D"]
+    inner: State
+
+
+class AxialDecoder(Layer):
+    """h = inner(down(outer(e + p)) + right(e) + p'): whole rows above by the outer layers, the own row by the inner.
+
+    e_t stands for place t of a picture, p and p' for its positions. `down` hands each row what the outer layers made of
+    the row above it, nothing to the first; `right` each place the one to its left, nothing to the first of a row. So
+    outer layers may read whole rows, and all above: they are computed once a row, not once a place, and only the inner
+    ones step by step. Choose it for large pictures: every place reads all before it at rows + columns keys a query.
+
+    Place t comes in as a model hands it on, x_t = e_(t-1), so x is without positions.
+
+    outer: layers that read rows both ways (`Axial(shape, 1)`) and columns up (`Causal() & Axial(shape, 0)`).
+    inner: layers that read the own row up to here, `Causal() & Axial(shape, 1)`.
+    columns: places of a row.
+    position, beside: p and p', for places counted row by row; none where they are None.
+    planes: rows of a plane, of a picture whose channels are planes one below the other; None for one plane.
+    encoder: layers that read what is known of the planes above both ways, added at every place of a plane to what
+        outer and inner layers read.
+
+    Decoding keeps the picture so far, and computes the outer layers again whenever a row begins.
+
+    Errors: ValueError without `ctx.run`, and with `ctx.only` or `ctx.also`, since whole rows are handed down. Source:
+    Ho et al., 2019, arXiv:1912.12180, section 3.2.
+    """
+
+    def __init__(
+        self,
+        outer: Layer,
+        inner: Layer,
+        columns: int,
+        *,
+        position: Position | None = None,
+        beside: Position | None = None,
+        planes: int | None = None,
+        encoder: Layer | None = None,
+    ):
+        super().__init__()
+        example = "layers, such as Stack([...])"
+        self.outer, self.inner = a_part("outer", outer, Layer, example), a_part("inner", inner, Layer, example)
+        self.encoder = if_given("encoder", encoder, Layer, example)
+        self.columns, self.position, self.beside = at_least("columns", columns, 1), position, beside
+        self.plane = None if planes is None else at_least("planes", planes, 1) * columns
+        if (self.plane is None) is not (encoder is None):
+            raise ValueError("an encoder reads the planes above, and planes say how large one is; give both or neither")
+        widths = {part.d for part in (outer, inner, encoder) if part is not None}
+        if len(widths) > 1:
+            raise ValueError(f"outer, inner and encoder are of widths {sorted(widths)}; give them all the same d")
+        self.d = widths.pop()
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Rows:
+        new = room(self, batch, length, dtype, device)
+        inner = self.inner.start(batch, length, dtype=new.dtype, device=new.device)
+        return self._empty(batch, length, new.dtype, new.device)._replace(inner=inner)
+
+    def _empty(self, batch: int, length: int, dtype: torch.dtype, device: torch.device) -> Rows:
+        size = length + -length % self.columns
+        empty = torch.zeros(batch, size, self.d, dtype=dtype, device=device)
+        return Rows(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Out:
+        in_order(ctx, "AxialDecoder")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError(
+                "AxialDecoder hands whole rows down and cannot honour ctx.only or ctx.also; use Causal() & Axial(...)"
+            )
+        if not x.shape[1]:
+            return self._told({}, self.inner(x, None if state is None else state.inner, ctx), state)
+        reports: dict[str, Out] = {}
+        kept = self._seen(x, state, ctx)
+        if torch.compiler.is_compiling() or state is None or bool((ctx.pos % self.columns == 0).any()):
+            above = self._above(kept.seen.to(x.dtype), kept.pos, reports)
+            kept = kept if above is None else kept._replace(above=above.to(kept.above.dtype))
+        pos = ctx.pos.clamp_min(0)
+        down = kept.above.gather(1, pos[..., None].expand_as(x)).to(x.dtype)
+        right = torch.where((pos % self.columns == 0)[..., None], 0.0, x)
+        out = self.inner(right + down + _placed(self.beside, ctx.pos), None if state is None else state.inner, ctx)
+        return self._told(reports, out, None if state is None else kept)
+
+    def _told(self, reports: dict[str, Out], out: Out, kept: Rows | None) -> Out:
+        """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
+        aux, stats = prefixed("inner", out.aux), prefixed("inner", out.stats)
+        for name, one in reports.items():
+            aux |= prefixed(name, {key: value for key, value in one.aux.items() if not value.dim()})
+            stats |= prefixed(name, one.stats)
+        return Out(out.y, None if kept is None else kept._replace(inner=out.state), aux, stats=stats)
+
+    def _seen(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Rows:
+        """What was read so far, by place, with what comes now; rows that are longer than told make it grow."""
+        batch, length = ctx.pos.shape
+        state = self._empty(batch, length, x.dtype, x.device) if state is None else state
+        size = state.pos.shape[1]
+        if not torch.compiler.is_compiling() and (most := int(ctx.pos.max())) >= size:
+            more = most + 1 - size + -(most + 1) % self.columns
+            pos, wide = F.pad(state.pos, (0, more), value=-1), (0, 0, 0, more)
+            state, size = (
+                state._replace(pos=pos, seen=F.pad(state.seen, wide), above=F.pad(state.above, wide)),
+                size + more,
+            )
+        to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes where it is cut off again
+        pos = F.pad(state.pos, (0, 1)).scatter(1, to, ctx.pos)[:, :size]
+        seen = F.pad(state.seen, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.seen.dtype))
+        return state._replace(pos=pos, seen=seen[:, :size])
+
+    def _above(self, seen: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]) -> Tensor | None:
+        """For each place what the outer layers make of the row above, and the encoder of the planes above.
+
+        None where no row is done; of a row that is not done nothing is handed down.
+        """
+        size, one = seen.shape[1], (0, 0, 0, 1)
+        e, there = F.pad(seen[:, 1:], one), F.pad(pos[:, 1:] >= 0, (0, 1), value=False)
+        done = there.unflatten(1, (-1, self.columns)).all(2)  # [B rows]
+        if not torch.compiler.is_compiling():
+            last = int(done.any(0).nonzero().max()) + 1 if bool(done.any()) else 0
+            if not last:
+                return None
+            e, there, done = e[:, : last * self.columns], there[:, : last * self.columns], done[:, :last]
+        at = torch.arange(e.shape[1], device=e.device).expand(len(e), -1)
+        planes = self._planes(e, there, size, reports)
+        ctx = Context(torch.where(there, at, -1), run=True, is_clean=True)
+        reports["outer"] = out = self.outer(e + _placed(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
+        ctx.memo.settle()
+        y = torch.where(done.repeat_interleave(self.columns, 1)[..., None], out.y, 0.0)
+        down = F.pad(y, (0, 0, self.columns, size - e.shape[1]))[:, :size]
+        if self.plane is not None:
+            first = torch.arange(size, device=e.device) % self.plane < self.columns
+            down = torch.where(first[:, None], 0.0, down)
+        return down + planes
+
+    def _planes(
+        self, e: Float[Tensor, "B R D"], there: Bool[Tensor, "B R"], size: int, reports: dict[str, Out]
+    ) -> Float[Tensor, "B S D"]:
+        """What the encoder makes of the sum of all planes above, at each of `size` places, 0 where not all are."""
+        if self.encoder is None or self.plane is None:
+            return e.new_zeros(len(e), size, self.d)
+        over = size + -size % self.plane - e.shape[1]
+        at = torch.arange(e.shape[1], device=e.device)
+        x = torch.where(there[..., None], e + _placed(self.position, torch.where(there, at, -1)), 0.0)
+        planes = F.pad(x, (0, 0, 0, over)).unflatten(1, (-1, self.plane))  # [B planes places D]
+        done = F.pad(there, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
+        ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # not the first
+        known = (planes.cumsum(1) - planes).flatten(0, 1)
+        its = Context(torch.arange(self.plane, device=e.device).expand(len(known), -1), run=True, full=True)
+        reports["encoder"] = out = self.encoder(known, None, its)
+        its.memo.settle()
+        return torch.where(ready[..., None, None], out.y.view_as(planes), 0.0).flatten(1, 2)[:, :size]
+
+
+def _placed(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | float:
+    return 0.0 if position is None else position(pos)
+
+
+def _layers(d: int, *patterns: Any) -> Layer:
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    return Stack([PreNorm(Attention(QKV(d, 2), Softmax(one)), MLP(d, 16)) for one in patterns])
+
+
+def _example() -> AxialDecoder:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.block import Block
+    from kinformer.nn.patterns.strided import Strided
+
+    return AxialDecoder(_layers(16, Block(4), Causal() & Strided(4)), _layers(16, Causal() & Block(4)), 4)
+
+
+def _of_planes() -> AxialDecoder:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.axial import Axial
+
+    rows, up = Axial((3, 2, 3), 2), Axial((3, 2, 3), 1)
+    return AxialDecoder(
+        _layers(16, rows, Causal() & up), _layers(16, Causal() & rows), 3, planes=2, encoder=_layers(16, rows, up)
+    )
+
+
+EXAMPLES = (_example, Example(_of_planes, shares={"encoder": "the same encoder reads the planes above each plane"}))

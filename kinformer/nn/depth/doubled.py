@@ -1,0 +1,58 @@
+"""Doubled: a stream of width d through layers of two halves, which both start as it."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part, multiple
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+
+
+class Doubled(Layer):
+    """y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x]): reversible layers for a stream of width d.
+
+    Choose it around `Reversible` where the model is of width d: one embedding for both halves, as all published code of
+    the Reformer has it, and their mean at the end, as reformer-pytorch has it. The authors' code hands both halves on
+    to the head instead, side by side: that is a model of width 2d around `Reversible` alone.
+
+    layer: what reads both halves, of width 2d.
+    norm: applied to the mean.
+
+    Errors: ValueError for a layer of odd width. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3.
+    """
+
+    def __init__(self, layer: Layer, norm: nn.Module | None = None):
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as Reversible([Coupled(...)])")
+        self.d, self.norm = multiple("the layer's d", layer.d, "halves", 2) // 2, norm
+        self.wants, self.sends = layer.wants, layer.sends
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return self.layer.start(batch, length, dtype=dtype, device=device)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        out = self.layer(x.repeat(1, 1, 2), state, ctx)
+        if ctx.remember:
+            return out._replace(y=None)
+        mean = out.y.unflatten(-1, (2, -1)).mean(-2)  # [B T 2 D] to [B T D]
+        return out._replace(y=mean if self.norm is None else self.norm(mean))
+
+
+def _example() -> Doubled:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.depth.reversible import Coupled, Reversible
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.norms.layer import LayerNorm
+    from kinformer.nn.projections.qkv import QKV
+
+    block = Coupled(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return Doubled(Reversible([block]), LayerNorm(16))
+
+
+EXAMPLES = (
+    Example(
+        _example, breaks={"compiles": "its reversible layers are computed again in the backward, which is no graph"}
+    ),
+)

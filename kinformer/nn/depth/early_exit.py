@@ -1,0 +1,216 @@
+"""EarlyExit: each token leaves the stack at the layer that a rule chooses; layers above copy the state it left with."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part, if_given
+from kinformer.core.choice import choice
+from kinformer.core.collected import Collected, flow, summed
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
+from kinformer.core.loss import penalties_of
+from kinformer.core.unrepeatable import Unrepeatable
+from kinformer.nn.depth.some_rows import Rows, divisible, going_rows, leaving, on_rows
+from kinformer.nn.exits.classifiers import of_exit
+from kinformer.nn.exits.confidence import Head, exactly
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.rules import Rule
+from kinformer.nn.losses.aligned import scale_gradient
+
+
+class Exiting(NamedTuple):
+    """What the rule keeps, and the states of the layers."""
+
+    rule: State
+    layers: State
+
+
+DRAWN = Unrepeatable("an EarlyExit with chance draws its exits at each reading", "leave out chance")
+
+
+class EarlyExit(Layer):
+    """Layers in order, of which each token takes as many as its `rule` says. Reports `exit` per token, from 1.
+
+    The state that a token leaves with is copied to the layers above, so their keys come from it and later tokens see it
+    there: decoding in chunks gives what one call gives. Nobody leaves in train mode, where a hard exit would teach its
+    rule nothing, nor in a call that asks for `ctx.taps`: "0", "1", .. are then what each layer made of every token.
+    `MultiExit` trains all exits and the rule on these and the lent `ctx.head`. With a `chance` tokens leave in train
+    mode too.
+
+    In eager eval mode a layer is computed, and the rule asked, for the rows in which a token goes on, in decoding
+    exactly those tokens; of the others its state is brought up to date. All that report a penalty are read whole.
+
+    layers: what there is to go through, all of one width.
+    heads: what reads the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per
+        layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
+        lends (`ctx.head`).
+    rule: which tokens leave after a layer.
+    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `Drawn(depth)`, mixed training.
+    gamma: scales gradients in training as Elbayad's appendix A: layer n of N learns from its own exit
+        gamma (N - n) times as much, and hands down the gradient of what lies above divided by what that was multiplied
+        by (algorithm 1; the text would hand each down as it is). Of the last layer, where this is 0, 1 is a choice of
+        this library. The paper found no scaling better.
+
+    Errors: ValueError for another number of heads, for a rule of another width or number of layers, and for a gamma
+    beside chance. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        heads: nn.Module | Sequence[nn.Module],
+        rule: Rule,
+        *,
+        chance: Rule | None = None,
+        gamma: float | None = None,
+    ):
+        super().__init__()
+        each = [heads] * len(layers) if isinstance(heads, nn.Module) else list(heads)
+        if not layers or len(each) != len(layers):
+            raise ValueError(f"EarlyExit wants one head, or one per layer: {len(each)} came for {len(layers)} layers")
+        widths = sorted({layer.d for layer in layers})
+        if len(widths) > 1:
+            raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
+        self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
+        self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
+        self.chance = if_given("chance", chance, Rule, "a rule, such as Drawn(depth)")
+        for one in (rule, *([] if chance is None else [chance])):
+            one.agree(self.d, len(layers))
+        if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
+            raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
+        # by exit, what its own loss teaches its layer more
+        above = range(len(layers) - 1, -1, -1)
+        self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
+        self.wants, _ = flow(layers, rising=True)
+        # a layer that is left out reports nothing: those up to the last one with a penalty are always read
+        self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
+        self.divisible = all(divisible(layer) for layer in layers)
+
+    @property
+    def unrepeatable(self) -> Unrepeatable | None:
+        """Why two readings differ in training: exits are drawn if there is a chance."""
+        return None if self.chance is None else DRAWN
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
+        layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
+        like = next(self.parameters(), torch.empty(0))
+        return Exiting(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
+        rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
+        told = self.rule.told(rule, ctx)
+        found = Collected(
+            ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
+        )
+        by, asked = (self.chance, ()) if self.training else (self.rule, told)
+        by = None if isinstance(by, Nobody) else by
+        if self.training and by is not None and not ctx.taps:
+            asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
+        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)
+        h, exits = x, torch.zeros_like(x[..., 0])
+        states: list[Tensor] = []
+        rows = None
+        for n, layer in enumerate(self.layers):
+            if n >= self.always and not whole:
+                rows = going_rows(self, inside, rows)
+            if (rows is not None and not len(rows)) or (ctx.remember and n == last):
+                if state is not None:
+                    found.remember(n, layer, h)
+                continue
+            if n and self.training:
+                h = scale_gradient(h, 1 / self.gammas[n])
+            out = found.call(n, on_rows(layer, rows) if self.divisible else layer, h)
+            found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
+            h = torch.where(inside[..., None], out.y, h)
+            states.append(h)
+            exits = exits + inside
+            if n < last and not whole:
+                inside = inside & ~self._leave(by, rows, states, asked, ctx)
+        out = found.out(self._left(h, exits, len(states)))
+        kept = None if state is None else Exiting(told, out.state)
+        return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
+
+    def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
+        """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
+        y = torch.zeros_like(h)
+        if all(head is self.heads[0] for head in self.heads):
+            return torch.where(exits[..., None] > 0, self.heads[0](h), y)
+        for n in range(count):
+            y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
+        return y
+
+    def _leave(self, by: Rule | None, rows: Rows | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
+        assert by is not None
+        with torch.no_grad():
+            return choice(lambda: leaving(by, rows, states, ctx, told, self.reads(len(states) - 1, ctx.head)))
+
+    def reads(self, n: int, head: nn.Module | None) -> Head | None:
+        """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""
+        if head is None:
+            return None
+        norm, lent = self.heads[n], of_exit(head, n)
+        return lambda h: exactly(lent, exactly(norm, h))
+
+
+def _example(
+    heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule], **training: Any
+) -> EarlyExit:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
+    return EarlyExit(blocks, heads(), rule(), **training)
+
+
+def _multinomial() -> EarlyExit:
+    from kinformer.nn.exits.rules import Multinomial
+    from kinformer.nn.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Multinomial(16, 3))
+
+
+def _geometric() -> EarlyExit:
+    from kinformer.nn.exits.rules import Geometric
+    from kinformer.nn.norms.layer import LayerNorm
+
+    return _example(lambda: [LayerNorm(16) for _ in range(3)], lambda: Geometric(16, 3, shared=False))
+
+
+def _saturated() -> EarlyExit:
+    from kinformer.nn.exits.confidence import Saturation
+    from kinformer.nn.exits.rules import Confident
+    from kinformer.nn.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9))
+
+
+def _trained(**training: Any) -> EarlyExit:
+    from kinformer.nn.exits.confidence import Saturation
+    from kinformer.nn.exits.rules import Confident
+    from kinformer.nn.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9), **training)
+
+
+def _mixed() -> EarlyExit:
+    from kinformer.nn.exits.rules import Drawn
+
+    return _trained(chance=Drawn(3))
+
+
+EXAMPLES = (
+    _multinomial,
+    _geometric,
+    _saturated,
+    Example(_mixed, breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"}),
+    Example(lambda: _trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
+)

@@ -1,0 +1,53 @@
+"""GlobalEnds: the last block of every row is global."""
+
+from typing import NoReturn
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.mechanism import NoState
+from kinformer.nn.patterns.tail import Tail
+
+
+class GlobalEnds(Layer):
+    """A layer under whose pattern the last block of each row also reads all and is read by all, wherever a row ends.
+
+    Choose it beside `Tokens(block) | Rows(block)`, which does the same for the first block: together they are the two
+    global blocks of BigBird's internal construction. A pattern alone cannot know where a row ends.
+
+    layer: what reads, under its own pattern or that block.
+    block: positions of a block; blocks are counted from position 0, so the last one may be short.
+
+    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
+    """
+
+    def __init__(self, layer: Layer, block: int):
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.block = layer.d, at_least("block", block, 1)
+        self.wants, self.sends = layer.wants, layer.sends
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("the end of a row is known once all of it is there; use a causal layer")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True)  # [B 1]
+        ends = Tail(last // self.block * self.block)
+        return self.layer(x, None, ctx.but(also=ends if ctx.also is None else ctx.also | ends, remember=False))
+
+
+def _example() -> GlobalEnds:
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.block import Block
+    from kinformer.nn.projections.qkv import QKV
+
+    return GlobalEnds(Stack([PostNorm(Attention(QKV(16, 2), Softmax(Block(3)))) for _ in range(2)]), 3)
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,118 @@
+"""GlobalNodes: learned tokens before a text, outside of it."""
+
+from dataclasses import fields
+from functools import reduce
+from typing import NoReturn
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
+from kinformer.core.mechanism import NoState
+from kinformer.core.pattern import And, Pattern
+from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.tokens import Tokens
+
+NONE = Tokens(0)
+
+
+class GlobalNodes(Layer):
+    """A layer that reads `n` learned nodes and then x; what comes of x goes out.
+
+    Choose it for global nodes outside the text, each with a vector of its own (BigBird-ETC, the external nodes of the
+    survey); `Marked` or `Tokens(n) | Rows(n)` alone make tokens of the text itself global, and `GlobalTokens` gives one
+    to each segment. The layer sees nodes at positions 0 .. n - 1 and x behind them:
+    `Shifted(Band(w), n) | Tokens(n) | Rows(n)` is the rule that x reads a window and all nodes, and they read all.
+
+    A limit of a batch (`ctx.only`) that is a `Pieces` says who reads whom in each direction. Any other speaks of x
+    alone: nodes read all, and x reads none of them, or what they took from one document would reach another.
+
+    layer: what reads both.
+    n: how many nodes there are.
+
+    Errors: NoState from `start`; ValueError for a `Pieces` inside anything but `&`. Source: Zaheer et al., 2020,
+    arXiv:2007.14062, section 2 (extended construction); "external-node" global attention in Lin et al., 2021,
+    arXiv:2106.04554, section 4.1.1.
+    """
+
+    def __init__(self, layer: Layer, n: int):
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.n, self.wants = layer.d, at_least("n", n, 1), layer.wants
+        self.node = nn.Parameter(torch.randn(n, layer.d))
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        out = self.whole(x, self.seen(ctx))
+        aux = {name: value[:, self.n :] if value.dim() else value for name, value in out.aux.items()}
+        taps = {name: value[:, self.n :] for name, value in out.taps.items()}
+        return Out(out.y[:, self.n :], None, aux, {}, out.stats, taps)
+
+    def whole(self, x: Float[Tensor, "B T D"], seen: Context) -> Out:
+        """What comes of nodes and text, [B n+T D], in a context that `seen` has made of the text's."""
+        nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
+        return self.layer(torch.cat([nodes, x], 1), None, seen)
+
+    def seen(self, ctx: Context) -> Context:
+        """The context of nodes and text."""
+        return self.behind(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
+
+    def behind(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
+        """The context of a text with nodes before it, at positions `own`; labels of nodes are -1."""
+        seen = ctx.shifted(self.n)
+        labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
+        below = {
+            name: PerToken(F.pad(value.value, (*[0, 0] * (value.value.dim() - 2), self.n, 0)))
+            for name, value in ctx.below.items()
+            if isinstance(value, PerToken)
+        }
+        pos, only = torch.cat([own, seen.pos], 1), None if ctx.only is None else self._limits(ctx.only)
+        return seen.but(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
+
+    def _limits(self, only: Pattern) -> Pattern:
+        """A batch's limits over nodes and text."""
+        if isinstance(only, And):
+            return reduce(And, map(self._limits, (only.left, only.right)))
+        if not isinstance(only, Pieces):
+            if _holds_pieces(only):
+                raise ValueError(
+                    f"ctx.only={only} has Pieces inside, whose directions would be lost; join them to the rest with &"
+                )
+            return Pieces(self.n, l2g=NONE, l2l=only)
+        if only.n != self.n:
+            raise ValueError(
+                f"ctx.only={only} is of {only.n} global tokens, and there are {self.n}; give Pieces that n"
+            )
+        return only
+
+
+def _holds_pieces(pattern: Pattern) -> bool:
+    if isinstance(pattern, Pieces):
+        return True
+    values = [getattr(pattern, field.name) for field in fields(pattern)]
+    inside = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+    return any(isinstance(one, Pattern) and _holds_pieces(one) for one in inside)
+
+
+def _example() -> GlobalNodes:
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.patterns.rows import Rows
+    from kinformer.nn.patterns.shifted import Shifted
+    from kinformer.nn.projections.qkv import QKV
+
+    pattern = Shifted(Band(2), 3) | Tokens(3) | Rows(3)
+    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)) for _ in range(2)]
+    return GlobalNodes(Stack(blocks), 3)
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,88 @@
+"""GlobalTokens: a token for each segment of a text, before the text."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import if_given
+from kinformer.core.layer import Context, Layer
+from kinformer.core.pattern import Pattern
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.nn.patterns.own_segment import OwnSegment, pieces_of
+from kinformer.nn.patterns.pieces import PIECES, Pieces
+
+
+class GlobalTokens(GlobalNodes):
+    """A layer that reads one sequence of global and long tokens: `n` learned tokens, then x; what comes of x goes out.
+
+    Choose it for a text with structure: global token s stands for segment s of `ctx.labels["segment"]` [B T] (0 without
+    it), the last one for all that come after, and one without tokens is padding. All of them are one vector; position
+    and labels tell them apart. The layer sees global tokens at positions 0 .. n - 1, x behind them, and the segments of
+    all among its labels: `Band(w) | Tokens(n) | Rows(n)` makes it ETC's global-local attention. A batch says who reads
+    whom by `Context(only=Pieces(n, ...))`, see GlobalNodes.
+
+    layer: what reads both.
+    n: how many global tokens there are.
+    hard: pieces that are masked to the own segment: "g2l" (a global token reads of x its own segment alone), "l2g" (x
+        reads its own global token alone), "l2l", "g2g". The paper's is ("g2l",); none unless given.
+    only: which pairs are read in each direction, in every batch; all unless given. A batch may limit them further.
+
+    Errors: NoState from `start`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.
+    """
+
+    def __init__(self, layer: Layer, n: int, *, hard: tuple[str, ...] = (), only: Pieces | None = None):
+        super().__init__(layer, n)
+        self.hard, self.only = pieces_of("hard", hard), if_given("only", only, Pieces, f"Pieces({n}, g2l=Band(3))")
+        if only is not None and only.n != n:
+            raise ValueError(
+                f"only={only} does not fit: got {only.n} global tokens, expected {n}. Pass Pieces({n}, ...)"
+            )
+        self.node = nn.Parameter(torch.randn(layer.d))
+
+    def seen(self, ctx: Context) -> Context:
+        return self._limited(ctx, self.hard)
+
+    def apart(self, ctx: Context) -> Context:
+        """The same in which every token reads its own segment alone: each is read as if it were the whole text."""
+        return self._limited(ctx, PIECES)
+
+    def _limited(self, ctx: Context, hard: tuple[str, ...]) -> Context:
+        known = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
+        segment = torch.where(ctx.pos >= 0, known.clamp(0, self.n - 1), -1)
+        own = torch.arange(self.n, device=ctx.pos.device)
+        own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
+        segments = torch.cat([own, segment], 1)
+        seen = self.behind(ctx, own)
+        if self.only is not None:
+            seen = seen.but(only=self.only if seen.only is None else seen.only & self.only)
+        if hard:
+            own_segment = self._own_segment(ctx, segments, seen.pos, hard)
+            seen = seen.but(only=own_segment if seen.only is None else seen.only & own_segment)
+        return seen.but(labels={**seen.labels, "segment": segments})
+
+    def _own_segment(
+        self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]
+    ) -> Pattern:
+        (last,) = ctx.memo.look(pos.amax())
+        # by position: one column more than the last, into which padding falls
+        ids = segments.new_full((len(pos), last + 2), -1)
+        return OwnSegment(ids.scatter(1, torch.where(pos >= 0, pos, last + 1), segments), self.n, hard)
+
+
+def _example(hard: tuple[str, ...]) -> GlobalTokens:
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.patterns.rows import Rows
+    from kinformer.nn.patterns.tokens import Tokens
+    from kinformer.nn.projections.qkv import QKV
+
+    pattern = Band(2) | Tokens(3) | Rows(3)
+    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)) for _ in range(2)]
+    return GlobalTokens(Stack(blocks), 3, hard=hard)
+
+
+EXAMPLES = (lambda: _example(()), lambda: _example(("g2l", "l2g")))

@@ -1,0 +1,93 @@
+"""PoolingLevels: attention in a window, and over what it gives attention in a wider window of pooled keys."""
+
+from typing import NoReturn
+
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, head_width
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.mechanism import NoState
+from kinformer.nn.aggregations.out_projection import Concat, OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.pooling import Pooling
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+
+
+class PoolingLevels(Layer):
+    """Poolingformer's attention: y of a window, z of y's pooled keys in a wider one, and the sum of both.
+
+        y_i = Attn(x W_q, x W_k, x W_v in i - near .. i + near)
+        z_i = Attn(y W'_q, pool(y W'_k), pool(y W'_v) in i - far .. i + far), out = (y + z) W_o + b_o
+
+    Choose it over a window alone where a token must know of far ones, roughly, and of near ones exactly; over
+    `Shortened` where the row is so long that even pooled keys should end somewhere. x itself is added by the block
+    around it. What is read of the far ones is what they know of their own windows: both levels reach near + far.
+
+    d: the width of what comes and goes.
+    heads: heads of both levels; heads side by side are y and z, and one output matrix follows their sum.
+    head_dim: the width of a head; d / heads unless given.
+    near: how many tokens the first level reads on either side, half of the paper's w1.
+    pooling: the second level, `Pooling(far, MeanWindows(5), 4)`.
+    shared: the second level has the first one's matrices; else it has its own.
+    dropout: the share of attention weights of the first level that training drops.
+
+    `hears` is the set of tokens that a query can hear something of.
+
+    Where the output matrix stands is a choice: the equations have none. Errors: NoState from `start`; ValueError for
+    `ctx.only` and `ctx.also`. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        near: int,
+        pooling: Pooling,
+        *,
+        head_dim: int | None = None,
+        shared: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.d, one = d, head_width(d, heads, head_dim)
+        if a_flag("shared", shared) and heads * one != d:
+            raise ValueError(
+                f"shared=True has the matrices of d={d} read the {heads} x {one} numbers of the first level; leave out "
+                "head_dim or shared"
+            )
+        window = Softmax(Band(at_least("near", near, 0)), dropout=a_probability("dropout", dropout), lse=False)
+        self.near = Attention(QKV(d, heads, head_dim=one), window, aggregation=Concat())
+        a_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
+        projection = self.near.projection if shared else QKV(heads * one, heads, head_dim=one)
+        self.far = Attention(projection, pooling, aggregation=Concat())
+        self.out, self.hears = OutProjection(1, heads * one, d), Band(near + pooling.window)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("both levels look ahead, so nothing goes on from a part of a row; use a causal layer")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        y = self.near(x, None, ctx).y
+        z = self.far(y, None, ctx).y
+        return Out(self.out((y + z)[:, None], ctx.pos))
+
+
+def _mean() -> PoolingLevels:
+    from kinformer.nn.shorteners.windows import MeanWindows
+
+    return PoolingLevels(16, 2, 1, Pooling(4, MeanWindows(3), 2))
+
+
+def _dynamic() -> PoolingLevels:
+    from kinformer.nn.shorteners.windows import DynamicWindows
+
+    return PoolingLevels(16, 2, 2, Pooling(5, DynamicWindows(2, 2, 8, 8), 3), shared=True)
+
+
+EXAMPLES = (
+    _mean,
+    Example(_dynamic, shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"}),
+)

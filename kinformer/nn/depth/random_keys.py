@@ -1,0 +1,70 @@
+"""RandomKeys: each query also reads random keys from its whole row."""
+
+from typing import NoReturn
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.mechanism import NoState
+from kinformer.core.pattern import Pattern
+from kinformer.nn.patterns.row_random import RowRandom
+from kinformer.nn.patterns.shifted import Shifted
+
+
+class RandomKeys(Layer):
+    """Wraps a layer so that each query block also reads `keys` random blocks of its row, drawn without repetition.
+
+    Choose it for an encoder in which distant tokens should meet within few layers. Every query reads the same number of
+    keys at every length, unlike `Random`, which does not know the end of a row and draws from earlier blocks only.
+    Under `Band(0)` a query reads itself and the drawn keys. Each head has its own draw; give each layer another seed.
+
+    layer: the layer; its queries read its own pattern and the drawn blocks.
+    keys: number of blocks that a query block draws; all remaining blocks if fewer are left.
+    block: positions in a block.
+    seed: seed of the draw.
+    first, last: numbers of blocks at the front and the end of each row that are not drawn, because every query reads
+        them anyway.
+    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+        anyway; -1 allows the query's own block too.
+    before: number of positions at the front that are not text, such as those of `GlobalNodes`.
+
+    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the atomic random pattern of
+    Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    """
+
+    def __init__(
+        self, layer: Layer, keys: int, block: int = 1, seed: int = 0, *, first: int = 0, last: int = 0,
+        window: int = -1, before: int = 0
+    ):  # fmt: skip
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
+        self.d, self.wants, self.sends = layer.d, layer.wants, layer.sends
+        self.keys, self.block, self.seed = at_least("keys", keys, 1), at_least("block", block, 1), seed
+        self.first, self.last = at_least("first", first, 0), at_least("last", last, 0)
+        self.window, self.before = at_least("window", window, -1), at_least("before", before, 0)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("RandomKeys draws from whole rows and cannot decode; use a causal layer and Random(keys)")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]
+        blocks = (last // self.block + 1 - self.last).clamp_min(0)
+        drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
+        drawn = Shifted(drawn, self.before) if self.before else drawn
+        return self.layer(x, None, ctx.but(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+
+
+def _example() -> RandomKeys:
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.projections.qkv import QKV
+
+    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(1)))), 2)
+
+
+EXAMPLES = (_example,)

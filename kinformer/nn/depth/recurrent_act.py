@@ -1,0 +1,121 @@
+"""RecurrentACT: a recurrent cell that takes as many steps per token as it needs."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.state import concatenate, select
+from kinformer.nn.depth.act import Halt, Halting, Mix, running, weighted
+
+GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
+
+
+class Carried(NamedTuple):
+    """The state after the last real token, and the memory cells of an LSTM, else of width 0."""
+
+    s: Float[Tensor, "B D"]
+    c: Float[Tensor, "B C"]
+
+
+class Pondering(NamedTuple):
+    """The rows that still take steps for one token: indices, inputs, states, mixed states so far, and halting."""
+
+    row: Int[Tensor, " R"]
+    x: Float[Tensor, "R D"]
+    now: Carried
+    mixed: Carried
+    halt: Halt
+
+
+class RecurrentACT(Layer):
+    """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
+
+    The state after a token is the `mix` of its steps' states, and the layer's y: with Graves' weights, which add up to
+    1, a linear head makes of it the mix of the steps' outputs, as the paper has it. It reports `ponder`, `steps` and
+    `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
+    order as time; padding does not change the state.
+
+    Costs: unless compiled, a step without active rows is not computed. A step skips halted rows if that saves ten
+    million multiplications, which take as long as gathering the other rows.
+
+    d: the width.
+    steps: the most that a token can take.
+    halting: when it stops.
+    cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given. Of an `nn.LSTMCell` the
+        memory cells are mixed as the state is; halting and y see the state alone.
+    mix: how the states make y, `weighted` as in Graves.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for less than one step. Source: Graves,
+    2016, arXiv:1603.08983, section 2.
+    """
+
+    def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
+        super().__init__()
+        self.d, self.steps, self.mix = at_least("d", d, 1), at_least("steps", steps, 1), mix
+        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.cell = cell or nn.RNNCell(d + 1, d)
+        self.cells = d if isinstance(cell, nn.LSTMCell) else 0
+        self.weights = sum(p.numel() for p in self.cell.parameters())
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Carried:
+        new = room(self, batch, length, dtype, device)
+        return self._empty(batch, torch.empty(0, dtype=new.dtype, device=new.device))
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
+        in_order(ctx, "RecurrentACT")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError(
+                "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
+            )
+        now = self._empty(len(x), x) if state is None else Carried(state.s.to(x.dtype), state.c.to(x.dtype))
+        real = ctx.pos >= 0
+        ys, halts = [], [self.halting.start(real[:, :0], x)]
+        for t in range(x.shape[1]):
+            new, halt = self._ponder(x[:, t], now, real[:, t])
+            now = Carried(*(torch.where(real[:, t, None], *pair) for pair in zip(new, now, strict=True)))
+            ys.append(now.s[:, None])
+            halts.append(Halt(*(leaf[:, None] for leaf in halt)))
+        halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
+        kept = None if state is None else Carried(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
+        return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
+
+    def _ponder(self, x: Float[Tensor, "B D"], now: Carried, real: Bool[Tensor, " B"]) -> tuple[Carried, Halt]:
+        row = torch.arange(len(x), device=x.device)
+        going = Pondering(row, x, now, self._empty(len(x), x), self.halting.start(real, x))
+        left: list[Pondering] = []
+        for n in range(self.steps):
+            if n and not torch.compiler.is_compiling():
+                alive = going.halt.alive
+                goes_on = int(alive.sum())
+                if not goes_on:
+                    break
+                if (len(alive) - goes_on) * self.weights >= GATHERING:
+                    left.append(select(going, (~alive).nonzero()[:, 0]))
+                    going = select(going, alive.nonzero()[:, 0])
+            going = self._step(n, going)
+        if left:
+            going = concatenate([*left, going])
+            going = select(going, going.row.argsort())
+        return going.mixed, going.halt
+
+    def _step(self, n: int, going: Pondering) -> Pondering:
+        row, x, now, mixed, halt = going
+        z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
+        now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
+        weight, halt = self.halting(now.s, halt, n == self.steps - 1)
+        mixed = Carried(*(self.mix(old, new, weight) for old, new in zip(mixed, now, strict=True)))
+        return Pondering(row, x, now, mixed, halt)
+
+    def _empty(self, batch: int, like: Tensor) -> Carried:
+        return Carried(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))
+
+
+EXAMPLES = (
+    lambda: RecurrentACT(16, 3, Halting(16, epsilon=0.1, bias=-0.5)),
+    lambda: RecurrentACT(16, 2, Halting(16), cell=nn.GRUCell(17, 16)),
+    lambda: RecurrentACT(16, 2, Halting(16, bias=-0.5), cell=nn.LSTMCell(17, 16), mix=running),
+)

@@ -1,0 +1,293 @@
+"""Reversible: a stack that keeps no activations, because each sublayer's input can be computed from its output."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import a_probability
+from kinformer.core.choice import Choices
+from kinformer.core.collected import Collected
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.state import fork, leaves, map_state
+from kinformer.core.transforms import first_order
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.norms.layer import LayerNorm
+
+
+class OntoHalf(Join):
+    """One half of the stream gets what f makes of the other: x_onto + dropout(f(norm(x_other)))."""
+
+    def __init__(self, onto: int, dropout: float = 0.0):
+        super().__init__()
+        self.onto, self.dropout = onto, a_probability("dropout", dropout)
+
+    def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+        """What is added to the half."""
+        out = f(norm(other))
+        return out._replace(y=F.dropout(out.y, self.dropout, self.training))
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+        halves = list(x.chunk(2, -1))
+        out = self.added(halves[1 - self.onto], f, norm)
+        halves[self.onto] = halves[self.onto] + out.y
+        return out._replace(y=torch.cat(halves, -1))
+
+
+class Coupled(ResidualBlock):
+    """Sublayers of width W on a stream of width 2W: y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and on in turns.
+
+    The block that `Reversible` wants; in a Stack it computes the same. `Coupled(Attention(QKV(w, heads), mechanism),
+    MLP(w))` has d = 2w.
+
+    layers: what is added to the first half, the second, the first, ...
+    norm: makes the norm of each sublayer's input from its width.
+    dropout: the share of what is added that training drops.
+
+    Source: Gomez et al., 2017, arXiv:1707.04585; with norms Kitaev et al., 2020, arXiv:2001.04451.
+    """
+
+    def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
+        joins = [OntoHalf(n % 2, dropout) for n in range(len(layers))]
+        super().__init__(layers, joins, [norm(layer.d) for layer in layers])
+        self.d *= 2
+
+
+class Reversible(Stack):
+    """A Stack of `Coupled` blocks that keeps no activations in training, for one more forward in each backward.
+
+    Choose it for deep models and long rows. Going back it takes off each half what the other had added, with the same
+    dropout and the same hard choices, and differentiates one sublayer at a time. Gradients are those of the Stack, also
+    of aux, of `ctx.source`, of `ctx.below` and of a state; inputs come back as exactly as additions can be undone, in
+    float32 to about 1e-6. Not differentiable twice, and not compiled as one graph. A call that asks for inner states
+    (`ctx.taps`), or only to remember, is that of the Stack.
+
+    layers: `Coupled` blocks.
+    norm: applied at the end, to both halves together.
+
+    Errors: ValueError for blocks of another kind, and where a sublayer sends something `up`, which would have to be
+    kept. Source: Gomez et al., 2017, arXiv:1707.04585; Kitaev et al., 2020, arXiv:2001.04451, section 3.
+    """
+
+    def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
+        super().__init__(layers, norm)
+        other = [type(layer).__name__ for layer in self.layers if not isinstance(layer, Coupled)]
+        if other:
+            raise ValueError(f"a {other[0]} cannot be undone; give Reversible Coupled blocks, or use Stack")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        if not torch.is_grad_enabled() or ctx.taps or ctx.remember:
+            return super().forward(x, state, ctx)
+        run = Run(self.layers, state, ctx)
+        found = Undone.apply(run, x, *run.given())
+        out = filled(run.hollow, found)
+        return out._replace(y=out.y if self.norm is None else self.norm(out.y))
+
+
+class Undone(torch.autograd.Function):
+    """A run as one operation, of which autograd keeps the end alone."""
+
+    @staticmethod
+    def forward(node: Any, run: "Run", x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        found = flat(run.forward(x))
+        node.run = run
+        node.save_for_backward(found[0], *given)
+        node.mark_non_differentiable(*(tensor for tensor in found if not tensor.is_floating_point()))
+        return found
+
+    @staticmethod
+    @first_order
+    def backward(node: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        y, *given = node.saved_tensors
+        return None, *node.run.backward(y, given, filled(node.run.hollow, gradients))
+
+
+class Step(NamedTuple):
+    """Sublayer i of block n."""
+
+    n: int
+    i: int
+    block: Coupled
+
+    @property
+    def half(self) -> int:
+        """The half that it adds to."""
+        return self.i % 2
+
+    @property
+    def place(self) -> str:
+        return f"{self.n}.{self.i}"
+
+    def of(self, whole: Out) -> Out:
+        """Its own part of the aux and the state of a run."""
+        aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
+        return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
+
+    def added(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
+        """What it adds, reading the other half."""
+        join: Any = self.block.joins[self.i]
+        return join.added(other, read, self.block.norms[self.i])
+
+    def again(self, other: Tensor, state: State | None, ctx: Context) -> Out:
+        """The same once more, with its part of a state."""
+        old = None if state is None else state[self.n][self.i]
+        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.under(self.i)))
+
+
+@dataclass(eq=False)
+class Run:
+    """One forward: what it reads beside the stream, and what it takes to go through it again."""
+
+    blocks: nn.ModuleList
+    state: State | None
+    ctx: Context
+    replays: list["Replay"] = field(default_factory=list)
+    hollow: Out = Out(torch.empty(0))  # noqa: RUF009  (never written to)
+
+    @property
+    def steps(self) -> list[Step]:
+        return [step for n in range(len(self.blocks)) for step in self.of(n)]
+
+    def of(self, n: int) -> list[Step]:
+        """The steps of block n."""
+        block: Any = self.blocks[n]
+        return [Step(n, i, block) for i in range(len(block.layers))]
+
+    def given(self) -> list[Tensor]:
+        """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
+        return [*(leaf for _, leaf in leaves(self._outside())), *self.blocks.parameters()]
+
+    def forward(self, x: Tensor) -> Out:
+        """The Out of the blocks."""
+        # caches are written in place where nothing learns, which here is only put off
+        whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
+        for n in range(len(self.blocks)):
+            x = whole.call(n, partial(self._through, n), x).y
+        found = whole.out(x)
+        self.hollow = filled(found, [torch.empty(0)] * len(flat(found)))
+        return found
+
+    def _through(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
+        found, halves = Collected(ctx, state), list(x.chunk(2, -1))
+        for step in self.of(n):
+            self.replays.append(Replay.now(x.device))
+            with self.replays[-1].choices.writing():
+                out = step.added(halves[1 - step.half], partial(found.call, step.i, step.block.layers[step.i]))
+            if out.up:
+                sent = f"sublayer {step.place} sends up {sorted(out.up)}"
+                raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
+            halves[step.half] = halves[step.half] + out.y
+        return found.out(torch.cat(halves, -1))
+
+    def backward(self, y: Tensor, given: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
+        """Gradients of x and of `given`, from those of the end, of aux and of the state after it."""
+        weights = list(self.blocks.parameters())
+        loose = [_leaf(tensor) for tensor in given[: len(given) - len(weights)]]
+        ctx, state = self._beside(loose)
+        wanted = [n for n, tensor in enumerate([*loose, *weights]) if tensor.requires_grad]
+        inputs = [tensor for tensor in [*loose, *weights] if tensor.requires_grad]
+        found: list[Tensor | None] = [None] * len(given)
+        halves, grads = list(y.chunk(2, -1)), list(gradient.y.chunk(2, -1))
+        for step, replay in zip(reversed(self.steps), reversed(self.replays), strict=True):
+            other = halves[1 - step.half].detach().requires_grad_()
+            with torch.enable_grad(), replay.again():
+                out = step.again(other, state, ctx)
+            own = step.of(gradient)._replace(y=grads[step.half])
+            through, *rest = _grads(out, own, [other, *inputs])
+            grads[1 - step.half] = _sum(grads[1 - step.half], through)
+            for n, grad in zip(wanted, rest, strict=True):
+                found[n] = _sum(found[n], grad)
+            halves[step.half] = halves[step.half] - out.y.detach()
+        return [torch.cat(grads, -1), *found]
+
+    def _outside(self) -> State:
+        return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
+
+    def _beside(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
+        """The context and the state, with these tensors in them."""
+        rest = iter(tensors)
+        source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
+        ctx = self.ctx.but(source=None if self.ctx.source is None else source, below=below)
+        return ctx, None if self.state is None else state
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What a sublayer's result depends on beside its inputs: random numbers to come, autocast, and hard choices."""
+
+    device: torch.device
+    cpu: Tensor
+    cuda: Tensor | None
+    autocast: tuple[bool, torch.dtype]
+    choices: Choices = field(default_factory=Choices)
+
+    @staticmethod
+    def now(device: torch.device) -> "Replay":
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        return Replay(device, torch.get_rng_state(), cuda, autocast)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """While this lasts, all is as it was then; afterwards as it was before."""
+        enabled, dtype = self.autocast
+        with torch.random.fork_rng([] if self.cuda is None else [self.device]):
+            torch.set_rng_state(self.cpu)
+            if self.cuda is not None:
+                torch.cuda.set_rng_state(self.cuda, self.device)
+            with torch.autocast(self.device.type, dtype, enabled), self.choices.reading():
+                yield
+
+
+def flat(out: Out) -> tuple[Tensor, ...]:
+    """y, aux and the leaves of the state."""
+    kept = () if out.state is None else out.state
+    return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(kept))
+
+
+def filled(out: Out, tensors: Iterable[Tensor]) -> Out:
+    """The same Out with these tensors in it, in the order of `flat`."""
+    rest = iter(tensors)
+    y, aux = next(rest), {name: next(rest) for name in out.aux}
+    state = None if out.state is None else map_state(lambda name, leaf: next(rest), out.state)
+    return out._replace(y=y, aux=aux, state=state)
+
+
+def _grads(out: Out, gradient: Out, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    pairs = [(made, grad) for made, grad in zip(flat(out), flat(gradient), strict=True) if made.requires_grad]
+    made, given = zip(*pairs, strict=True) if pairs else ((), ())
+    return torch.autograd.grad(made, inputs, given, allow_unused=True) if made else (None,) * len(inputs)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _example() -> Reversible:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    def attention() -> Attention:
+        return Attention(QKV(8, 2), Softmax(Causal()))
+
+    return Reversible([Coupled(attention(), MLP(8)), Coupled(attention())], LayerNorm(16))
+
+
+EXAMPLES = (
+    Example(_example, breaks={"compiles": "its backward computes layers again, which is no one graph of operations"}),
+)

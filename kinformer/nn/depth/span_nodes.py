@@ -1,0 +1,157 @@
+"""SpanNodes: a tree of spans beside the tokens of a row."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_flag, a_part
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, in_order
+from kinformer.core.mechanism import NoState
+from kinformer.core.numbering import after
+from kinformer.core.tree import HIGHEST, leaf, node
+
+
+class Grown(NamedTuple):
+    """The state of the layer inside, whose positions are of nodes, and the next token of each row."""
+
+    body: State
+    now: Int[Tensor, " B"]
+
+
+class Places(NamedTuple):
+    """The nodes that a chunk of tokens brings: their positions [B N], and the column of each token, N for padding."""
+
+    pos: Int[Tensor, "B N"]
+    at: Int[Tensor, "B T"]
+    run: bool = False
+    full: bool = False
+
+    def spread(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """[B T ..] as [B N ..]: what tokens have, spans begin as `fill`."""
+        shape, rest = self.pos.shape, x.shape[2:]
+        at = self.at.view(*self.at.shape, *[1] * len(rest)).expand_as(x)
+        return x.new_full((shape[0], shape[1] + 1, *rest), fill).scatter(1, at, x)[:, :-1]
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """[B N ..] as [B T ..]"""
+        at = self.at.clamp_max(x.shape[1] - 1)
+        return x.take_along_dim(at.view(*at.shape, *[1] * (x.dim() - 2)), 1)
+
+
+class SpanNodes(Layer):
+    """A layer that reads tokens and the spans of a binary tree over them; what comes of the tokens goes out.
+
+    Choose it around blocks under `Tree(k)`. A span of 2^m tokens is a node of its own, which begins as 0 and goes
+    through all blocks as tokens do; the layer inside sees all nodes at their positions in post-order (core/tree.py), so
+    it decodes with the state that it has anyway, a few nodes a token.
+
+    layer: what reads nodes.
+    causal: a row has the spans that end in it, each once its last token is there. Otherwise it has all that begin in
+        it; where its length is no power of two, its last spans then stand at positions that leave gaps, for which only
+        dense executors serve.
+    norm: of the tokens, before spans are put beside them.
+
+    Errors: NoState from `start` where the tree is not causal; ValueError for `ctx.only` and `ctx.also`, which speak of
+    tokens, and for tokens that are not in order. Source: Ye et al., 2019, arXiv:1911.04070, section 3.
+    """
+
+    def __init__(self, layer: Layer, *, causal: bool, norm: nn.Module | None = None):
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.wants = layer.d, layer.wants
+        self.causal, self.norm = a_flag("causal", causal), norm
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Grown:
+        if not self.causal:
+            raise NoState("a span holds later tokens, so nothing goes on from a part of a row; use causal=True")
+        now = torch.zeros(batch, dtype=torch.long, device=device or next(self.parameters()).device)
+        return Grown(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Grown | None, ctx: Context) -> Out:
+        in_order(ctx, "a tree of spans")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
+        places = self.places(ctx)
+        x = x if self.norm is None else self.norm(x)
+        out = self.layer(places.spread(x), None if state is None else state.body, self.seen(places, ctx))
+        kept = None if state is None else Grown(out.state, after(state.now, ctx.pos))
+        of: Callable[[Tensor], Tensor] = places.tokens
+        aux = {name: of(value) if value.dim() else value for name, value in out.aux.items()}
+        taps = {name: of(value) for name, value in out.taps.items()}
+        return Out(None if ctx.remember else of(out.y), kept, aux, {}, out.stats, taps)
+
+    def seen(self, places: Places, ctx: Context) -> Context:
+        """The context of the nodes; labels of spans are -1."""
+        labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
+        told = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
+        below = {name: PerToken(places.spread(value.value)) for name, value in told}
+        return ctx.but(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
+
+    def places(self, ctx: Context) -> Places:
+        """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""
+        pos, real = ctx.pos, ctx.pos >= 0
+        stop = F.pad(pos, (0, 1), value=-1).amax(1) + 1  # [B], the token behind the last
+        first = torch.where(real, pos, HIGHEST**6).amin(1).clamp_max(stop) if pos.shape[1] else stop
+        begin, missing = leaf(first), torch.zeros_like(stop)
+        count = leaf(stop) - begin
+        if not self.causal:
+            whole = _power_of_two(stop)
+            count = torch.where(stop > 0, 2 * whole - 1 - begin, 0)
+            missing = whole - stop
+        size, least, gaps, apart = self._sizes(ctx, count, missing, begin)
+        full = ctx.full and least == size and not gaps
+        column = torch.where(real, leaf(pos.clamp_min(0)) - begin[:, None], size)
+        nodes = begin[:, None] + torch.arange(size, device=pos.device)  # [B N]
+        if full and not apart:  # rows that are alike share one row of positions, and so one mask
+            return Places(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
+        there = nodes < (begin + count)[:, None]
+        if not self.causal:
+            found = node(nodes)
+            there = there & ((found.number << found.level) < stop[:, None])
+        return Places(torch.where(there, nodes, -1), column, run=not gaps, full=full)
+
+    def _sizes(self, ctx: Context, count: Tensor, missing: Tensor, begin: Tensor) -> tuple[int, int, int, int]:
+        """The most and the fewest nodes of a row, how many tokens a tree lacks, how far apart rows begin.
+
+        Where nobody may look, bounds.
+        """
+        length = ctx.pos.shape[1]
+        if torch.compiler.is_compiling():
+            most = 2 * length + HIGHEST if self.causal else 2 << max(length - 1, 0).bit_length()
+            return most, 0, 0 if self.causal else 1, 1
+        if not count.numel():
+            return 1, 0, 0, 1
+        asked = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
+        most, least, gaps, first, last = ctx.memo.look(*asked)
+        return max(most, 1), least, gaps, last - first
+
+
+def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The least power of two from n on."""
+    found = torch.ones_like(n)
+    for _ in range(HIGHEST):
+        found = torch.where(found < n, 2 * found, found)
+    return found
+
+
+def _example(causal: bool) -> SpanNodes:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.biases.tree_edges import TreeEdges
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.depth.stack import Stack
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.tree import Tree
+    from kinformer.nn.projections.qkv import QKV
+
+    pattern = Causal() & Tree(2) if causal else Tree(2)
+    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern, TreeEdges(8, 2, 2))), MLP(16)) for _ in range(2)]
+    return SpanNodes(Stack(blocks), causal=causal)
+
+
+EXAMPLES = (lambda: _example(True), lambda: _example(False))

@@ -1,0 +1,68 @@
+"""Stack: blocks one after the other."""
+
+from collections.abc import Iterable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.collected import Collected, flow
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.state import shared
+
+
+class Stack(Layer):
+    """Blocks in order; what one sends `up`, the next finds in `ctx.below`.
+
+    layers: the blocks, all of one width.
+    norm: applied at the end, as pre-norm blocks want it.
+
+    Errors: ValueError without a layer, and for layers of several widths.
+    """
+
+    def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        widths = sorted({layer.d for layer in self.layers})
+        if not widths:
+            raise ValueError("layers=[]: give a Stack at least one layer, such as PreNorm(Attention(...), MLP(d))")
+        if len(widths) > 1:
+            raise ValueError(f"a Stack got layers of widths {widths}; give them all the same d")
+        self.d, self.norm = widths[0], norm
+        self.wants, self.sends = flow(self.layers, rising=True)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        last = len(self.layers) - 1
+        for n, layer in enumerate(self.layers):
+            x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y
+        return found.out(x if self.norm is None or ctx.remember else self.norm(x))
+
+
+def _example() -> Stack:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.norms.layer import LayerNorm
+    from kinformer.nn.projections.qkv import QKV
+
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
+    return Stack(blocks, LayerNorm(16))
+
+
+def _with_spans() -> Stack:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.biases.adaptive_span import AdaptiveSpan
+    from kinformer.nn.blocks.pre_norm import PreNorm
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.projections.qkv import QKV
+
+    return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal(), AdaptiveSpan(2, 8, ramp=3)))) for _ in range(2)])
+
+
+EXAMPLES = (_example, _with_spans)

@@ -1,0 +1,184 @@
+"""StarRounds: tokens on a ring and a relay that takes part in all of them; PublishedStarRounds as the authors' code."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, NoReturn
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_probability, at_least, one_of
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order
+from kinformer.core.mechanism import NoState
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.patterns.star import Star
+from kinformer.nn.projections.qkv import QKV
+
+Outgoing = Literal["tokens", "mixed", "relay"]
+
+
+class Ring(NamedTuple):
+    """Columns of the tokens beside each token; an open end has none there, and reads a key and a value of zeros."""
+
+    pos: Int[Tensor, "B T"]
+    before: Int[Tensor, "B T"]
+    after: Int[Tensor, "B T"]
+    zeros: bool = False
+
+    def neighbours(self, x: Float[Tensor, "B H T N"]) -> tuple[Tensor, Tensor]:
+        """What stands before and after each token [B H T N]."""
+        left, right = (x.take_along_dim(at[:, None, :, None].clamp_min(0), 2) for at in (self.before, self.after))
+        if not self.zeros:
+            return left, right
+        return left * (self.before >= 0)[:, None, :, None], right * (self.after >= 0)[:, None, :, None]
+
+
+class RingAttention(nn.Module):
+    """MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]): five keys a query, all of one projection, gathered where they stand."""
+
+    def __init__(self, d: int, heads: int, head_dim: int | None = None):
+        super().__init__()
+        self.projection = QKV(d, heads, head_dim=head_dim)
+        self.aggregation = OutProjection(heads, self.projection.v_dim, d)
+
+    def forward(
+        self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
+    ) -> Float[Tensor, "B T D"]:
+        queries, own = self.projection.both(h, ring.pos)
+        first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
+        k, v = (
+            torch.stack([*ring.neighbours(x), x, y, z.expand_as(x)], 3)  # [B H T 5 N]
+            for x, y, z in ((own.k, first.k, relay.k), (own.v, first.v, relay.v))
+        )
+        score = (queries.q[..., None, :] * k).sum(-1) * self.projection.k_dim**-0.5
+        return self.aggregation((score.softmax(-1)[..., None] * v).sum(3), ring.pos)
+
+
+class StarRound(nn.Module):
+    """One round: h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))."""
+
+    def __init__(self, d: int, heads: int, head_dim: int | None = None):
+        super().__init__()
+        self.ring = RingAttention(d, heads, head_dim)
+        self.relay = Attention(QKV(d, heads, head_dim=head_dim), Softmax(Star(), lse=False), cross=True)
+        self.ring_norm: nn.Module = LayerNorm(d)
+        self.relay_norm: nn.Module = LayerNorm(d)
+
+    def satellites(self, h: Tensor, e: Tensor, s: Tensor, ring: Ring) -> Float[Tensor, "B T D"]:
+        return self.ring_norm(F.relu(self.ring(h, e, s, ring)))
+
+    def related(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+        return self.relay_norm(F.relu(self.relay(s, None, ctx).y))
+
+
+class PublishedStarRound(StarRound):
+    """As fastNLP has it: h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n])), no norm of s."""
+
+    def __init__(self, d: int, heads: int, head_dim: int | None = None):
+        super().__init__(d, heads, head_dim)
+        self.ring_norm, self.relay_norm = LayerNorm(d, eps=1e-6), nn.Identity()
+
+    def satellites(self, h: Tensor, e: Tensor, s: Tensor, ring: Ring) -> Float[Tensor, "B T D"]:
+        return F.leaky_relu(self.ring(self.ring_norm(h), e, s, ring))
+
+    def related(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+        return F.leaky_relu(self.relay(s, None, ctx).y)
+
+
+class StarRounds(Layer):
+    """Star-Transformer: in each round a token reads its two neighbours, itself, its embedding and the relay.
+
+    h_i = LN(ReLU(MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]))), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
+
+    Choose it for encoders of short texts with little data, and for long ones: a round costs six keys a token. e is what
+    comes in, h begins as e and s as its mean; what goes out is h. The ring closes: the last token stands before the
+    first. Where there are so few tokens that both neighbours are one, that one is read twice, as the equation says.
+    `read` gives the relay too, a vector for the whole text.
+
+    rounds: one after the other, each with weights of its own.
+    out: what goes out: "tokens", each token's h; "mixed", (h + s) / 2, of which the largest of each number over a text
+        is what the paper classifies it by, max(h) mixed with s; "relay", s for every token.
+    dropout: the share of numbers of h and s dropped after each round in training.
+
+    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the relay takes part in all tokens of
+    a row, and for tokens that are not in order. Source: Guo et al., 2019, arXiv:1902.09113, section 3.2.
+    """
+
+    def __init__(self, rounds: Iterable[StarRound], *, out: Outgoing = "tokens", dropout: float = 0.0):
+        super().__init__()
+        self.rounds = nn.ModuleList(rounds)
+        at_least("rounds", len(self.rounds), 1)
+        self.d, self.dropout = self.rounds[0].relay.d, a_probability("dropout", dropout)
+        self.out = one_of("out", out, Outgoing)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("the relay reads the whole row, so nothing goes on from a part of it; use a causal layer")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        h, s = self.read(x, ctx)
+        if self.out == "tokens":
+            return Out(h)
+        return Out((h + s[:, None]) / 2 if self.out == "mixed" else s[:, None].expand_as(h))
+
+    def read(self, e: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
+        """The tokens and the relay after the last round."""
+        in_order(ctx, "a ring")
+        if ctx.only is not None or ctx.also is not None or not e.shape[1]:
+            raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
+        ring, real = self.around(ctx), ctx.pos >= 0
+        told = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
+        relay = Context(torch.zeros_like(told[:, :1]), run=True, source_pos=told, is_clean=True)
+        h, s = e, self.mean(e, ctx)
+        for one in self.rounds:
+            h = self.kept(F.dropout(one.satellites(h, e, s, ring), self.dropout, self.training), ctx)
+            s = F.dropout(one.related(s, relay.but(source=torch.cat([s, h], 1))), self.dropout, self.training)
+        return h, s[:, 0]
+
+    def around(self, ctx: Context) -> Ring:
+        """The ring of each row's tokens."""
+        real, at = ctx.pos >= 0, torch.arange(ctx.pos.shape[1], device=ctx.pos.device)
+        first, last = real.int().argmax(1, keepdim=True), (real * at).amax(1, keepdim=True)
+        return Ring(ctx.pos, torch.where(at == first, last, at - 1), torch.where(at >= last, first, at + 1))
+
+    def mean(self, e: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+        """What the relay begins as."""
+        real = (ctx.pos >= 0)[..., None]
+        return (e * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
+
+    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+        """Tokens as the next round finds them."""
+        return h
+
+
+class PublishedStarRounds(StarRounds):
+    """The same as the authors' code (fastNLP) has it, with `PublishedStarRound`.
+
+    The ring is open: beyond its ends a token reads a key and a value of zeros, which take part in the softmax. It runs
+    through padding, whose tokens are 0 after each round, and the relay begins as the mean of all columns. Choose it to
+    repeat published numbers.
+    """
+
+    def around(self, ctx: Context) -> Ring:
+        at = torch.arange(ctx.pos.shape[1], device=ctx.pos.device).expand_as(ctx.pos)
+        return Ring(ctx.pos, at - 1, torch.where(at < ctx.pos.shape[1] - 1, at + 1, -1), zeros=True)
+
+    def mean(self, e: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+        return e.mean(1, keepdim=True)
+
+    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+        return h * (ctx.pos >= 0)[..., None]
+
+
+PADDED = {"padding": "its ring runs through padding, and the relay begins as the mean of all columns"}
+KINKED = {"autocast": "where rounding moves a sum over the kink of a LeakyReLU its slope is another"}
+EXAMPLES = (
+    lambda: StarRounds([StarRound(16, 2) for _ in range(2)]),
+    Example(lambda: PublishedStarRounds([PublishedStarRound(16, 2) for _ in range(2)]), breaks=PADDED | KINKED),
+    lambda: StarRounds([StarRound(16, 2)], out="mixed"),
+    lambda: StarRounds([StarRound(16, 2)], out="relay"),
+)

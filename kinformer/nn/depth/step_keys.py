@@ -1,0 +1,134 @@
+"""StepKeys: keys and values of all tokens at each step of a repeated block, updated only for changed tokens."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.block import ResidualBlock
+from kinformer.core.heads import Keys
+from kinformer.core.layer import Context
+from kinformer.core.projection import by_head
+from kinformer.core.watched import plain
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import NormLast
+from kinformer.nn.depth.some_tokens import MakeKeys, Tokens, input_of, source_keys
+from kinformer.nn.depth.universal import Universal
+from kinformer.nn.positions.timing import Timing
+from kinformer.nn.projections.qkv import QKV
+
+
+class StepKeys:
+    """Keys and values that a step of a `Universal` reads: those of the sequence, with halted tokens, and of the source.
+
+    A halted token keeps its state s, and each later step adds another timing to it. `Timing` is a sum of waves of the
+    place p and waves of the step n, so with a matrix W of keys and values
+
+        W (s + timing(p, n)) = W (s + timing(p, 0)) + W (timing(0, n) - timing(0, 0))
+
+    The first term is cached and recomputed only for changed states. With other projections and timings the keys of all
+    tokens are computed at each step.
+
+    states: the states of all tokens, if a step may leave some unchanged; None if all states of a row keep changing.
+    """
+
+    def __init__(self, universal: Universal, ctx: Context, states: Float[Tensor, "B T D"] | None):
+        assert isinstance(universal.block, ResidualBlock) and isinstance(universal.block.layers[0], Attention)
+        self.universal, self.ctx, self.block, self.first = universal, ctx, universal.block, universal.block.layers[0]
+        self.waves = _waves(universal, ctx)
+        # a wrapper that shards or recomputes the block replaces this method on the instance
+        self.apart = "read_apart" not in vars(self.block)
+        linear = states is not None and self.apart and self._is_linear()
+        # one matrix for keys and one for values, so that their gradients are never joined in one matrix
+        self.matrices = [self.first.projection.matrix(name) for name in ("k", "v")] if linear else []
+        self.later = [F.linear(self.waves.steps, matrix) for matrix, _ in self.matrices] if self.waves else []
+        self.products: list[Tensor] = []  # [B*T N] for each matrix; 0 in rows that no token reads any more
+        self.states = None if states is None or linear else states.flatten(0, 1)  # [B*T D]
+        self.source: dict[Attention, Keys | None] = {}
+
+    def change(self, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> None:
+        """Replace the states at ascending indices of the flattened batch."""
+        if self.states is not None:
+            self.states = self.states.index_copy(0, at, states)
+        if self.matrices:
+            timed = states if self.waves is None else states + self.waves.places[at]
+            made = [F.linear(timed, *matrix) for matrix in self.matrices]
+            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in made]
+            self.products = [before.index_copy(0, at, new) for before, new in zip(old, made, strict=True)]
+
+    def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """The input of step n, with its timing, for tokens at indices of the flattened batch."""
+        if self.waves is None:
+            return self.universal.timed(states[None], n, self.ctx.places.flatten()[None, at])[0]
+        return states + (self.waves.places[at] + self.waves.steps[n])
+
+    def at_step(self, n: int, tokens: Tokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
+        """A function that makes the keys of step n, even after a later step; `timed` is the input of whole rows."""
+        states, products = self.states, self.products
+
+        def make(attention: Attention) -> Keys | None:
+            if attention.cross:
+                return self._of_source(attention)
+            if products:
+                return self._of_products(n, products, tokens)
+            if states is None:
+                return self._keys(timed.unflatten(0, (len(tokens.rows), self.ctx.pos.shape[1])), tokens)
+            places = self.ctx.places[tokens.rows]
+            return self._keys(self.universal.timed(self._of_rows(states, tokens), n, places), tokens)
+
+        return make
+
+    def _of_rows(self, x: Float[Tensor, "BT N"], tokens: Tokens) -> Float[Tensor, "R T N"]:
+        """Select the rows whose keys are computed."""
+        by_row = x.unflatten(0, self.ctx.pos.shape)
+        return by_row if len(tokens.rows) == len(by_row) else by_row.index_select(0, tokens.rows)
+
+    def _keys(self, timed: Float[Tensor, "R T D"], tokens: Tokens) -> Keys:
+        pos = self._pos(tokens)
+        z = input_of(self.block.joins[0], self.block.norms[0], timed)
+        return self.first.projection.keys(z, pos[:, 0])._replace(pos=pos)
+
+    def _of_products(self, n: int, products: Sequence[Tensor], tokens: Tokens) -> Keys:
+        projection = self.first.projection
+        values = [self._of_rows(product, tokens) for product in products]
+        if self.later:
+            values = [value + later[n] for value, later in zip(values, self.later, strict=True)]
+        k, v = map(by_head, values, (projection.key_heads, projection.value_heads))
+        return Keys(k, v, self._pos(tokens))
+
+    def _pos(self, tokens: Tokens) -> Int[Tensor, "R 1 T"]:
+        return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
+
+    def _of_source(self, attention: Attention) -> Keys | None:
+        """The keys of the source, computed once unless a wrapper recomputes the block; None if a state holds them."""
+        if not self.apart or attention not in self.source:
+            self.source[attention] = source_keys(attention, self.ctx)
+        return self.source[attention]
+
+    def _is_linear(self) -> bool:
+        projection, timing = self.first.projection, self.universal.timing
+        return (
+            isinstance(self.block.joins[0], NormLast)
+            and type(projection) is QKV
+            and projection.rotation is None
+            and plain(projection.qkv)
+            and (timing is None or type(timing) is Timing)
+        )
+
+
+class _Waves(NamedTuple):
+    """A timing as two terms: the timing of each place at step 0, and the difference of each step to step 0."""
+
+    places: Float[Tensor, "BT D"]
+    steps: Float[Tensor, "N D"]
+
+
+def _waves(universal: Universal, ctx: Context) -> _Waves | None:
+    timing = universal.timing
+    if type(timing) is not Timing:
+        return None
+    steps = timing.waves(torch.arange(universal.steps, device=ctx.pos.device)[None] + timing.first)[0]
+    return _Waves(timing(ctx.places, 0).flatten(0, 1), steps - steps[:1])

@@ -1,0 +1,65 @@
+"""Universal: one block again and again."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.collected import Collected, flow
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+
+
+class Universal(Layer):
+    """A block applied `steps` times, with one set of weights: a stack whose blocks are the same one.
+
+    Choose it where few weights must do much, or under `ACT`, where each token chooses how often. Each step has a state
+    of its own. Values per token and stats that the block reports are summed over the steps; a penalty on its parameters
+    counts once.
+
+    block: what is repeated.
+    steps: how often.
+    timing: `timing(pos, step)` is added to what each step reads.
+
+    Errors: ValueError for less than one step. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1 (with
+    `PostNorm` blocks and `Timing`).
+    """
+
+    def __init__(self, block: Layer, steps: int, timing: nn.Module | None = None):
+        super().__init__()
+        self.block = a_part("block", block, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
+        self.d, self.steps, self.timing = block.d, at_least("steps", steps, 1), timing
+        self.wants, self.sends = flow([block] * steps, rising=True)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
+
+    def timed(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """The input of a step plus the timing of the step and the places."""
+        return x if self.timing is None else x + self.timing(places, step)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        for n in range(self.steps):
+            z = self.timed(x, n, ctx.places)
+            if ctx.remember and n == self.steps - 1:
+                found.remember(n, self.block, z)
+            else:
+                x = found.call(n, self.block, z, counts=ctx.pos >= 0).y
+        return found.out(x)
+
+
+def _example(steps: int, timed: bool) -> Universal:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.attention import Attention
+    from kinformer.nn.blocks.post_norm import PostNorm
+    from kinformer.nn.feedforward.mlp import MLP
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.positions.timing import Timing
+    from kinformer.nn.projections.qkv import QKV
+
+    block = PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return Universal(block, steps, Timing(16) if timed else None)
+
+
+REPEATED = {"block": "every step applies the same block"}
+EXAMPLES = (Example(lambda: _example(3, False), shares=REPEATED), Example(lambda: _example(2, True), shares=REPEATED))

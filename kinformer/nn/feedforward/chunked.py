@@ -1,0 +1,47 @@
+"""Chunked: a feed-forward layer, some positions at a time."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.alone import alone
+from kinformer.core.checks import at_least
+from kinformer.core.choice import recomputed
+from kinformer.core.collected import concatenated
+from kinformer.core.layer import Context, Layer, Out, State
+
+
+class Chunked(Layer):
+    """A layer that reads each token by itself, some tokens at a time: the same output, wide hidden values for few.
+
+    Choose it for long rows, where hidden values of 4 d a token are the most there is in memory; in training they are
+    computed again in the backward.
+
+    layer: what is read in pieces, such as `MLP(d)`.
+    size: tokens of a piece.
+
+    Errors: ValueError for a layer that reads tokens together, with a state or a whole row at once, or that sends
+    something up. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
+    """
+
+    def __init__(self, layer: Layer, size: int):
+        super().__init__()
+        alone("layer", layer, "be chunked")
+        self.d, self.layer, self.size, self.wants = layer.d, layer, at_least("size", size, 1), layer.wants
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        pieces = []
+        for lo in range(0, max(x.shape[1], 1), self.size):
+            z, seen = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
+            again = torch.is_grad_enabled() and z.requires_grad
+            pieces.append(recomputed(self.layer, z, state, seen) if again else self.layer(z, state, seen))
+        return concatenated(pieces)
+
+
+def _example() -> Chunked:
+    from kinformer.nn.feedforward.mlp import MLP
+
+    return Chunked(MLP(16), 4)
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,114 @@
+"""SeparableConv: two separable convolutions over positions and a nonlinearity between them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_flag, a_probability, at_least, one_of, whole_numbers
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.mechanism import NoState
+from kinformer.nn.feedforward.mlp import Activation, activate
+
+
+class Recent(NamedTuple):
+    """What the convolutions still read of tokens before: the last inputs of each, the newest at the end."""
+
+    first: Float[Tensor, "B M D"]
+    second: Float[Tensor, "B N H"]
+
+
+class SeparableConv(Layer):
+    """conv(f(conv(x))): each conv mixes positions for each channel alone, then channels for each position alone.
+
+        conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 where `causal`, else around 0
+
+    The Universal Transformer's other transition: choose it in place of an `MLP` where neighbours say much. Decodes with
+    the last inputs of each convolution. It reads array order as time.
+
+    d: the width.
+    hidden: channels between the two, 4 d unless given.
+    kernels: how many positions each reads; 3 and 5 are those of the authors' code, the paper names none.
+    causal: read no position ahead, for decoders.
+    activation: f; relu in the paper.
+    dropout: the share of hidden numbers that training drops.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for an even kernel that looks both ways;
+    NoState where it does. Source: Chollet, 2017, arXiv:1610.02357; Dehghani et al., 2018, arXiv:1807.03819, 2.1.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        hidden: int | None = None,
+        *,
+        kernels: tuple[int, ...] = (3, 5),
+        causal: bool = True,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.d, self.causal = at_least("d", d, 1), a_flag("causal", causal)
+        self.hidden = 4 * d if hidden is None else at_least("hidden", hidden, 1)
+        self.activation, self.dropout = one_of("activation", activation, Activation), a_probability("dropout", dropout)
+        if len(whole_numbers("kernels", kernels, 1)) != 2:
+            raise ValueError(f"kernels={kernels}: give two, one for each convolution")
+        if not causal and not all(kernel % 2 for kernel in kernels):
+            raise ValueError(f"kernels={kernels} look both ways, and one is even; give odd ones, or causal=True")
+        self.kernels = kernels
+        self.depthwise = nn.ModuleList(
+            nn.Conv1d(width, width, kernel, groups=width, bias=False)
+            for width, kernel in zip((d, self.hidden), kernels, strict=True)
+        )
+        self.pointwise = nn.ModuleList([nn.Linear(d, self.hidden), nn.Linear(self.hidden, d)])
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Recent:
+        if not self.causal:
+            raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
+        new = room(self, batch, length, dtype, device)
+        return Recent(*(
+            torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
+            for kernel, width in zip(self.kernels, (self.d, self.hidden), strict=True)
+        ))  # fmt: skip
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Recent | None, ctx: Context) -> Out:
+        in_order(ctx, "SeparableConv")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
+        if not x.shape[1]:
+            return Out(x, state)
+        real = ctx.pos >= 0
+        # rows begin with their first token: what comes before it is what the state holds, not padding
+        first = real.long().argmax(1, keepdim=True)
+        at = torch.arange(x.shape[1], device=x.device)
+        there = (at + first).clamp_max(x.shape[1] - 1)
+        real = real.take_along_dim(there, 1) & (at + first < x.shape[1])
+        x = x.take_along_dim(there[..., None], 1)
+        hidden, recent = self._conv(0, x, None if state is None else state.first, real)
+        hidden = F.dropout(activate(hidden, self.activation), self.dropout, self.training)
+        y, later = self._conv(1, hidden, None if state is None else state.second, real)
+        y = y.take_along_dim((at - first).clamp_min(0)[..., None], 1)
+        return Out(y, None if state is None else Recent(recent, later))
+
+    def _conv(
+        self, n: int, x: Float[Tensor, "B T N"], before: Tensor | None, real: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T M"], Tensor]:
+        """One of the convolutions, and the inputs that later calls read."""
+        reach = self.kernels[n] - 1
+        x = torch.where(real[..., None], x, 0.0)
+        back = reach if self.causal else reach // 2
+        x = F.pad(x, (0, 0, back, reach - back)) if before is None else torch.cat([before.to(x.dtype), x], 1)
+        mixed = self.depthwise[n](x.transpose(1, 2)).transpose(1, 2)
+        if before is None:
+            return self.pointwise[n](mixed), x[:, :0]
+        kept = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
+        return self.pointwise[n](mixed), x.take_along_dim(kept[..., None], 1).to(before.dtype)
+
+
+EXAMPLES = (
+    lambda: SeparableConv(16, 24),
+    lambda: SeparableConv(16, kernels=(1, 4)),
+    lambda: SeparableConv(16, 24, causal=False),
+)

@@ -1,0 +1,132 @@
+"""Convolved: attention whose scores come from a convolution over scores, and its state of rows."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_pattern, a_probability, a_scale
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, PerPair, Want
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import mask
+from kinformer.nn.mechanisms.by_position import places, taken
+from kinformer.nn.mechanisms.score_convolution import Kernel, ScoreConvolution
+from kinformer.nn.mechanisms.whole import read_whole
+from kinformer.nn.scores.below import of_pairs
+
+
+class Trail(NamedTuple):
+    """A cache, and what was convolved of the last queries.
+
+    Row r is that of the query at position now - rows + r, its columns are the keys at `pos`.
+    """
+
+    kv: KV
+    scores: Float[Tensor, "B H R C"]
+    pos: Int[Tensor, "B C"]
+    now: Int[Tensor, " B"]
+
+    @property
+    def q_pos(self) -> Int[Tensor, "B R"]:
+        """The positions of its queries, below 0 where there was none."""
+        return self.now[:, None] + torch.arange(-self.scores.shape[2], 0, device=self.now.device)
+
+
+class Convolved(Keyed):
+    """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
+
+    A subclass says in `inputs` what is convolved and in `joined` what becomes of it. Scores are handed up.
+    """
+
+    mass = Mechanism.mass  # a row of weights takes the scores of other queries
+    wants = (Want("scores", optional=True),)
+    sends = frozenset({"scores"})
+    needs_queries = True
+
+    def __init__(
+        self, pattern: Pattern, heads: int, *, size: int, kernel: Kernel, slope: float, scale: float | None,
+        dropout: float
+    ):  # fmt: skip
+        super().__init__()
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.scale, self.convolution = a_scale(scale), ScoreConvolution(heads, size, kernel, slope)
+
+    @abstractmethod
+    def inputs(
+        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+    ) -> Float[Tensor, "B H T S"] | None:
+        """What is convolved of the layer's own scores and those from beneath; None for nothing."""
+
+    @abstractmethod
+    def joined(
+        self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
+    ) -> Float[Tensor, "B H T S"]:
+        """The layer's scores."""
+
+    def start(self, room: Room, sizes: Sizes) -> Trail:  # type: ignore[override]
+        if sizes.cross and self.convolution.of_queries[-1] > 0:
+            raise NoState(
+                "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
+                "use kernel='cross', or generate(..., recompute=True)"
+            )
+        kv = super().start(room, sizes)
+        shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
+        return Trail(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Trail | None, ctx: Context) -> Out[Read]:  # type: ignore[override]
+        if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
+            raise ValueError(
+                "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
+                "ctx.also) cannot be kept; give each document a row of its own"
+            )
+        request, kept = self.asked(queries, keys, None if state is None else state.kv, ctx)
+        out, rows = self._read(request, state)
+        if state is None or kept is None:
+            return out
+        return out._replace(state=_trail(state, kept, rows, request))
+
+    def read(self, request: Request) -> Out[Read]:
+        return self._read(request, None)[0]
+
+    def _read(self, request: Request, state: Trail | None) -> tuple[Out[Read], PerPair | None]:
+        """What is read, and the rows that were convolved: earlier ones, and those of the request."""
+        own = self.score(request)
+        scores, rows = own, None
+        inputs = self.inputs(own, of_pairs("scores", request))
+        if inputs is not None:
+            out = inputs == -torch.inf  # a bias beneath shut it out
+            inputs, seen = inputs.masked_fill(out, 0.0), mask(request)
+            heard = inputs if seen is None else inputs.masked_fill(~seen, 0.0)
+            rows = _after(state, PerPair(heard, request.queries.pos, request.keys.pos))
+            convolved = self.convolution(rows.scores, rows.q_pos, request)
+            scores = self.joined(own, inputs, convolved).masked_fill(out, -torch.inf)
+        up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
+        return Out(read_whole(scores, request)[0], up=up), rows
+
+
+def _after(state: Trail | None, new: PerPair) -> PerPair:
+    """Rows of a state, their columns those of the new ones, and the new ones behind."""
+    if state is None:
+        return new
+    old = taken(state.scores.to(new.scores.dtype), places(state.pos, new.k_pos[:, 0]), 3)
+    q_pos = torch.cat([state.q_pos[:, None], new.q_pos], 2)
+    return PerPair(torch.cat([old, new.scores], 2), q_pos, new.k_pos)
+
+
+def _trail(state: Trail, kept: KV, rows: PerPair | None, request: Request) -> Trail:
+    """The state after a call: the last rows of all, of keys that the cache keeps."""
+    if rows is None:
+        return state._replace(kv=kept)
+    now = torch.maximum(state.now, rows.q_pos[:, 0].amax(1) + 1)
+    after = state._replace(kv=kept, pos=kept.pos, now=now)
+    last = taken(rows.scores, places(rows.q_pos[:, 0], after.q_pos), 2)
+    columns = taken(last, places(rows.k_pos[:, 0], kept.pos), 3)
+    return after._replace(scores=columns.to(state.scores.dtype))

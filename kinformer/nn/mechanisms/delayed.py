@@ -1,0 +1,119 @@
+"""Delayed: linear attention to keys that lie at least so many tokens back."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.read import Read
+from kinformer.nn.mechanisms.linear import LinearAttention
+
+
+class Held(NamedTuple):
+    """The last keys of each row, which no query has read yet, -1 where there is none; and the state of the sums."""
+
+    k: Float[Tensor, "B G N K"]
+    v: Float[Tensor, "B G N V"]
+    pos: Int[Tensor, "B N"]
+    sides: dict[str, Float[Tensor, "B G N n"]]
+    body: State
+
+
+class Delayed(Mechanism):
+    """y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j): linear attention, late.
+
+    Choose it as the far part of `Merged`, whose near part reads the last `by` keys exactly: no key is left out, none is
+    read twice. By itself it is blind to what is near. A token enters the sums `by` tokens after it came; until then
+    the state holds it. The cost is that of `linear`.
+
+    linear: how keys that lie back are read, such as `LinearAttention(FAVOR(64, 128))`.
+    by: how many of the last keys, the query's own among them, are left out.
+
+    Errors: those of `LinearAttention`. Source: no paper; the far field of `Merged`.
+    """
+
+    def __init__(self, linear: LinearAttention, by: int):
+        super().__init__()
+        self.linear = a_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
+        self.by = at_least("by", by, 1)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self.linear.key_sides(sizes)
+
+    def start(self, room: Room, sizes: Sizes) -> Held:
+        body = self.linear.start(room, sizes)
+
+        def none(width: int) -> Tensor:
+            return torch.zeros(room.batch, sizes.key_heads, self.by, width, dtype=room.dtype, device=room.device)
+
+        pos = torch.full((room.batch, self.by), -1, device=room.device)
+        sides = {name: none(side.width) for name, side in self.key_sides(sizes).items()}
+        return Held(none(sizes.k_dim), none(sizes.v_dim), pos, sides, body)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[Read]:
+        keys = self.linear.checked(queries, keys, ctx)
+        keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.sides)
+        late, held = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
+        out = self.linear(queries, late, None if state is None else state.body, ctx)
+        return out if state is None else out._replace(state=_held(held, state, out.state))
+
+    def _none(self, keys: Keys) -> Held:
+        """What is held before the first token."""
+
+        def none(x: Tensor) -> Tensor:
+            return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
+
+        pos = keys.pos.new_full((len(keys.pos), self.by), -1)
+        return Held(none(keys.k), none(keys.v), pos, {name: none(side) for name, side in keys.sides.items()}, None)
+
+    def _moved(self, both: Keys, ctx: Context) -> tuple[Keys, Keys]:
+        """Of held and new keys those that enter with each query, and those that are held from then on."""
+        length = ctx.pos.shape[1]
+        if ctx.full:
+            return both.cut(slice(0, length)), both.cut(slice(length, None))
+        real = ctx.pos >= 0
+        count = real.cumsum(1)
+        skip = (count == 0).sum(1, keepdim=True)  # padding before a row's tokens, behind what is held
+        held = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
+        late, held = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), held))
+        entering = both.cut(late)
+        # no time passes at padding: what would enter there enters with the next token
+        return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), both.cut(held)
+
+
+def _joined(held: Held, keys: Keys) -> Keys:
+    """Held keys, and new ones behind them, as precise as the new."""
+
+    def join(old: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([old.to(new.dtype), new], 2)
+
+    sides = {name: join(held.sides[name], side) for name, side in keys.sides.items()}
+    return Keys(join(held.k, keys.k), join(held.v, keys.v), join(held.pos[:, None], keys.pos), sides)
+
+
+def _held(keys: Keys, old: Held, body: State) -> Held:
+    """Keys as a state, as precise as the old one."""
+    sides = {name: side.to(old.k.dtype) for name, side in keys.sides.items()}
+    return Held(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], sides, body)
+
+
+def _favor() -> Delayed:
+    from kinformer.nn.maps.favor import FAVOR
+
+    return Delayed(LinearAttention(FAVOR(8, 12), piece=4), 2)
+
+
+def _gated() -> Delayed:
+    from kinformer.nn.maps.elu import ELU
+    from kinformer.nn.mechanisms.linear import GatedSum
+
+    return Delayed(LinearAttention(ELU(), GatedSum(), piece=4), 3)
+
+
+EXAMPLES = (_favor, _gated)

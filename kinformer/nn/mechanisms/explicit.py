@@ -1,0 +1,155 @@
+"""Explicit: softmax attention whose scores and weights can be changed, and whose scores can be handed up."""
+
+from itertools import accumulate, pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.bias import Bias
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
+from kinformer.core.choice import recomputed
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Context, Out, PerPair
+from kinformer.core.pair_map import PairMap
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.score_matrix import attention, mask, scores, softmax, weighted
+from kinformer.core.scores.product import Product
+
+PAIRS = 1 << 20  # scores of a block, of all rows and heads
+
+
+class Explicit(Keyed):
+    """Softmax attention that makes its whole matrix of scores; where nothing needs that, choose Softmax.
+
+    after(softmax(before(score + bias))) v. A pair that the pattern does not allow has weight 0 whatever they do. Memory
+    is T x S per head where scores go up or come from below; elsewhere long rows are read a block of queries at a time,
+    and again in the backward, if `before` and `after` look at each query alone. RealFormer is
+    `Explicit(pattern, score=ResidualScores(), up=True)`; talking heads are in `mechanisms/talking_heads.py`.
+
+    pattern: which keys each query may read.
+    bias: a change of the scores.
+    score: what makes them, the product of query and key unless given.
+    before: a change of all scores at once.
+    after: a change of all weights; changed weights are no softmax, so the read has no lse and cannot be merged.
+    up: sends the scores (after `before`, unmasked) up, where the next block's same sublayer finds them. With a state
+        they cover kept and new keys in the order of the cache, so layers that share scores must share one pattern.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of weights that training drops, after `after`.
+
+    Errors: NoState from `start` where the pattern reads ahead; ValueError for heads of weights that cannot share the
+    heads of values. Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020,
+    arXiv:2012.11747.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        bias: Bias | None = None,
+        *,
+        score: Score | None = None,
+        before: PairMap | None = None,
+        after: PairMap | None = None,
+        up: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = a_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
+        self.before = if_given("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.after = if_given("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.up, self.scale, self.lse = up, a_scale(scale), after is None
+        self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
+
+    def read(self, request: Request) -> Out[Read]:
+        sizes = self._blocks(request)
+        if len(sizes) == 1:
+            read, x = self._whole(request)
+            up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
+            return Out(read, up=up)
+        again = torch.is_grad_enabled()
+        reads = [
+            recomputed(self._block, request, lo, hi) if again else self._block(request, lo, hi)
+            for lo, hi in pairwise(accumulate(sizes, initial=0))
+        ]
+        y, lse = zip(*reads, strict=True)
+        return Out(Read(torch.cat(y, 2), torch.cat(lse, 2) if self.lse else None))
+
+    def _blocks(self, request: Request) -> list[int]:
+        """Sizes of the blocks of queries; one where scores are handed on, or may depend on other queries."""
+        length = request.queries.q.shape[2]
+        alone = all(part is None or part.by_query for part in (self.before, self.after))
+        size = max(16, length * PAIRS // max(request.pairs, 1))
+        if self.up or not alone or type(request.score) is not Product or length <= size:
+            return [length]
+        return [min(size, length - begin) for begin in range(0, length, size)]
+
+    def _block(self, request: Request, lo: int, hi: int) -> Read:
+        return self._whole(request.piece(slice(lo, hi), None))[0]
+
+    def _whole(self, request: Request) -> tuple[Read, Float[Tensor, "B M T S"]]:
+        """What is read, and the scores."""
+        x = scores(request)
+        if self.before is not None:
+            x = self.before.bind(request)(x, mask(request))
+        where = mask(request, x.shape[1])
+        logits = x if where is None else x.masked_fill(~where, -torch.inf)
+        weights, lse = softmax(logits) if self.lse else (attention(logits), None)
+        if self.after is not None:
+            read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
+            weights = self.after(weights, read).masked_fill(~read, 0.0)
+        _check_value_heads(weights.shape[1], request.keys.v.shape[1])
+        y = weighted(F.dropout(weights, request.dropout), request)
+        return Read(y, lse), x
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        if self.before is not None or self.after is not None:
+            raise ValueError("an Explicit that changes scores or weights does not tell how much attention a key got")
+        return super().mass(queries, keys, read, ctx)
+
+
+def _check_value_heads(heads: int, value_heads: int) -> None:
+    if heads % value_heads:
+        raise ValueError(
+            f"{heads} heads of weights cannot share {value_heads} heads of values evenly; "
+            "let `after` give a multiple of the layer's key_heads"
+        )
+
+
+def _plain() -> Explicit:
+    from kinformer.core.patterns.causal import Causal
+
+    return Explicit(Causal())
+
+
+def _realformer() -> Explicit:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.scores.residual import ResidualScores
+
+    return Explicit(Causal() & Band(3), score=ResidualScores(), up=True)
+
+
+def _weighed() -> Explicit:
+    from kinformer.core.pattern import Heads
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.scores.residual import ResidualScores
+
+    return Explicit(Heads(Causal() & Band(2), Causal()), score=ResidualScores(0.7, 0.3), up=True, scale=0.5)
+
+
+def _encoder() -> Explicit:
+    from kinformer.core.patterns.full import Full
+
+    return Explicit(Full(), up=True)
+
+
+EXAMPLES = (_plain, _realformer, _weighed, _encoder)

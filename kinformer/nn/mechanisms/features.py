@@ -1,0 +1,103 @@
+"""What both forms of linear attention do: features of queries and keys, sums in float32 or better, the quotient."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+from torch.nn import functional as F
+
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
+from kinformer.core.layer import Context
+from kinformer.core.read import Read
+from kinformer.core.transforms import transformed
+from kinformer.nn.mechanisms.update import Entering, Sums
+
+
+def nothing(room: Room, sizes: Sizes, features: int) -> Sums:
+    """The sums before any key."""
+    check_heads(sizes)
+    dtype = torch.promote_types(room.dtype, torch.float32)
+    s = torch.zeros(room.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=room.device)
+    return Sums(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
+
+
+def check_heads(sizes: Sizes) -> None:
+    """ValueError for heads of keys and values whose products cannot be added up."""
+    if sizes.value_heads != sizes.key_heads:
+        raise ValueError(
+            f"linear attention adds up products of {sizes.key_heads} key heads and {sizes.value_heads} value heads; "
+            "give as many of both"
+        )
+
+
+def check_limits(ctx: Context) -> None:
+    """ValueError for limits of a batch, which sums cannot keep."""
+    if ctx.only is not None or ctx.also is not None:
+        raise ValueError(
+            "linear attention adds keys up before it reads them and cannot honour ctx.only or ctx.also; use Softmax"
+        )
+
+
+def precision(x: Tensor, sums: Sums | None) -> torch.dtype:
+    """float32 at least, and what a state is kept in."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
+
+
+def entering(map: FeatureMap, keys: Keys, here: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> Entering:
+    """Features of keys, and their values with a 1 at the end."""
+    k, constant = map(keys.k.to(dtype), False)
+    weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
+    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, here, keys.sides)
+
+
+def asked(
+    map: FeatureMap, queries: Queries, groups: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "B G R T F"], Float[Tensor, "B G R T"]]:
+    """Features of queries, R of them to a key head."""
+    heads = number_of_groups(queries.q.shape[1], groups)
+    by_group = queries.q.to(dtype).unflatten(1, (groups, heads)).flatten(2, 3)  # [B G R*T K]
+    phi, constant = map(by_group, True)
+    shape = (heads, queries.q.shape[2])
+    return phi.unflatten(2, shape), constant.unflatten(2, shape)
+
+
+def divided(
+    map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
+) -> Read:
+    """The quotient of sums over keys, whose last column is the sum of weights; padding reads nothing.
+
+    Without a level the sums are no weighted mean: they are what is read, and have no lse.
+    """
+    read = read.flatten(1, 2)  # [B H T W]
+    here = queries.pos[:, :1] >= 0
+    y, total = read.split((read.shape[-1] - 1, 1), -1)
+    if level is None:
+        return Read((y * here[..., None]).to(queries.q.dtype), None)
+    divisor = map.denominator(total[..., 0])
+    # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
+    some = here & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
+    safe = torch.where(some, divisor, torch.inf)
+    slow = torch.compiler.is_compiling() or transformed()
+    y = (y / safe[..., None] if slow else Quotient.apply(y, safe)).to(queries.q.dtype)
+    return Read(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))
+
+
+class Quotient(torch.autograd.Function):
+    """y / divisor, whose backward goes through its own result: half the passes over y.
+
+    The result is kept for that, so whoever changes a read takes a copy, as of any function that keeps what it gives.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, y: Float[Tensor, "*n V"], divisor: Float[Tensor, "*n"]) -> Float[Tensor, "*n V"]:
+        found = y / divisor[..., None]
+        ctx.save_for_backward(found, divisor)
+        return found
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        found, divisor = ctx.saved_tensors  # type: ignore[attr-defined]
+        of_y = gradient / divisor[..., None]
+        return of_y, (of_y * found).sum(-1).neg()

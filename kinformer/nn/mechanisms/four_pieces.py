@@ -1,0 +1,68 @@
+"""FourPieces: global-local attention in which each of the four pieces has keys and values of its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.checks import at_least
+from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, LocalGlobal, apart
+from kinformer.nn.patterns.rows import Rows
+
+
+class FourPieces(GlobalSoftmax):
+    """ETC's attention with nothing shared: a key is made by who reads it and by what it is, global or long.
+
+    Choose it over `GlobalSoftmax(pattern, Rows(n), bias)`, where the reader alone decides (what the authors' code calls
+    share_kv_projections), when global and long tokens stand for very different things: two matrices for queries, four
+    for keys, four for values. Global rows read [g2g | g2l], long rows [l2g | l2l], each in one softmax. The layer's
+    projection makes long queries, and the keys and values of l2l.
+
+    pattern: which keys a long token reads, such as `Band(64) | Tokens(n)`; global tokens read all.
+    n: how many tokens are global: the first ones.
+    bias: a change of the scores, such as ETCLabels.
+    copied: False starts all matrices anew, as the authors' code does; True as copies of the layer's own.
+    how: scale, dropout and impl, as in GlobalSoftmax.
+
+    Errors: those of GlobalSoftmax. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
+    """
+
+    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **how: Any):
+        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **how)
+        self.n = n
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
+        return {**super().key_sides(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
+
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        return False  # a global query reads keys of two matrices
+
+    def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
+        return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
+
+    def _by_piece(self, keys: Keys) -> Keys:
+        """Keys as long tokens read them, l2g and l2l, and among the sides as global ones do, g2g and g2l."""
+        keys, (l2g_k, l2g_v, g2g_k, g2g_v) = apart(keys, "l2g_k", "l2g_v", "g2g_k", "g2g_v")
+        first = (keys.pos < self.n)[..., None]  # [B 1 S 1]
+
+        def chosen(of_global: Tensor, of_long: Tensor) -> Tensor:
+            return of_global.where(first, of_long)
+
+        wide = {"global_k": chosen(g2g_k, keys.sides["global_k"]), "global_v": chosen(g2g_v, keys.sides["global_v"])}
+        return keys._replace(k=chosen(l2g_k, keys.k), v=chosen(l2g_v, keys.v), sides={**keys.sides, **wide})
+
+
+def _example() -> FourPieces:
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.patterns.tokens import Tokens
+
+    return FourPieces(Band(2) | Tokens(2), 2)
+
+
+EXAMPLES = (_example,)

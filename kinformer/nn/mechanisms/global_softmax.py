@@ -1,0 +1,240 @@
+"""GlobalSoftmax: softmax attention whose global queries read with projections of their own."""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_flag, a_pattern
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import no_peeking
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
+from kinformer.core.read import Read, merge
+from kinformer.core.watched import watched
+from kinformer.nn.mechanisms.few_rows import FewRows, few_rows, of_values
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.marked import MarkedRows
+from kinformer.nn.patterns.rows import Rows
+from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.tail import TailRows
+
+NONE = Rows(0)
+Part = TypeVar("Part", Queries, Keys)
+
+
+class LocalGlobal(NamedTuple):
+    """Keys of the local projections, which all queries but the global ones read, and keys of the global projections."""
+
+    near: KV
+    wide: KV
+
+
+class GlobalSoftmax(Mechanism):
+    """Longformer's attention: a narrow pattern for most queries, and a few global ones that read every key.
+
+    Choose it for long texts with a few tokens that must see all of it: a class token, a question. Both reads cost what
+    their pairs cost; a narrow pattern saves cache in decoding too, where no global query may come. The pairs of `rows`,
+    and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, are read with queries, keys and values of global projections;
+    all other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
+    projections: put `Tokens(n)` into the pattern, or use `Marked`.
+
+    The global projections are sides of the layer and are not turned by a rotation. In decoding their keys have a cache
+    of their own, in which all are kept while a global query may come; `ctx.also` then wants `ctx.only=Causal()`, the
+    same in every call. In cross-attention global queries read the whole source. With `Rows(n)` it is also the form of
+    ETC in which the reader decides by what projections its keys are made (`etc`).
+
+    y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g).
+
+    Where few queries of a row are global and there is no bias, they read what keys and values are made of, and these
+    are not made: q_g.(W x) is (W^T q_g).x. In training a layer of one global token then projects four matrices and not
+    seven.
+
+    pattern: which keys a query reads that is not global.
+    rows: which queries are global in every row, `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none unless given.
+    bias: a change of the scores, the same in both reads.
+    copied: whether the global projections start as copies of the local ones, as in the paper; False starts them anew.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    impl: an executor by name; "auto" takes the cheapest.
+
+    Errors: NoState where a pattern reads ahead; ValueError for a `ctx.also` of which it cannot tell the global rows.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        rows: Pattern = NONE,
+        bias: Bias | None = None,
+        *,
+        copied: bool = True,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        impl: str = "auto",
+    ):
+        super().__init__()
+        self.pattern, self.rows = a_pattern("pattern", pattern), a_pattern("rows", rows)
+        self.copied = a_flag("copied", copied)
+        self.near = _Near(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
+        self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
+        self.wants = self.near.wants
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {**self.near.sides(sizes), "global_q": self._side(sizes.k_dim, "q")}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        wide = {"global_k": self._side(sizes.k_dim, "k"), "global_v": self._side(sizes.v_dim, "v")}
+        return {**self.near.key_sides(sizes), **wide}
+
+    def _side(self, width: int, like: str) -> Side:
+        return Side(width, like if self.copied else None)
+
+    def start(self, room: Room, sizes: Sizes) -> LocalGlobal:
+        if not sizes.cross:
+            no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
+        return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
+
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
+            return False
+        return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
+
+    def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
+        if keys is not None and keys.unmade:
+            return self._few(queries, keys, ctx)
+        wide, wide_keys = queries, keys
+        if not ctx.remember:  # then nobody asks
+            queries, (q,) = apart(queries, "global_q")
+            wide = queries._replace(q=q)
+        if keys is not None:
+            keys, (k, v) = apart(keys, "global_k", "global_v")
+            wide_keys = keys._replace(k=k, v=v)
+        near_out = self.near(queries, keys, None if state is None else state.near, ctx)
+        wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
+        kept = None if state is None else LocalGlobal(near_out.state, wide_out.state)
+        # what the bias reports is of the same sides in both reads
+        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
+
+    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[Read]:
+        """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
+        few, unmade = self._asking(ctx), {**queries.unmade, **keys.unmade}
+        queries, keys = queries._replace(unmade={}), keys._replace(unmade={})
+        near, _ = self.near.asked(queries, keys, None, ctx)
+        if few.alone and ctx.also is None:
+            near = near.but(pattern=narrowed(self.pattern, ctx.only, None))  # their holes in it cost more than they do
+        q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
+        asked, constant = unmade["global_k"].asked(q)
+        wide, _ = self.wide.asked(few.of(queries, asked), keys._replace(k=x, v=x), None, ctx)
+        scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
+        read = self.wide.answered(wide.but(scale=scale, run=False, full=False)).y
+        assert read.lse is not None
+        lse = read.lse if constant is None else read.lse + scale * constant
+        return Out(few.put(self.near.answered(near).y, Read(of_values(read, unmade["global_v"]), lse)))
+
+    def _asking(self, ctx: Context) -> FewRows:
+        """The queries that may be global."""
+        near, wide = self.near.limited(ctx), self.wide.limited(ctx)
+        return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
+
+
+class _Near(Softmax):
+    """All pairs but those that global queries read."""
+
+    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **how: Any):
+        super().__init__(_but(pattern, rows), bias, **how)
+        self.whole, self.rows = pattern, rows
+
+    def limited(self, ctx: Context) -> Pattern:
+        def make() -> Pattern:
+            return _but(narrowed(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
+
+        return ctx.memo.get(make, "near", self.whole, self.rows)
+
+
+class _Wide(Softmax):
+    """The pairs that global queries read."""
+
+    def limited(self, ctx: Context) -> Pattern:
+        return ctx.memo.get(
+            lambda: narrowed(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
+        )
+
+
+def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
+    """Queries or keys without some of their sides, and these."""
+    rest = {name: side for name, side in part.sides.items() if name not in names}
+    return part._replace(sides=rest), [part.sides[name] for name in names]
+
+
+def rows_of(also: Pattern) -> Pattern:
+    """The pairs of a batch's additions that global queries read: its `MarkedRows`, `TailRows` and `Rows`.
+
+    They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
+    """
+    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)]
+    return reduce(Or, found) if found else NONE
+
+
+def _unmoved(pattern: Pattern) -> Pattern:
+    while isinstance(pattern, Shifted):
+        pattern = pattern.pattern
+    return pattern
+
+
+def _global_rows(rows: Pattern, ctx: Context) -> Pattern:
+    return rows if ctx.also is None else rows | rows_of(ctx.also)
+
+
+def _but(pattern: Pattern, rows: Pattern) -> Pattern:
+    return pattern if rows is NONE else pattern & Not(rows)  # ~ cannot be compiled
+
+
+def _union(pattern: Pattern) -> list[Pattern]:
+    pattern = pattern.expression
+    if isinstance(pattern, Or):
+        return _union(pattern.left) + _union(pattern.right)
+    if isinstance(_unmoved(pattern), And | Not | Heads):
+        raise ValueError(
+            f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
+            "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"
+        )
+    return [pattern]
+
+
+def _encoder() -> GlobalSoftmax:
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.patterns.tokens import Tokens
+
+    return GlobalSoftmax(Band(2) | Tokens(2), Rows(2))
+
+
+def _decoder() -> GlobalSoftmax:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+    from kinformer.nn.patterns.tokens import Tokens
+
+    return GlobalSoftmax(Causal() & (Band(2) | Tokens((0, 5))), Causal() & Rows((0, 5)))
+
+
+def _local() -> GlobalSoftmax:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+
+    return GlobalSoftmax(Causal() & Band(3), scale=0.5)
+
+
+def _labelled() -> GlobalSoftmax:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.biases.relative import Relative
+    from kinformer.nn.patterns.band import Band
+
+    pattern = Causal() & Band(3)
+    return GlobalSoftmax(pattern, Causal() & Rows((0, 4)), Relative(8, 2), copied=False)
+
+
+EXAMPLES = (_encoder, _decoder, _local, _labelled)

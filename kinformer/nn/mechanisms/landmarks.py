@@ -1,0 +1,135 @@
+"""Landmarks: means of segments of a row, and attention that goes through them."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from kinformer.attend import FULL, PRODUCT, read
+from kinformer.core.autocast import exact, precise
+from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
+from kinformer.core.layer import Context, Out, State, in_order
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+
+
+class Segments(NamedTuple):
+    """The tokens of each row in segments that follow one another.
+
+    number: the segment of each token; at padding one more than there are.
+    pos: where a landmark stands among the others, -1 where a segment has no token.
+    even: whether all are known to be of as many tokens, none of them padding.
+    """
+
+    number: Int[Tensor, "B S"]
+    pos: Int[Tensor, "B 1 M"]
+    even: bool
+
+    @classmethod
+    def few(cls, real: Bool[Tensor, "B S"], most: int, full: bool = False) -> "Segments":
+        """At most so many segments, as even as can be; `full` promises that all tokens are real."""
+        count = real.sum(1, keepdim=True)
+        used, most = count.clamp_max(most), min(most, real.shape[1])
+        number = (real.cumsum(1) - 1) * used // count.clamp_min(1)
+        return cls._of(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
+
+    @classmethod
+    def long(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
+        """Segments of so many tokens, the last of what is left."""
+        used, most = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
+        return cls._of((real.cumsum(1) - 1) // size, real, used, most, full and most > 0 and real.shape[1] % size == 0)
+
+    @classmethod
+    def _of(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, even: bool) -> "Segments":
+        at = torch.arange(most, device=real.device)
+        return cls(torch.where(real, number, most), torch.where(at < used, at, -1)[:, None], even)
+
+    def means(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G M n"]:
+        """Of the tokens of each segment; 0 where there is none."""
+        most = self.pos.shape[2]
+        if self.even:
+            return x.unflatten(2, (most, -1)).mean(3)
+        at = self.number[:, None, :, None]
+
+        def summed(x: Tensor) -> Tensor:
+            total = x.new_zeros(*x.shape[:2], most + 1, x.shape[3])  # padding falls into the last one
+            return total.scatter_add(2, at.expand_as(x), x)[:, :, :most]
+
+        return summed(x) / summed(torch.ones_like(x[:, :1, :, :1])).clamp_min(1)
+
+
+class ThroughLandmarks(Mechanism):
+    """y = F C (B V): queries read landmarks, and these read the keys, so that no pair of tokens is scored.
+
+    F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B = softmax(scale Q~ K^T), and C = `between(A)`. Landmarks
+    Q~, K~ are means of the segments that a subclass cuts. All is computed in float32 at least, since C magnifies
+    what rounding leaves.
+    """
+
+    scale: float | None = None
+
+    @abstractmethod
+    def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
+        """The segments of rows, made once for all layers that cut alike."""
+
+    @abstractmethod
+    def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
+        """What stands in the place of the inverse of A, whose lines and columns of no landmark are 0."""
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        raise NoState(
+            f"{type(self).__name__}'s landmarks are means of tokens that come later, so it cannot be decoded with a "
+            "cache; use Softmax(Causal()), or generate(..., recompute=True)"
+        )
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+        self.check(keys, ctx)
+        assert keys is not None
+        with exact(queries.q):
+            return Out(Read(self.read(queries, keys, ctx).to(queries.q.dtype), None))
+
+    def check(self, keys: Keys | None, ctx: Context) -> None:
+        """ValueError for what it cannot read."""
+        name = type(self).__name__
+        if keys is None:
+            raise ValueError(f"{name} keeps no source; give Context(source=..., source_pos=...) in every call")
+        if keys.pos.shape[1] != 1:
+            raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
+        if keys.own:
+            in_order(ctx, name)
+        if ctx.only is not None or ctx.also is not None:  # of a source too: queries are mixed as keys are
+            raise ValueError(f"ctx.only and ctx.also speak of single tokens, {name} reads means of them; drop them")
+
+    def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
+        """What the queries read, in float32 at least."""
+        asking, asked = (self.segments(pos, ctx) for pos in (queries.pos, keys.pos))
+        heads = queries.q.shape[1]
+        q, q_mean = precise(queries.q), asking.means(precise(queries.q))
+        k_mean = asked.means(precise(keys.k)).repeat_interleave(number_of_groups(heads, keys.k.shape[1]), 1)
+        told = self.attended(q_mean, asking.pos, keys.k, keys.v, keys.pos, ctx)
+        told = self.corrected(self.between(self._weights(q_mean, k_mean, asking, asked)) @ told, keys, asked)
+        return self.attended(q, queries.pos, k_mean, told, asked.pos, ctx)
+
+    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
+        """What landmarks tell; a subclass may know better."""
+        return told
+
+    def attended(
+        self, q: Tensor, q_pos: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, ctx: Context
+    ) -> Float[Tensor, "B H T V"]:
+        """softmax(scale q k^T) v over all keys that are none of padding."""
+        queries, keys = Queries(precise(q), q_pos), Keys(precise(k), precise(v), k_pos, own=False)
+        how = {"lse": False, "full": ctx.full, "memo": ctx.memo}
+        return read(Request(queries, keys, FULL, PRODUCT, None, self._scale(q), **how)).y  # type: ignore[arg-type]
+
+    def _weights(self, q: Tensor, k: Tensor, asking: Segments, asked: Segments) -> Float[Tensor, "B H M N"]:
+        """A."""
+        there = asked.pos[:, :, None] >= 0
+        scores = (self._scale(q) * q @ k.mT).masked_fill(~there, torch.finfo(q.dtype).min)
+        return scores.softmax(-1) * (there & (asking.pos[..., None] >= 0))
+
+    def _scale(self, q: Tensor) -> float:
+        return (q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale

@@ -1,0 +1,74 @@
+"""Lending: softmax attention whose weights higher layers reuse."""
+
+from kinformer.attend import read
+from kinformer.core.bias import Bias
+from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Out, PairFactors, PerPair
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import scores
+from kinformer.nn.mechanisms.whole import read_whole
+
+MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
+
+
+class Lending(Keyed):
+    """softmax(score + bias) v, the first layer of a lazy block: `Reused` layers above it reuse its weights.
+
+    Choose `Softmax` if no layer reuses the weights. With a bias, and in a decoding step, the layer sends the matrix of
+    weights up. Else it sends queries and keys up: a fused kernel that multiplies them again takes less time and memory
+    than T x S stored numbers per head.
+
+    pattern: which keys each query may read.
+    bias: a change of the scores.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of weights that training drops here; the weights sent up have no dropout. The paper advises 0.
+    lse: False gives up the log-sum-exp for a faster executor.
+
+    Errors: NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
+    """
+
+    sends = frozenset({"weights"})
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        bias: Bias | None = None,
+        *,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        lse: bool = True,
+    ):
+        super().__init__()
+        self.pattern, self.scale, self.lse = a_pattern("pattern", pattern), a_scale(scale), lse
+        self.dropout = a_probability("dropout", dropout)
+        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.wants = wants_of(bias)
+
+    def read(self, request: Request) -> Out[Read]:
+        queries, keys = request.queries, request.keys
+        if self.bias is not None or queries.q.shape[2] <= MATRIX:
+            output, weights = read_whole(scores(request), request)
+            lse = output.lse if self.lse else None
+            return Out(output._replace(lse=lse), up={"weights": PerPair(weights, queries.pos, keys.pos, self.pattern)})
+        # layers above scale products as usual
+        q = queries.q if self.scale is None else queries.q * (self.scale * queries.q.shape[-1] ** 0.5)
+        return Out(read(request), up={"weights": PairFactors(q, keys.k, queries.pos, keys.pos, self.pattern)})
+
+
+def _plain() -> Lending:
+    from kinformer.core.patterns.causal import Causal
+
+    return Lending(Causal())
+
+
+def _biased() -> Lending:
+    from kinformer.nn.biases.t5 import T5
+    from kinformer.nn.patterns.band import Band
+
+    return Lending(Band(2), T5(2), scale=0.5)
+
+
+EXAMPLES = (_plain, _biased)

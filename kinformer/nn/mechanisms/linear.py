@@ -1,0 +1,196 @@
+"""LinearAttention: attention through feature maps, whose past is a state of fixed size."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.autocast import exact
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.choice import recomputed
+from kinformer.core.example import Example
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.read import Read
+from kinformer.core.state import Exact
+from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
+from kinformer.nn.mechanisms.update import Fading, Sums, Update, through
+
+CROSS = (
+    "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
+    "use FullLinearAttention(map) for cross-attention"
+)
+NUMBERS = 1 << 20  # features of a chunk's queries
+WHOLE = 8  # chunks that are read at once, and kept for the backward
+
+
+class Sum(Fading):
+    """S_t = S_(t-1) + phi(k_t) v_t^T: nothing is forgotten.
+
+    Source: Katharopoulos et al., 2020, arXiv:2006.16236, equations 18 and 19.
+    """
+
+    def logs(
+        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+    ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
+        none = k.new_zeros(k.shape[:-1])
+        return none, none
+
+
+class GatedSum(Fading):
+    """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b): choose it where what is recent matters.
+
+    Each key head has a gate of its own, a key side of the layer. Source: Peng et al., 2021, arXiv:2103.02143, section
+    3.2.
+    """
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {"gate": Side(1)}
+
+    def logs(
+        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+    ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
+        gate = sides["gate"][..., 0].to(k.dtype)
+        return F.logsigmoid(gate), F.logsigmoid(-gate)
+
+
+class LinearAttention(Mechanism):
+    """Causal attention with weights phi(q).phi(k), whose time and memory per token do not grow.
+
+    y_i = sum_(j <= i) phi(q_i).phi(k_j) v_j / sum_(j <= i) phi(q_i).phi(k_j)
+
+    Choose it for long text and cheap decoding. It reads array order as time, so it wants `ctx.run`, which every model
+    promises. The state is kept in float32 or better. The lse is the log of the sum of the kernel, None for signed maps.
+
+    map: the features phi, such as `ELU()`.
+    update: how a token enters the sums, `Sum()` unless given; `GatedSum()` fades them, `Delta()` of delta.py rewrites.
+    piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece for
+        the backward pass: fewer pairs or fewer sums. 64 was fastest on CPU, with 64 features and with 256.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (sums cannot be narrowed), and for
+    cross-attention, when the layer is built. Source: Katharopoulos et al., 2020, arXiv:2006.16236, section 3.4; gated
+    sums and random features: Peng et al., 2021, arXiv:2103.02143.
+    """
+
+    def __init__(self, map: FeatureMap, update: Update | None = None, *, piece: int = 64):
+        super().__init__()
+        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
+        self.update = Sum() if update is None else a_part("update", update, Update, "an update, such as Sum()")
+        self.piece = at_least("piece", piece, 1)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:  # asked when a layer is built, and so refused there
+            raise ValueError(CROSS)
+        check_heads(sizes)
+        return self.update.key_sides(sizes)
+
+    def start(self, room: Room, sizes: Sizes) -> Exact:
+        if sizes.cross:
+            raise NoState(CROSS)
+        return Exact(nothing(room, sizes, self.map.features(sizes.k_dim)))
+
+    def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
+        """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
+        if keys is None or not keys.own:
+            raise ValueError(CROSS)
+        if keys.k.shape[2] != queries.q.shape[2]:
+            raise ValueError(
+                f"LinearAttention got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys; give each token both"
+            )
+        check_limits(ctx)
+        in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
+        return keys
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+        keys = self.checked(queries, keys, ctx)
+        with exact(keys.k):
+            old = None if state is None else state.inside
+            dtype = precision(keys.k, old)
+            sums = _fresh(self.map, keys, dtype) if old is None else _cast(old, dtype)
+            chunks = self._chunks(queries, keys)
+            again = len(chunks) > 1 and torch.is_grad_enabled()
+            reads = []
+            for chunk in chunks:
+                read, sums = (recomputed if again else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                reads.append(read)
+            return Out(_joined(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
+
+    def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
+        """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
+
+        They are computed again in the backward, for the same reason.
+        """
+        batch, heads, length, width = queries.q.shape
+        size = NUMBERS // max(1, batch * heads * self.map.features(width))
+        size = max(size - size % self.piece, self.piece)
+        if not self.map.by_vector or length <= WHOLE * size:
+            return [(queries, keys)]
+        sizes = [min(size, length - begin) for begin in range(0, length, size)]
+
+        def split(x: Tensor) -> tuple[Tensor, ...]:
+            return x.split(sizes, 2)  # once: the gradient of a slice is as long as the row
+
+        sides = {name: split(side) for name, side in keys.sides.items()}
+        of = [{name: side[n] for name, side in sides.items()} for n in range(len(sizes))]
+        q = [Queries(*one) for one in zip(split(queries.q), split(queries.pos), strict=True)]
+        k = [Keys(*one) for one in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
+        return list(zip(q, k, strict=True))
+
+    def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[Read, Sums]:
+        """What the queries of a chunk read, and the sums after it."""
+        dtype = sums.s.dtype
+        new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
+        q, constant = (None, None) if remember else asked(self.map, queries, keys.k.shape[1], dtype)
+        read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
+        if read is None or constant is None:
+            return Read(queries.q[..., :0], None), sums
+        return divided(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
+
+
+def _plain(chunk: Callable[..., tuple[Read, Sums]], *inputs: Any) -> tuple[Read, Sums]:
+    return chunk(*inputs)
+
+
+def _joined(reads: list[Read]) -> Read:
+    """What the queries of a row read, from those of its chunks."""
+    if len(reads) == 1:
+        return reads[0]
+    y, lse = zip(*reads, strict=True)
+    return Read(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
+
+
+def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+    shape = *keys.k.shape[:2], map.features(keys.k.shape[3]), keys.v.shape[3] + 1
+    s = keys.k.new_zeros(shape, dtype=dtype)
+    return Sums(s, s.new_full(s.shape[:2], -torch.inf))
+
+
+def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
+    return Sums(sums.s.to(dtype), sums.level.to(dtype))
+
+
+def _elu() -> LinearAttention:
+    from kinformer.nn.maps.elu import ELU
+
+    return LinearAttention(ELU())
+
+
+def _gated() -> LinearAttention:
+    from kinformer.nn.maps.elu import ELU
+
+    return LinearAttention(ELU(), GatedSum(), piece=4)
+
+
+def _signed() -> LinearAttention:
+    from kinformer.nn.maps.random_fourier import RandomFourier
+
+    return LinearAttention(RandomFourier(2, 8, 64))
+
+
+NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}
+EXAMPLES = (_elu, _gated, Example(_signed, breaks=NO_LSE))

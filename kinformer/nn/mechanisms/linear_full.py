@@ -1,0 +1,101 @@
+"""FullLinearAttention: attention through feature maps over every key, for encoders and cross-attention."""
+
+from collections.abc import Mapping
+
+import torch
+
+from kinformer.core.autocast import exact
+from kinformer.core.checks import a_part
+from kinformer.core.example import Example
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.read import Read
+from kinformer.core.state import Exact
+from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
+from kinformer.nn.mechanisms.update import Sums
+
+
+class FullLinearAttention(Mechanism):
+    """Attention with weights phi(q).phi(k) over every key: linear attention for encoders and cross-attention.
+
+    y_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j)
+
+    Positions do not matter, except that padding is left out. In cross-attention it decodes: its state is the sums over
+    the source.
+
+    map: the features phi, such as `ELU()`.
+
+    Errors: NoState from `start` of a sequence that reads itself; ValueError there with `ctx.only` or `ctx.also`, and
+    for other heads of values than of keys. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 5.
+    """
+
+    def __init__(self, map: FeatureMap):
+        super().__init__()
+        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        check_heads(sizes)  # asked when a layer is built, and so refused there
+        return {}
+
+    def start(self, room: Room, sizes: Sizes) -> Exact:
+        if not sizes.cross:
+            raise _no_state()
+        return Exact(nothing(room, sizes, 0))
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+        if keys is not None and keys.own:
+            check_limits(ctx)  # what a batch says of its own pairs says nothing of a source
+            if state is not None:
+                raise _no_state()
+        with exact(queries.q):
+            if keys is not None:
+                sums = _summed(self.map, keys, precision(keys.k, None if state is None else state.inside))
+            elif state is None or not state.inside.s.shape[2]:
+                raise ValueError(
+                    "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
+                )
+            else:
+                sums = state.inside
+            kept = None if state is None else Exact(sums)
+            if ctx.remember:
+                return Out(Read(queries.q[..., :0], None), kept)
+            q, constant = asked(self.map, queries, sums.s.shape[1], sums.s.dtype)
+            read = (q.flatten(2, 3) @ sums.s).unflatten(2, q.shape[2:4])  # [B G R T W]
+            return Out(divided(self.map, read, sums.level[..., None, None] + constant, queries), kept)
+
+
+def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+    """All keys at once."""
+    new = entering(map, keys, keys.pos[:, :1] >= 0, dtype)
+    if not map.levels or not new.k.shape[2]:
+        level = new.weight.new_zeros(new.weight.shape[:2])
+    else:
+        level = new.weight.detach().amax(-1)
+        level = torch.where(level == -torch.inf, 0.0, level)
+    weight = (new.weight - level[..., None]).exp()  # on values, which are narrower than features
+    return Sums(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
+
+
+def _no_state() -> NoState:
+    return NoState(
+        "FullLinearAttention reads the whole sequence at once and has no state; "
+        "use LinearAttention(map), or generate(..., recompute=True)"
+    )
+
+
+def _elu() -> FullLinearAttention:
+    from kinformer.nn.maps.elu import ELU
+
+    return FullLinearAttention(ELU())
+
+
+def _signed() -> FullLinearAttention:
+    from kinformer.nn.maps.random_fourier import RandomFourier
+
+    return FullLinearAttention(RandomFourier(2, 8, 64))
+
+
+NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}
+EXAMPLES = (_elu, Example(_signed, breaks=NO_LSE))

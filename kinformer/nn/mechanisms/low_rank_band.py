@@ -1,0 +1,141 @@
+"""LowRankBand: every query reads all keys by narrow heads, and a window of them by wide ones."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.cache import KV
+from kinformer.core.checks import at_least, one_of
+from kinformer.core.example import Example
+from kinformer.core.heads import HeadValues, Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.nn.mechanisms.global_softmax import apart
+from kinformer.nn.mechanisms.softmax import Softmax
+
+Combine = Literal["gate", "sum"]
+
+
+class LowBand(NamedTuple):
+    """Narrow keys and values of all tokens that may be read from afar, and wide ones of the window."""
+
+    low: KV
+    band: KV
+
+
+class LowRankBand(Mechanism):
+    """Attention in two parts: of low rank over all keys, and whole in a band.
+
+        low_i = sum_j softmax(q'_i.k'_j / sqrt(rank)) v_j  over `far`,   q', k' of width `rank`
+        band_i = sum_j softmax(q_i.k_j / sqrt(k_dim)) v_j  over `near`
+        y_i = g_h low_i + (1 - g_h) band_i,  g_h = sigma(b_h), b_h learned, 0 at first
+
+    Choose it over a window alone where no far token may be lost, and over `Softmax` where what is far may be told
+    apart roughly, by fewer numbers in the cache. Each part has a softmax of its own, queries and
+    keys of its own (the layer's are the band's, narrow ones are sides), and both read the same values. The read has no
+    lse: a mean or a sum of two softmaxes is none. It decodes with a cache for each part, the band's no longer than its
+    window, and that of the whole row with keys of width `rank`.
+
+    Every pair has a narrow score. PyTorch's fused kernel wants queries as wide as values, so narrow ones are filled up
+    with zeros: in time a layer costs what whole attention does and the window beside it, in memory no matrix of pairs.
+
+    heads: query heads of the layer.
+    near: what wide heads read, such as `Causal() & Band(16)`.
+    far: what narrow ones read, `Causal()` or `Full()`.
+    rank: the width of narrow queries and keys; a quarter of the layer's is usual.
+    combine: "gate", or "sum", low_i + band_i.
+    dropout: the share of attention weights that training drops.
+
+    How the parts are joined, and that each is normalised by itself, is a reading of the paper, whose text was not at
+    hand where this was written.
+
+    Errors: ValueError for other heads than it was made for; NoState from `start` where a pattern reads ahead. Source:
+    Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP 27(12).
+    """
+
+    def __init__(
+        self, heads: int, near: Pattern, far: Pattern, rank: int = 8, *, combine: Combine = "gate", dropout: float = 0.0
+    ):
+        super().__init__()
+        self.heads, self.rank = at_least("heads", heads, 1), at_least("rank", rank, 1)
+        self.band = Softmax(near, dropout=dropout, lse=False)
+        self.low = _Narrow(far, dropout=dropout, lse=False)
+        gated = one_of("combine", combine, Combine) == "gate"
+        self.gate = nn.Parameter(torch.zeros(heads)) if gated else None
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        self._check_heads(sizes.heads)
+        return {"low_q": Side(self.rank)}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {"low_k": Side(self.rank)}
+
+    def start(self, room: Room, sizes: Sizes) -> LowBand:
+        band = self.band.start(room, sizes)
+        return LowBand(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: LowBand | None, ctx: Context) -> Out[Read]:
+        self._check_heads(queries.q.shape[1])
+        low, low_keys = queries, keys
+        if not ctx.remember:  # then nobody asks
+            queries, (q,) = apart(queries, "low_q")
+            low = queries._replace(q=q)
+        if keys is not None:
+            keys, (k,) = apart(keys, "low_k")
+            low_keys = keys._replace(k=k)
+        near = self.band(queries, keys, None if state is None else state.band, ctx)
+        far = self.low(low, low_keys, None if state is None else state.low, ctx)
+        kept = None if state is None else LowBand(far.state, near.state)
+        return Out(near.y if ctx.remember else Read(self._combined(far.y.y, near.y.y), None), kept)
+
+    def head_values(self) -> Mapping[str, HeadValues]:
+        """g_h, the share of what a head reads that comes from the part of low rank."""
+        return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
+
+    def _combined(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
+        if self.gate is None:
+            return low + band
+        gate = self.gate.sigmoid()[:, None, None].to(low.dtype)
+        return gate * low + (1 - gate) * band
+
+    def _check_heads(self, heads: int) -> None:
+        if heads != self.heads:
+            raise ValueError(f"LowRankBand was made for {self.heads} heads and got {heads}; give it heads={heads}")
+
+
+class _Narrow(Softmax):
+    """Softmax whose narrow queries and keys are read as wide as values, by kernels that want it so."""
+
+    def read(self, request: Request) -> Out[Read]:
+        q, k = request.queries.q, request.keys.k
+        more = request.keys.v.shape[-1] - q.shape[-1]
+        if more > 0 and q.shape[2] > 1:  # one query makes no matrix of pairs, and a cache is better not copied
+            queries, keys = (
+                request.queries._replace(q=F.pad(q, (0, more))),
+                request.keys._replace(k=F.pad(k, (0, more))),
+            )
+            request = request.but(queries=queries, keys=keys)
+        return super().read(request)
+
+
+def _examples() -> tuple[Example, ...]:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.patterns.band import Band
+
+    apart = {"merge": "a mean, or a sum, of two softmaxes over other sets of keys is none, and has no lse"}
+    makes = (
+        lambda: LowRankBand(2, Causal() & Band(3), Causal(), 2),
+        lambda: LowRankBand(2, Band(2), Full(), 3, combine="sum"),
+    )
+    return tuple(Example(make, breaks=apart) for make in makes)
+
+
+EXAMPLES = _examples()

@@ -1,0 +1,168 @@
+"""PublishedLSH: Reformer's attention as published, by sorting tokens into buckets and cutting the sorted list."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.attend import read
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_flag, at_least
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.scores.product import Product
+from kinformer.core.unrepeatable import Unrepeatable
+from kinformer.nn.mechanisms.groups import (
+    LAST_RESORT,
+    by_query_head,
+    folded,
+    no_limits,
+    own_column,
+    own_pairs,
+    picked,
+)
+from kinformer.nn.mechanisms.lsh import Hashed, widened
+from kinformer.nn.mechanisms.sorted_chunks import Chunks, Windows, sort
+
+
+class PublishedLSH(Hashed):
+    """LSH attention at L log L: the tokens of all rounds in one list, sorted by (round, bucket, position) and cut.
+
+    A query reads its own chunk of the list and the one before it, the first reads the last: large buckets are
+    truncated. Choose it to reproduce Reformer; `LSH` reads whole buckets and keeps the laws that this one breaks.
+    Tokens are placed by their keys, so it wants `SharedQK(d, heads)` and one sequence. Any length will do; padding is
+    sorted behind everything. A state is a cache of keys and their buckets, sorted anew in every call; a step reads two
+    chunks in each round.
+
+    heads: heads of the queries; each hashes for itself.
+    k_dim: the width of a query and a key.
+    buckets: buckets of a round, an even number.
+    chunk: tokens of a chunk; the paper's is 2 L / buckets.
+    rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
+    restricted: False reads other buckets of the two chunks too, as Hugging Face has it.
+    divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
+        paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
+
+    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer with
+    another number of heads, and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section
+    2 and appendix A.
+    """
+
+    mass = Mechanism.mass  # weights of chunks are not those of the pattern
+    unrepeatable = Unrepeatable(
+        "PublishedLSH sorts and cuts the tokens of each call anew", "leave out chunk= of reformer"
+    )
+
+    def __init__(
+        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, eval_rounds: int | None = None,
+        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, restricted: bool = True,
+        divided: bool = True, seed: int = 0
+    ):
+        super().__init__(
+            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
+            seed=seed
+        )
+        self.chunk = at_least("chunk", chunk, 1)
+        self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if sizes.cross:
+            raise ValueError(self._another())
+        return super().start(room, sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None or not keys.own:
+            raise ValueError(self._another())
+        no_limits(self, ctx, "chunks", "LSH")
+        return super().ready(queries, keys, ctx)
+
+    def read(self, request: Request) -> Out[Read]:
+        dtype, request = request.queries.q.dtype, widened(request)
+        chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
+        column, there = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
+        windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, there)
+        found = read(self._folded(request, chunks, windows))
+        assert found.lse is not None
+        y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
+        lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
+        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
+        return Out(merged._replace(y=merged.y.to(dtype)))
+
+    def _few(self, request: Request) -> bool:
+        """Do queries with two chunks of their own, in each round, cost less than all chunks?"""
+        return request.queries.q.shape[2] * self.chunk < request.keys.k.shape[2]
+
+    def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
+        return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
+
+    def _folded(self, request: Request, chunks: Chunks, windows: Windows) -> Request:
+        """Each window as a row of the batch."""
+        queries, keys = request.queries, request.keys
+        chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
+        column, there = windows.keys(chunks)
+        asked, item = windows.query.clamp_min(0), windows.own
+        q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
+        q_tags = {"chunk": picked(chunk, item), "bucket": picked(bucket, item), "round": q_turn}
+        k_tags = {"chunk": picked(chunk, column), "bucket": picked(bucket, column), "round": k_turn}
+        return request.apart(
+            queries=Queries(
+                picked(queries.q, asked), folded(queries.pos, asked, windows.query >= 0), head=queries.head, tags=q_tags
+            ),
+            keys=Keys(picked(keys.k, column), picked(keys.v, column), folded(keys.pos, column, there), tags=k_tags),
+            score=InChunks(self.restricted, self.divided),
+            lse=True,
+            rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
+        )
+
+    def _another(self) -> str:
+        name = type(self).__name__
+        return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
+
+
+class InChunks(Score):
+    """The product within chunks: other buckets shut out, log N_ij off, and the token itself put last."""
+
+    def __init__(self, restricted: bool, divided: bool):
+        super().__init__()
+        self.restricted, self.divided, self.product = restricted, divided, Product()
+
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        score, q, k = self.product(request), request.queries.tags, request.keys.tags
+        rounds = range(q["bucket"].shape[-1])
+        here, there = q["round"], k["round"][..., None, :, 0]  # [B H T 1], [B H 1 S]
+        own, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
+        for n in rounds:
+            q_at, k_at = q["chunk"][..., None, n], k["chunk"][..., None, :, n]
+            # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
+            found = (q_at == k_at) | (q_at == k_at + 1)
+            if self.restricted:
+                same = q["bucket"][..., None, n] == k["bucket"][..., None, :, n]
+                found, own = found & same, own | (same & (here == n) & (there == n))
+            count = count + found
+        if self.restricted:
+            score = score.masked_fill(~own, -torch.inf)
+        if self.divided:
+            score = score - count.clamp_min(1).log()
+        return torch.where(own_pairs(request), score - LAST_RESORT, score)
+
+
+def _examples() -> tuple[Example, ...]:
+    chunk = "the published form sorts all tokens and cuts the list: where a token stands depends on all of them"
+    peek = "later tokens move the borders of the chunks, and with them which earlier keys a query reads"
+    merged = "the list is sorted and cut anew for each set of keys, so pieces are not cut where the whole is"
+    gradients = "cuts change what a query reads, and so what trains it"
+    causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
+    return (
+        Example(lambda: PublishedLSH(2, 8, 4, 3, 2, eval_rounds=3, redraw=2), breaks=causal),
+        Example(lambda: PublishedLSH(2, 8, 4, 2, restricted=False, divided=False, seed=1), breaks=causal),
+        Example(lambda: PublishedLSH(2, 8, 4, 4, 2, pattern=Full()), breaks={"merge": merged}),
+    )
+
+
+EXAMPLES = _examples()

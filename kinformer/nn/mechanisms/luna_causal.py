@@ -1,0 +1,170 @@
+"""LunaCausal: a row packed into a few running averages, which each token unpacks; a state of fixed size."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.autocast import exact
+from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
+from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.read import Read
+from kinformer.core.state import Exact
+from kinformer.nn.mechanisms.features import check_heads, check_limits
+from kinformer.nn.mechanisms.linear import Sum
+from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.update import Entering, Sums, through
+
+Weight = Literal["elu", "softplus", "log2"]
+CROSS = "LunaCausal packs the sequence that asks, in its order, and keys of another sequence came; use Softmax"
+
+
+class Packed(NamedTuple):
+    """All that Luna keeps of the past: sums of keys and of values, each by how much it goes into each of l packs."""
+
+    k: Float[Tensor, "B G K l"]
+    v: Float[Tensor, "B G l V"]
+    seen: Float[Tensor, " B"]
+
+
+class LunaCausal(Mechanism):
+    """Causal attention through l running averages of the past: time O(T l d), a state of l keys and values.
+
+    f(X, Y, Z)_t = (1/t) X_t sum_(j <= t) Y_j^T Z_j
+    A_pack = w(X_p P_q^T / sqrt(K)), A_unpack = softmax(f(Q, K, A_pack) / sqrt(K)), Y = f(A_unpack, A_pack, V)
+
+    Choose it for long rows and cheap decoding, over `LinearAttention` where a softmax should choose among the packs.
+    P_q is a projection of the packs P, which all layers share, and X_p one of the tokens, a key side of the layer. The
+    packs know nothing of the row, or a token would hear of later ones; and what packs has no sum to divide by, for the
+    same reason. It reads array order as time, so it wants `ctx.run`. Sums are kept in float32 or better. There is no
+    lse: its softmax is over packs, not over tokens.
+
+    packs: P, one object for all layers of a model.
+    heads: heads of keys and values.
+    k_dim: the width of a query and a key.
+    weight: w, how much of a token goes into a pack: "softplus" or "elu", elu(x) + 1, both the paper's; "log2" is
+        log2(1 + 2^x), which the authors' code has (a softplus with beta = ln 2).
+    scale: the factor of both products, 1/sqrt(k_dim) unless given.
+    dropout: the share of packing and of unpacking weights that training drops.
+    bias: whether the projection of P has one.
+    piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, for a layer of other heads and for
+    cross-attention. Source: Ma et al., 2021, arXiv:2106.01540, section 3.3.
+    """
+
+    def __init__(
+        self,
+        packs: Packs,
+        heads: int,
+        k_dim: int,
+        *,
+        weight: Weight = "softplus",
+        scale: float | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        piece: int = 64,
+    ):
+        super().__init__()
+        self.packs = a_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.weight, self.scale = one_of("weight", weight, Weight), a_scale(scale)
+        self.dropout, self.piece = a_probability("dropout", dropout), at_least("piece", piece, 1)
+        self.ask = nn.Linear(packs.d, heads * k_dim, bias=a_flag("bias", bias))
+        self.update = Sum()
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:  # asked when a layer is built, and so refused there
+            raise ValueError(CROSS)
+        check_heads(sizes)
+        self._refuse(sizes.key_heads, sizes.k_dim)
+        return {"pack": Side(sizes.k_dim)}
+
+    def start(self, room: Room, sizes: Sizes) -> Exact:
+        if sizes.cross:
+            raise NoState(CROSS)
+        batch, heads, count = room.batch, sizes.key_heads, self.packs.count
+        like = torch.zeros(batch, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
+        k, v = like.new_zeros(batch, heads, sizes.k_dim, count), like.new_zeros(batch, heads, count, sizes.v_dim)
+        return Exact(Packed(k, v, like))
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+        if keys is None or not keys.own:
+            raise ValueError(CROSS)
+        self._refuse(keys.k.shape[1], keys.k.shape[3])
+        check_limits(ctx)
+        in_order(ctx, "LunaCausal", "")
+        with exact(keys.k):
+            old = None if state is None else state.inside
+            y, new = self._read(queries, keys, self._fresh(keys) if old is None else old, ctx.remember)
+            return Out(Read(y.to(queries.q.dtype), None), None if old is None else Exact(new))
+
+    def _read(
+        self, queries: Queries, keys: Keys, old: Packed, remember: bool
+    ) -> tuple[Float[Tensor, "B H T V"], Packed]:
+        dtype = torch.promote_types(old.k.dtype, keys.k.dtype)
+        here = keys.pos[:, :1] >= 0  # [B 1 T]
+        packing = F.dropout(self._packing(keys, dtype), self.dropout, self.training)
+        k, v = keys.k.to(dtype), keys.v.to(dtype)
+        count = old.seen.to(dtype)[:, None] + here[:, 0].cumsum(1)
+        share = (1 / count.clamp_min(1))[:, None, None, :, None]  # [B 1 1 T 1]
+        q = None
+        if not remember:
+            heads = number_of_groups(queries.q.shape[1], k.shape[1])
+            q = queries.q.to(dtype).unflatten(1, (k.shape[1], heads))  # [B G R T K]
+        found, of_keys = self._summed(old.k.to(dtype), q, k, packing, here)
+        if found is not None:
+            found = F.dropout((found * share * self._scale(k)).softmax(-1), self.dropout, self.training)
+        found, of_values = self._summed(old.v.to(dtype), found, packing, v, here)
+        last = count[:, -1] if count.shape[1] else old.seen
+        new = Packed(*(one.to(old.k.dtype) for one in (of_keys, of_values, last)))
+        if found is None:
+            return queries.q[..., :0], new
+        return (found * share * here[:, :, None, :, None]).flatten(1, 2), new
+
+    def _packing(self, keys: Keys, dtype: torch.dtype) -> Float[Tensor, "B G T l"]:
+        """How much of each token goes into each pack."""
+        ask = self.ask(self.packs()).to(dtype).unflatten(1, (self.heads, self.k_dim)).transpose(0, 1)  # [G l K]
+        x = (keys.sides["pack"].to(dtype) @ ask.mT) * self._scale(keys.k)
+        if self.weight == "elu":
+            return F.elu(x) + 1
+        return F.softplus(x, beta=math.log(2) if self.weight == "log2" else 1.0)
+
+    def _summed(
+        self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, here: Tensor
+    ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G F W"]]:
+        """t f(q, k, v)_t of each token, and the sum after the last."""
+        entering = Entering(k, v, torch.where(here, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), here, {})
+        read, _, sums = through(self.update, Sums(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False)
+        return read, sums.s
+
+    def _fresh(self, keys: Keys) -> Packed:
+        k, v = keys.k, keys.v
+        like = k.new_zeros(len(k), dtype=torch.promote_types(k.dtype, torch.float32))
+        sums = like.new_zeros(*k.shape[:2], k.shape[3], self.packs.count)
+        return Packed(sums, like.new_zeros(*k.shape[:2], self.packs.count, v.shape[3]), like)
+
+    def _scale(self, k: Tensor) -> float:
+        return k.shape[3] ** -0.5 if self.scale is None else self.scale
+
+    def _refuse(self, heads: int, k_dim: int) -> None:
+        if (heads, k_dim) != (self.heads, self.k_dim):
+            raise ValueError(
+                f"LunaCausal of {self.heads} key heads of width {self.k_dim} got {heads} of width {k_dim}; "
+                "make it for as many as the layer has"
+            )
+
+
+def _example(weight: Weight = "softplus") -> LunaCausal:
+    return LunaCausal(Packs(3, 16), 2, 8, weight=weight, piece=4)
+
+
+NO_LSE = {"merge": "its softmax is over packs, each of all tokens so far, and not over tokens"}
+EXAMPLES = (Example(_example, breaks=NO_LSE), Example(lambda: _example("elu"), breaks=NO_LSE))

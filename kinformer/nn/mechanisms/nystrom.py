@@ -1,0 +1,165 @@
+"""Nystrom: attention through landmarks, joined by a pseudo-inverse; NystromIdentity: by the inverse of A + I."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.autocast import precise
+from kinformer.core.checks import a_scale, at_least, if_given, one_of
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
+from kinformer.core.layer import Context
+from kinformer.nn.mechanisms.landmarks import Segments, ThroughLandmarks
+from kinformer.nn.mechanisms.value_conv import ValueConv
+
+Norms = Literal["head", "batch"]
+ACROSS_ROWS = "the pseudo-inverse starts from the largest norm of all rows that are read together"
+
+
+class Nystrom(ThroughLandmarks):
+    """Softmax attention by the Nystroem method: y = F A^+ (B V) + skip(V), at a cost linear in the row.
+
+        F = softmax(Q K~^T / sqrt(d)),  A = softmax(Q~ K~^T / sqrt(d)),  B = softmax(Q~ K^T / sqrt(d))
+
+    Choose it for encoders of long rows that should stay near softmax without parameters of its own: over Linformer,
+    because it takes rows of any length, over FAVOR+, because it is not random. Landmarks Q~ and K~ are the means of
+    `landmarks` segments of a row's own tokens, as even as can be, padding left out. A^+ is found by the paper's
+    iteration, Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))) from Z = A^T / (|A|_1 |A|_inf) of each row and head. Where
+    landmarks are so alike that A has hardly a rank, six iterations leave its small singular values out; many more
+    magnify what rounding left of them, in float32 by a hundred times at twenty. A sequence of at most `landmarks` keys
+    is read exactly, as the authors' code does where there are as many landmarks as tokens.
+
+    Cost per row and head: (T + S) * landmarks scores, and 4 * iterations products of landmarks^3. Weights of tokens may
+    be negative and add up to one only nearly, so there is no lse.
+
+    landmarks: of a row; published models have 64.
+    iterations: of the pseudo-inverse.
+    norms: the norms in Z at the start: each "head"'s and row's own, the paper's, or with "batch" the largest of all,
+        as in the authors' code, so that a row is read otherwise beside other rows.
+    skip: a `ValueConv(heads, kernel)`, which the paper adds; none unless given.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given. The paper gives queries and keys each the root of it.
+
+    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention
+    with a skip, which is of the queries' own values. Source: Xiong et al., 2021, arXiv:2102.03902, section 3.
+    """
+
+    def __init__(
+        self,
+        landmarks: int = 64,
+        *,
+        iterations: int = 6,
+        norms: Norms = "head",
+        skip: ValueConv | None = None,
+        scale: float | None = None,
+    ):
+        super().__init__()
+        self.landmarks, self.iterations = at_least("landmarks", landmarks, 1), at_least("iterations", iterations, 0)
+        self.norms, self.scale = one_of("norms", norms, Norms), a_scale(scale)
+        self.skip = if_given("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
+        self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if self.skip is not None:  # asked when a layer is built, and so refused there
+            self._check_heads(sizes.heads, self.skip)
+            if sizes.cross:
+                raise ValueError("the skip of Nystrom is of the queries' own values, and these are a source's; drop it")
+        return {}
+
+    def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
+        return ctx.memo.get(lambda: Segments.few(pos[:, 0] >= 0, self.landmarks, ctx.full), "few", pos, self.landmarks)
+
+    def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
+        return pseudo_inverse(a, self.iterations, self.norms)
+
+    def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
+        if min(queries.q.shape[2], keys.k.shape[2] - self.landmarks) > 0:
+            y = super().read(queries, keys, ctx)
+        else:
+            y = self.attended(queries.q, queries.pos, keys.k, keys.v, keys.pos, ctx)
+        if self.skip is None or not y.shape[2]:
+            return y
+        self._check_heads(y.shape[1], self.skip)
+        return y + self.skip(keys.v, keys.pos, ctx.full)
+
+    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
+        """Where every token is a landmark, its own value, which makes F the whole softmax."""
+        alone = (keys.pos >= 0).sum(2)[..., None, None] <= self.landmarks
+        values = asked.means(precise(keys.v))
+        return torch.where(alone, values.repeat_interleave(number_of_groups(told.shape[1], values.shape[1]), 1), told)
+
+    def _check_heads(self, heads: int, skip: ValueConv) -> None:
+        if heads != skip.heads:
+            raise ValueError(f"the skip was made for {skip.heads} heads and got {heads}; give ValueConv({heads}, ...)")
+
+
+class NystromIdentity(ThroughLandmarks):
+    """Compressed self-attention of low rank: y = F (A + I)^-1 (B V), F, A and B as in `Nystrom`.
+
+    Choose it over `Nystrom` where a solution, found at once, is wanted in place of an iteration: A + I is well
+    conditioned where A is not. It is no estimate of softmax attention: where every token is a landmark it reads
+    S (S + I)^-1 S, about half of it, and its weights add up to 1/2. Landmarks are means of `size` tokens that follow
+    one another, strided average pooling, the last of what is left.
+
+    Cost per row and head: T * S / size scores twice, and a system of (S / size)^3.
+
+    size: tokens of a landmark, which is the stride too.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+
+    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention,
+    where A is not square. Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank
+    Approximation, IJCAI.
+    """
+
+    def __init__(self, size: int = 8, *, scale: float | None = None):
+        super().__init__()
+        self.size, self.scale = at_least("size", size, 1), a_scale(scale)
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:
+            raise ValueError("NystromIdentity wants as many landmarks of queries as of keys; across use Nystrom")
+        return {}
+
+    def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
+        return ctx.memo.get(lambda: Segments.long(pos[:, 0] >= 0, self.size, ctx.full), "long segments", pos, self.size)
+
+    def between(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
+        eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+        # scores so far apart that A swaps landmarks make A + I singular; this keeps it from that, within rounding
+        # by QR: a batch of LU factors of 150 rows and more never returns on 2 threads of a CPU (torch 2.13, oneMKL)
+        q, r = torch.linalg.qr(a + eye * (1 + 8 * torch.finfo(a.dtype).eps))
+        return torch.linalg.solve_triangular(r, q.mT, upper=True)
+
+
+def pseudo_inverse(a: Float[Tensor, "B H M N"], iterations: int = 6, norms: Norms = "head") -> Float[Tensor, "B H N M"]:
+    """Z near the Moore-Penrose inverse of matrices without negative entries, by the iteration of `Nystrom`."""
+    columns, lines = (a.abs().sum(dim, keepdim=True) for dim in (-2, -1))
+    if norms == "head":
+        level = columns.amax((-2, -1), keepdim=True) * lines.amax((-2, -1), keepdim=True)
+    else:
+        level = columns.max() * lines.max()
+    z = a.mT / level.clamp_min(torch.finfo(a.dtype).tiny)
+    eye = torch.eye(a.shape[-2], dtype=a.dtype, device=a.device)
+    for _ in range(iterations):
+        az = a @ z
+        z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
+    return z
+
+
+APART = {"merge": "landmarks are means of the whole row, and its weights, which may be negative, have no lse"}
+
+
+def _examples() -> tuple[Example, ...]:
+    mates = "the pseudo-inverse starts from the largest norm of the whole batch, as in the authors' code"
+    makes = (
+        lambda: Nystrom(4),
+        lambda: Nystrom(3, skip=ValueConv(2, 3), iterations=4, scale=0.5),
+        lambda: NystromIdentity(3),
+    )
+    shared = Example(lambda: Nystrom(4, norms="batch"), breaks={**APART, "batch_mates": mates})
+    return (*(Example(make, breaks=APART) for make in makes), shared)
+
+
+EXAMPLES = _examples()

@@ -1,0 +1,34 @@
+"""Packs: the short sequence into which Luna packs a long one."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import at_least, one_of
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+
+Start = Literal["learned", "sinusoidal"]
+
+
+class Packs(nn.Module):
+    """P [l d] as the lowest layer finds it.
+
+    count: how many vectors there are, the paper's l.
+    d: the width of each.
+    start: "learned", or "sinusoidal", which stays as it is.
+    """
+
+    p: Tensor
+
+    def __init__(self, count: int, d: int, start: Start = "learned"):
+        super().__init__()
+        self.count, self.d = at_least("count", count, 1), at_least("d", d, 1)
+        if one_of("start", start, Start) == "learned":
+            self.p = nn.Parameter(torch.randn(count, d) * d**-0.5)
+        else:
+            self.register_buffer("p", Sinusoidal(d)(torch.arange(count)[None])[0], persistent=False)
+
+    def forward(self) -> Float[Tensor, "l D"]:
+        return self.p

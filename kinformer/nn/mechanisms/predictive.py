@@ -1,0 +1,48 @@
+"""PredictiveAttention: a block's own scores, and what a convolution predicts of them from the block beneath."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.checks import within
+from kinformer.core.pattern import Pattern
+from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.score_convolution import Kernel
+
+
+class PredictiveAttention(Convolved):
+    """s = alpha q.k + (1 - alpha) g(s_beneath), g = LeakyReLU(conv); softmax(s) v.
+
+    The form before `EvolvingAttention`, whose other arguments, cost, state and errors it has: the block's own scores
+    are not convolved, so a trained model can be given g and go on from what it was with alpha near 1. The lowest block,
+    which has none beneath, takes the product as it is.
+
+    alpha: how much of the scores is the block's own.
+
+    Source: Wang et al., "Predictive Attention Transformer", submitted to ICLR 2021.
+    """
+
+    def __init__(
+        self, pattern: Pattern, heads: int, *, alpha: float = 0.5, size: int = 3, kernel: Kernel = "centred",
+        slope: float = 0.01, scale: float | None = None, dropout: float = 0.0
+    ):  # fmt: skip
+        super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
+        self.alpha = within("alpha", alpha, 0.0, 1.0)
+
+    def inputs(
+        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+    ) -> Float[Tensor, "B H T S"] | None:
+        return beneath
+
+    def joined(
+        self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
+    ) -> Float[Tensor, "B H T S"]:
+        return self.alpha * own + (1 - self.alpha) * convolved
+
+
+def _causal() -> PredictiveAttention:
+    from kinformer.core.patterns.causal import Causal
+
+    return PredictiveAttention(Causal(), 2, kernel="causal")
+
+
+EXAMPLES = (_causal,)

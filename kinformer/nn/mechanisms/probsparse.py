@@ -1,0 +1,264 @@
+"""ProbSparse: queries whose attention is furthest from uniform read all keys, the others get a mean of the values."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NoReturn
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from kinformer.attend import read
+from kinformer.core.autocast import precise
+from kinformer.core.checks import a_flag, a_probability, a_scale, at_least, one_of, unread
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import scores
+from kinformer.core.ties import places, tolerance_of
+from kinformer.nn.mechanisms.chance import Chance
+
+Measure = Literal["sampled", "max-mean", "log-sum-exp"]
+Divisor = Literal["sample", "row"]
+Rest = Literal["mean", "sum"]
+GATHERED = 1 << 16  # keys that are gathered at a time
+HELD = 1 << 20  # products that are held at a time, where those of all keys are made
+FEW = 16  # queries of each row and head at a time, for which reading all keys pays
+ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
+
+
+class ProbSparse(Keyed):
+    """Softmax attention of the u = factor ceil(ln L) queries of each head with the largest M; others get mean(v).
+
+    M(q, K) = max_j s_j - mean_j s_j,  s_j = scale q.k_j
+
+    M is near 0 where a query weighs all keys alike, and then its output is near the mean of the values. It is found
+    from U = factor ceil(ln S) keys that are drawn for each query and head, with replacement, anew in every step. Choose
+    it for long encoders, such as of series, where few queries look for something: cost per row and head L ln L. Both u
+    and U go by the tokens that a row really has, and draws by their ranks among these, so padding and batch mates
+    change nothing. There is no lse: reads of parts of the keys choose other queries than the read of all.
+
+    Causal, a chosen query reads what stands before it, another gets the mean of the values up to its own. But which
+    queries are chosen is found among all of the row, by keys of all of the row, as in the paper and its code: so later
+    tokens change earlier outputs, it has no state and trains no language model.
+
+    causal: whether chosen queries read nothing later.
+    factor: the paper's c; 5 in its experiments.
+    measure: "sampled"; or of all keys, at the cost of dense products: "max-mean", which the sample estimates, or
+        "log-sum-exp", equation 2: ln sum_j exp s_j - mean_j s_j, which is up to ln S more.
+    divisor: of the sampled sum: "sample", the number of draws (the paper's algorithm 1), or "row", the number of keys,
+        as in the authors' code, which makes the mean small and M nearly the maximum.
+    rest: what a causal query that is not chosen gets of the values up to its own: their "mean", or their "sum" as in
+        the authors' code, which grows along the row.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    seed: of the draws. The authors' code draws once for all heads and rows; `ranks` is where draws can be given.
+
+    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, causal for keys of another sequence, and
+    for positions by head. Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
+    """
+
+    mass = Mechanism.mass  # most queries have no weights
+
+    def __init__(
+        self,
+        *,
+        causal: bool = False,
+        factor: int = 5,
+        measure: Measure = "sampled",
+        divisor: Divisor = "sample",
+        rest: Rest = "mean",
+        scale: float | None = None,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.pattern = Causal() if a_flag("causal", causal) else Full()
+        self.factor, self.measure = at_least("factor", factor, 1), one_of("measure", measure, Measure)
+        self.divisor, self.rest = one_of("divisor", divisor, Divisor), one_of("rest", rest, Rest)
+        if measure != "sampled":
+            unread(f"measure={measure!r}", divisor=(divisor, "sample"))
+        if not causal:
+            unread("causal=False", rest=(rest, "mean"))
+        self.scale, self.dropout, self.lse = a_scale(scale), a_probability("dropout", dropout), False
+        self.chance = Chance(seed) if measure == "sampled" else None
+
+    @property
+    def causal(self) -> bool:
+        """Do chosen queries read nothing later?"""
+        return isinstance(self.pattern, Causal)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross and self.causal:
+            raise ValueError("ProbSparse(causal=True) reads what stands before a query; across give causal=False")
+        return {}
+
+    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+        raise NoState(
+            "ProbSparse chooses queries among all of a row and has no state; use Softmax(Causal()), or "
+            "generate(..., recompute=True)"
+        )
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None:
+            raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
+        if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
+            raise ValueError(
+                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; drop them"
+            )
+        if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
+            raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")
+        if self.causal:
+            in_order(ctx, "ProbSparse(causal=True)")
+            if not keys.own:
+                raise ValueError("ProbSparse(causal=True) got keys of another sequence; give causal=False")
+        return queries, keys
+
+    def read(self, request: Request) -> Out[Read]:
+        queries, chosen = request.queries, choice(lambda: self.chosen(request))  # [B H R]
+        at, real = chosen.clamp_min(0), chosen >= 0
+        q = queries.q.take_along_dim(at[..., None], 2)
+        pos = queries.pos.expand(-1, at.shape[1], -1).gather(2, at).masked_fill(~real, -1)
+        asking = Queries(q, pos, head=queries.head)
+        y = read(request.apart(queries=asking)).y
+        rest = self.unchosen(request).to(y.dtype)
+        last = rest.shape[2]  # one column more, for places that no query has
+        column = torch.where(real, chosen, last)[..., None].expand_as(y)
+        found = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
+        return Out(Read(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
+
+    def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
+        """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
+        pos = request.queries.pos
+        scores, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
+        if not pos.shape[2]:
+            return scores.long()
+        value, column = scores.sort(dim=-1, descending=True)
+        turn = (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
+        last, near = value.gather(2, turn), _tolerance(request).gather(2, column.gather(2, turn))
+        order = places(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
+            ..., : self._most(pos.shape[2])
+        ]
+        mine = torch.arange(order.shape[-1], device=pos.device) < share
+        return order.masked_fill(~mine, -1)
+
+    def measured(self, request: Request) -> Float[Tensor, "B H T"]:
+        """M of each query, in float32 or better."""
+        if not request.keys.k.shape[2]:
+            return precise(torch.zeros_like(request.queries.q[..., 0]))
+        with torch.no_grad():
+            if self.measure == "sampled":
+                return self._by_sample(request)
+            there, found = request.keys.pos[:, :, None] >= 0, precise(scores(request))
+            mean = found.where(there, 0.0).sum(-1) / there.sum(-1).clamp_min(1)
+            found = found.masked_fill(~there, -torch.inf)
+            return (found.amax(-1) if self.measure == "max-mean" else found.logsumexp(-1)) - mean
+
+    def ranks(
+        self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
+    ) -> Int[Tensor, "B #H T U"]:
+        """Which keys each query is measured by, as ranks below the number of a row's keys; `rank` is its own."""
+        assert self.chance is not None
+        head, draw = (torch.arange(n, device=rank.device) for n in (heads, draws))
+        drawn = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
+        return drawn.long().minimum(keys[..., None, None] - 1).clamp_min(0)
+
+    def unchosen(self, request: Request) -> Float[Tensor, "B H T V"]:
+        """What queries that are not chosen get."""
+        heads, length = request.queries.q.shape[1:3]
+        real = precise((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
+        total, count = precise(request.keys.v) * real, real
+        if self.causal:
+            total, count = total.cumsum(2), count.cumsum(2)
+        else:
+            total, count = (x.sum(2, keepdim=True).expand(-1, -1, length, -1) for x in (total, count))
+        if self.rest == "mean":
+            total = total / count.clamp_min(1)
+        return total.repeat_interleave(number_of_groups(heads, total.shape[1], "value heads"), 1)
+
+    def _by_sample(self, request: Request) -> Float[Tensor, "B H T"]:
+        q, k, (asking, asked) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
+        heads, there = q.shape[1], asked >= 0
+        places = (~there).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
+        count, some = there.sum(-1), self._share(asked)  # [B 1]
+        rank = (asking >= 0).cumsum(-1) - 1
+        drawn = self.ranks(heads, rank, count, self._most(asked.shape[2]))
+        used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
+        rows, length = max(1, len(q) * heads), max(1, k.shape[2])
+        every = HELD // (rows * length) >= FEW and length <= ALL * drawn.shape[-1]
+        size = max(1, (HELD // length if every else GATHERED // max(1, drawn.shape[-1])) // rows)
+        found = []
+        for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
+            column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)
+            found.append(self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, some))
+        return torch.cat(found, 2) * request.scale
+
+    def _max_mean(
+        self,
+        product: Float[Tensor, "B H t U"],
+        used: Bool[Tensor, "B 1 1 U"],
+        count: Int[Tensor, "B 1"],
+        some: Int[Tensor, "B 1"],
+    ) -> Float[Tensor, "B H t"]:
+        product = precise(product)
+        over = some if self.divisor == "sample" else count
+        mean = product.where(used, 0.0).sum(-1) / over[..., None].clamp_min(1)
+        return product.masked_fill(~used, -torch.inf).amax(-1) - mean
+
+    def _share(self, pos: Int[Tensor, "B 1 N"]) -> Int[Tensor, "B 1"]:
+        """factor ceil(ln n) of the n tokens that each row has, one at least."""
+        count = (pos >= 0).sum(-1)
+        share = self.factor * count.clamp_min(1).double().log().ceil().long()
+        return share.clamp_min(1).minimum(count)
+
+    def _most(self, length: int) -> int:
+        """The same of so many tokens: no row has more."""
+        return min(length, max(1, self.factor * math.ceil(math.log(max(length, 1)))))
+
+
+@torch.no_grad()
+def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
+    """How far apart M of equal queries may be computed; it is a mean over keys, so their longest decides."""
+    q, k = precise(request.queries.q), precise(request.keys.k)
+    size = torch.where(request.keys.pos >= 0, k.norm(dim=-1), 0.0)  # [B G S]
+    longest = size.amax(-1, keepdim=True) if size.shape[-1] else size.sum(-1, keepdim=True)
+    by_head = longest.repeat_interleave(number_of_groups(q.shape[1], k.shape[1]), 1)
+    return tolerance_of(q.norm(dim=-1) * by_head * abs(request.scale))
+
+
+def _of_all(
+    q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
+) -> Float[Tensor, "B H t U"]:
+    """The products with the keys in some columns, of those with all of them."""
+    heads = number_of_groups(q.shape[1], k.shape[1])
+    asking = q.unflatten(1, (-1, heads)).flatten(2, 3)  # [B G r*t K]
+    return (asking @ k.mT).view(*q.shape[:3], k.shape[2]).gather(3, column)
+
+
+def _gathered(
+    q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
+) -> Float[Tensor, "B H t U"]:
+    """The same of keys that are gathered."""
+    (batch, heads), (groups, size, width) = q.shape[:2], k.shape[1:]
+    group = torch.arange(heads, device=q.device) // number_of_groups(heads, groups)
+    row = torch.arange(batch, device=q.device)[:, None] * groups + group  # [B H]
+    of_queries = k.reshape(-1, width).index_select(0, (column + (row * size)[..., None, None]).flatten())
+    return (of_queries.view(*column.shape, width) @ q[..., None])[..., 0]
+
+
+_APART = {"merge": "the queries that are chosen by some of the keys are not those that are chosen by all of them"}
+_AHEAD = {**_APART, "peek": "queries are chosen among all of the row, so a later token takes an earlier one's place"}
+
+EXAMPLES = (
+    Example(lambda: ProbSparse(factor=1), _APART),
+    Example(lambda: ProbSparse(causal=True, factor=1, divisor="row", rest="sum"), _AHEAD),
+    Example(lambda: ProbSparse(causal=True, factor=1, measure="max-mean"), _AHEAD),
+    Example(lambda: ProbSparse(factor=1, measure="log-sum-exp"), _APART),
+)

@@ -1,0 +1,96 @@
+"""Regularised: a mechanism whose heads are held to something while they train."""
+
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.loss import Penalty
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.read import Read
+from kinformer.core.regulariser import Regulariser
+
+
+class Regularised(Mechanism):
+    """What the mechanism reads, and in training a penalty for each regulariser, under its key.
+
+    Choose it to keep heads apart (`OutputDisagreement` and its like) or near patterns (`GuidedAttention`) without
+    another way of reading; weigh each in the model by `penalties={key: weight}`. In eval mode it is the mechanism and
+    no more.
+
+    mechanism: one that reads by a softmax over all that its pattern allows, such as `Softmax(Causal())`.
+    regularisers: what is reported; each key once.
+
+    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs, for none and for two
+    of one key, and across sequences for one that looks at their own tokens; NoState from `start` where the mechanism
+    has no state.
+    """
+
+    def __init__(self, mechanism: Keyed, *regularisers: Regulariser):
+        super().__init__()
+        self.mechanism = a_part("mechanism", mechanism, Keyed, "one, such as Softmax(Causal())")
+        if not mechanism.merges:
+            raise ValueError(f"{type(mechanism).__name__} tells no weights of pairs; regularise a Softmax")
+        for one in regularisers:
+            a_part("regularisers", one, Regulariser, "one, such as OutputDisagreement()")
+            if one.needs_lse and not mechanism.lse:
+                raise ValueError(f"{type(one).__name__} needs the mechanism's lse; make it without lse=False")
+        keys = [one.key for one in regularisers]
+        if not keys or len(set(keys)) < len(keys):
+            raise ValueError(f"Regularised got regularisers {keys}; give one at least, and none twice")
+        self.regularisers = nn.ModuleList(regularisers)
+        self.wants, self.sends = mechanism.wants, mechanism.sends
+
+    def penalties(self) -> dict[str, Penalty]:
+        """They train what lies beneath: what makes queries, keys and values."""
+        return {one.key: Penalty(tuple(one.parameters()), reaches_x=True) for one in self._all}
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross and (own := [type(one).__name__ for one in self._all if not one.across]):
+            raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
+        return self.mechanism.sides(sizes)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self.mechanism.key_sides(sizes)
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        return self.mechanism.start(room, sizes)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+        if not self.training or ctx.remember:
+            return self.mechanism(queries, keys, state, ctx)
+        request, kept = self.mechanism.asked(queries, keys, state, ctx)
+        out = self.mechanism.answered(request)
+        own = keys if keys is not None and keys.own else None
+        aux = {one.key: one(request, out.y, own) for one in self._all}
+        return out._replace(state=kept, aux={**out.aux, **aux})
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return self.mechanism.mass(queries, keys, read, ctx)
+
+    @property
+    def _all(self) -> list[Regulariser]:
+        return list(self.regularisers)
+
+
+def _disagreeing() -> Regularised:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
+    from kinformer.nn.mechanisms.softmax import Softmax
+
+    return Regularised(Softmax(Causal()), SubspaceDisagreement(), PositionDisagreement(), OutputDisagreement())
+
+
+def _both_ways() -> Regularised:
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement
+    from kinformer.nn.mechanisms.softmax import Softmax
+
+    return Regularised(Softmax(Full()), PositionDisagreement(), OutputDisagreement())
+
+
+EXAMPLES = (_disagreeing, _both_ways)

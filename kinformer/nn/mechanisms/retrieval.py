@@ -1,0 +1,215 @@
+"""Retrieval: near keys are read as usual, far ones only where they are among the k best of their query."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.attend import impl_of, read
+from kinformer.core.bias import Bias
+from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import HeadValues, Keys, Queries, Side, Sizes
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Remembered
+from kinformer.core.pattern import Not, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.segment import Segment
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
+from kinformer.core.search import Search
+from kinformer.core.vectors import unit
+from kinformer.nn.mechanisms.folded import folded
+from kinformer.nn.mechanisms.indexed import best
+from kinformer.search.exact import Exact
+
+CROSS = (
+    "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
+)
+EXACT = Exact()
+MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
+
+
+class Retrieval(Keyed):
+    """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
+
+    y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
+
+    Choose it, in one of the upper layers, for text that says again what was said long ago. Near is a query's own
+    segment of `length` tokens and `cache` before it, read as softmax attention does with the `bias`; far are the `k`
+    keys with the highest scores of the `memory` before the segment, of equal ones the latest. Queries and keys have
+    length 1 per head, and scores are a learned |s_h| times their product. The memory is searched exactly, in blocks:
+    every key is scored, and no more of the scores are held than of a block. As in the authors' code it holds the
+    cache's keys too, so that one of them can be read both ways.
+
+    Keys and values of earlier segments are read without gradients, in the cache and in the memory, wherever a row was
+    cut; the state is a cache of keys and carries its graph. Train a model whose only memory this is on consecutive text
+    (`LM(..., lanes=True)`). Documents of one row are kept apart by `ctx.only`.
+
+    heads: query heads of the layer.
+    length: tokens of a segment.
+    memory: keys before the segment that are searched, at least as many as are read whole there. It is no parameter: set
+        it to another number at any time.
+    k: how many of them a query reads.
+    bias: a change of the near scores.
+    cache: tokens before the segment that are read whole.
+    near: what is read whole, in place of the segment and its cache (then no `cache=`): the paper's sliding window of w
+        tokens is `Causal() & Band(w)`, that of its code, without the query's own, `Band(w, -1)`.
+    apart: True searches only keys that are not read whole, `memory` of them before the cache.
+    combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged: each key
+        is read once, as with `apart`.
+    eps: added to |x|^2.
+    impl: the executor of the near read by name; "auto" takes the cheapest.
+    search: how the memory is searched: `Exact()`, every key scored, or by an index of FAISS that finds candidates:
+        `Flat()` finds what is found without it (of equal keys any), `HNSW()` nearly all of it. One is built for each
+        segment of a row and key head in every call, which has not been faster than the exact search up to a memory of
+        16,384; calls of a few tokens and compiled ones do without.
+
+    Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, for a
+    `cache` beside it, for a `search` without its package (`pip install 'kinformer[faiss]'`) or that makes no index of
+    such keys, and for cross-attention. Source: Wu et al., 2022, arXiv:2203.08913, section 3.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        length: int,
+        memory: int,
+        k: int = 32,
+        bias: Bias | None = None,
+        *,
+        cache: int = 0,
+        near: Pattern | None = None,
+        apart: bool = False,
+        combine: Literal["gate", "joint"] = "gate",
+        eps: float = 1e-6,
+        impl: str = "auto",
+        search: Search = EXACT,
+    ):
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
+        self.length, self.own = at_least("length", length, 1), Segment(length, 0)
+        self.near = Causal() & Segment(length, at_least("cache", cache, 0)) if near is None else a_pattern("near", near)
+        if near is not None and cache:
+            raise ValueError(f"cache={cache} and near={near} both say what is read whole; give one of the two")
+        back, ahead = (cache, 0) if near is None else self.near.reach()
+        if back == torch.inf or ahead > 0:
+            raise ValueError(
+                f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
+            )
+        self.cache = cache if near is None else _before(self.near, heads, length, int(back))
+        self.apart = a_flag("apart", apart) or combine == "joint"
+        self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
+        self.bias = if_given("bias", bias, Bias, "a bias, such as T5(heads)")
+        self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
+        within("eps", eps, 0, torch.inf)
+        self.wants = wants_of(bias)
+        self.scale = 1.0  # scores are scaled by head
+        self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
+        self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
+        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+
+    @property
+    def stops(self) -> Pattern:
+        """Pairs through which no gradient flows: those of a query and a key of an earlier segment."""
+        return ~self.own
+
+    @property  # derived, because `memory` may be set to another number
+    def pattern(self) -> Pattern:  # type: ignore[override]
+        """What may be read at all."""
+        back = self.cache + self.memory if self.apart else max(self.cache, self.memory)
+        return Causal() & Segment(self.length, back)
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:  # asked when a layer is built, and so refused there
+            raise ValueError(CROSS)
+        self._check_heads(sizes.heads)
+        self.search.products(sizes.k_dim)  # refused when the layer is built
+        return super().sides(sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None or not keys.own:
+            raise ValueError(CROSS)
+        self._check_heads(queries.q.shape[1])
+        keys = keys._replace(k=unit(keys.k, self.eps))
+        if ctx.remember:
+            return queries, keys
+        return queries._replace(q=unit(queries.q, self.eps) * self.head_scale.abs()[:, None, None]), keys
+
+    def read(self, request: Request) -> Out[Read]:
+        before = request.pattern & Not(self.own)  # ~ cannot compile
+        pattern = before & Not(self.near) if self.apart else before
+        far = request.but(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
+        columns = choice(lambda: best(far, self.k, self.search, self.length))
+        found, local = folded(far, columns), self._local(request)
+        if self.gate is None:
+            return Out(merge(found, local))
+        gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
+        return Out(Read(gate * found.y + (1 - gate) * local.y, None))
+
+    def head_values(self) -> Mapping[str, HeadValues]:
+        """g_h, the share of what a head reads that comes from its memory."""
+        return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
+
+    def remembered(self) -> Remembered:
+        return Remembered(self.length, self.cache, searched=self.memory)
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return Mechanism.mass(self, queries, keys, read, ctx)
+
+    def _local(self, request: Request) -> Read:
+        """The near read, its keys of earlier segments without gradients."""
+        near = request.but(pattern=request.pattern & self.near)
+        if not self.cache or not torch.is_grad_enabled():
+            return read(near, self.impl)
+        earlier = near.but(keys=near.keys.detach(), pattern=near.pattern & Not(self.own))
+        return merge(read(near.but(pattern=near.pattern & self.own), self.impl), read(earlier, self.impl))
+
+    def _check_heads(self, heads: int) -> None:
+        if heads != len(self.head_scale):
+            raise ValueError(
+                f"Retrieval was made for {len(self.head_scale)} heads and got {heads}; give it heads={heads}"
+            )
+
+
+def _before(near: Pattern, heads: int, length: int, back: int) -> int:
+    """How many keys before a segment its queries read: of windows all of the reach, of segments only what they keep."""
+    turns = math.lcm(near.period() or 0, length)
+    if not turns or heads * turns * back > MOST:
+        return back
+    with torch.device("cpu"):  # also where a layer is built without numbers
+        q = torch.arange(turns)[:, None] + -(-back // turns) * turns
+        n = torch.arange(1, back + 1)  # keys before the first of the segment
+        of_heads = torch.arange(heads)[:, None, None]
+        read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
+        some = read.expand(heads, turns, back).flatten(0, 1).any(0)
+        return int((some * n).amax()) if back else 0
+
+
+def _example() -> Retrieval:
+    return Retrieval(2, 4, 6, 2)
+
+
+def _joint() -> Retrieval:
+    return Retrieval(2, 3, 8, 3, cache=2, combine="joint")
+
+
+def _far() -> Retrieval:
+    return Retrieval(2, 2, 20, 1)
+
+
+def _window() -> Retrieval:
+    from kinformer.nn.patterns.band import Band
+
+    return Retrieval(2, 4, 7, 2, near=Causal() & Band(3))
+
+
+APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far, _window))

@@ -1,0 +1,150 @@
+"""Routing: a query reads the keys of its own cluster, clusters being learned by online k-means."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.autocast import precise
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out
+from kinformer.core.loss import Penalty
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.vectors import unit
+from kinformer.nn.mechanisms.centroids import Centroids, Update
+from kinformer.nn.mechanisms.groups import (
+    Grouped,
+    by_key_head,
+    by_query_head,
+    made_for_keys,
+    made_for_layer,
+    made_for_queries,
+    no_additions,
+    own_column,
+    picked,
+)
+from kinformer.nn.mechanisms.sorted_groups import read_groups
+
+Norm = Literal["layer", "none"]
+EPS = 1e-5  # added to the variance
+
+
+class Routed(Keyed):
+    """What both forms of routing share: norms, centroids, a cache of keys, the commitment and the statistics."""
+
+    def __init__(
+        self, heads: int, k_dim: int, clusters: int, *, pattern: Pattern | None = None, scale: float | None = None,
+        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
+    ):
+        super().__init__()
+        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
+        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
+        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), Grouped("cluster")
+
+    def penalties(self) -> dict[str, Penalty]:
+        """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
+        return {"commitment": Penalty(trains=(), reaches_x=True)}
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        return super().sides(sizes)
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if sizes.cross:
+            raise ValueError(self._another())
+        return super().start(room, sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        no_additions(self, ctx, "clusters")
+        if keys is None or not keys.own:
+            raise ValueError(self._another())
+        made_for_queries(self, queries.q, self.heads, self.k_dim)
+        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        keys = keys._replace(k=self.normed(keys.k))
+        if ctx.remember:
+            return queries, keys
+        q = self.normed(queries.q)
+        return queries._replace(q=q, tags={"cluster": self.centroids.nearest(q)[..., None]}), keys
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        return {"cluster": by_key_head(self.centroids.nearest(keys.k)[..., None], keys.k.shape[1])}
+
+    def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
+        """Queries or keys as they are clustered and multiplied."""
+        if self.norm == "none":
+            return x
+        # a token a row: PyTorch's compiler takes gradients of other layouts for what they are not
+        flat = precise(x).flatten(0, -2)
+        return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
+
+    def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Half the distance of each token's query to its centroid and half that of its key; in training also the sums
+        by which the centroids move."""
+        queries, keys = request.queries, request.keys
+        heads = queries.q.shape[1]
+        column, there = own_column(request)
+        at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
+        k, k_cluster = unit(precise(picked(keys.k, at))), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
+        q, q_cluster = unit(precise(queries.q)), queries.tags["cluster"][..., 0]
+        distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
+        if not self.training:
+            return {"commitment": distance}, {}
+        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, there)
+        return {"commitment": distance}, {"clusters": sums}
+
+    def _another(self) -> str:
+        name = type(self).__name__
+        return f"{name} clusters the queries and keys of one sequence and got keys of another; use Softmax"
+
+
+class Routing(Routed):
+    """Softmax attention over S_i = the keys whose nearest centroid is that of query i.
+
+    Choose it where few keys, found by content, carry the attention, and the clusters should be learned; beside local
+    heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. Clusters are read whole and a
+    token's own vector alone decides on its cluster: so cuts, padding and what comes later change nothing, and it
+    decodes with a cache of keys (`PublishedRouting` is the paper's balanced form). Long rows are read sorted by
+    cluster, at the cost of the clusters; compiled ones and short ones densely.
+
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j. With `SharedQK(d, heads)` a causal token always reads itself;
+    otherwise a query may read nothing. aux "commitment" is the mean squared distance, per number, of a token's
+    directions to their centroids: weigh it in a model, `LM(..., penalties={"commitment": 1e-2})`.
+
+    heads: heads of the queries; each has centroids of its own.
+    k_dim: the width of a query and a key.
+    clusters: centroids of a head; the paper's are the square root of the length.
+    pattern: which keys may be read at all, `Causal()` unless given.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    norm: "layer" normalises queries and keys without gain and bias; "none" multiplies them as they are.
+    decay: of the centroids' moving average, made after each step of what training read.
+    update: "sum", the paper's, or "direction", the published PyTorch code's: see `Centroids`.
+    seed: draws the first centroids. A vector near a border may change its cluster with its precision.
+
+    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, for a layer of other heads,
+    and for keys of another sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the
+    routing-transformer package (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
+    """
+
+    merges = True
+
+    def read(self, request: Request) -> Out[Read]:
+        aux, stats = self.reported(request)
+        return Out(read_groups(request, self.clusters), aux=aux, stats=stats)
+
+
+EXAMPLES = (
+    lambda: Routing(2, 8, 3, seed=2),
+    lambda: Routing(2, 8, 2, pattern=Full(), norm="none", seed=1),
+    lambda: Routing(2, 8, 1, scale=1.0),
+)

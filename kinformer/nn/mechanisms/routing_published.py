@@ -1,0 +1,220 @@
+"""PublishedRouting: the Routing Transformer's clusters as published, all of one size."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Num
+from torch import Tensor, nn
+
+from kinformer.attend import read
+from kinformer.core.autocast import precise
+from kinformer.core.checks import a_flag, at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
+from kinformer.core.scores.product import Product
+from kinformer.core.ties import tolerance_of
+from kinformer.core.unrepeatable import Unrepeatable
+from kinformer.nn.mechanisms.centroids import Update
+from kinformer.nn.mechanisms.groups import by_key_head, by_query_head, folded, no_limits, own_column, picked
+from kinformer.nn.mechanisms.routing import Norm, Routed
+
+Alone = Literal["skipped", "zero"]
+PRODUCT = Product()
+UNIT, LEAST = 2**40, -(2**62)  # similarities, from -1 to 1, as whole numbers that are cached with the keys
+
+
+class PublishedRouting(Routed):
+    """Each centroid takes the `window` queries and the `window` keys most similar to it, and those queries read those
+    keys; a query gets the mean of what it read in the clusters that took it, 0 where none did.
+
+    Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. `Routing` reads whole clusters and
+    keeps the laws that this one breaks: which clusters take a token depends on all others. The published PyTorch code
+    is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`; the authors' code adds
+    `eps=1e-2`. A state is a cache of keys, clustered anew in every call among all tokens so far. The lse is None,
+    because a mean of reads is no read.
+
+    heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
+    window: tokens that a centroid takes; the paper's are length / clusters.
+    v_dim: the width of a value, k_dim unless given; only `null` asks for it.
+    null: a learned key and value per head and cluster, read beside those that were taken.
+    alone: what a cluster counts for in the mean in which a causal query found no key: "skipped" counts those alone in
+        which it found one, "zero" takes a read of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and
+        with `null` there is none.
+    eps: added to the number of clusters before dividing by it.
+
+    Errors: as in `Routing`; also ValueError for `ctx.only` and for a null whose width is not that of values.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
+    """
+
+    mass = Mechanism.mass  # a mean of reads has no one attention matrix
+    unrepeatable = Unrepeatable(
+        "PublishedRouting chooses the tokens of its clusters anew in each call",
+        "leave out chunk= of reformer, window= of routing_transformer",
+    )
+
+    def __init__(
+        self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,
+        alone: Alone = "skipped", eps: float = 0.0, pattern: Pattern | None = None, scale: float | None = None,
+        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
+    ):
+        super().__init__(
+            heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
+        )
+        self.window, self.eps = at_least("window", window, 1), within("eps", eps, 0, math.inf)
+        self.alone = one_of("alone", alone, Alone)
+        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if a_flag("null", null) else None
+        self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if self.null_v is not None and self.null_v.shape[-1] != sizes.v_dim:
+            wide = self.null_v.shape[-1]
+            raise ValueError(
+                f"the null value of PublishedRouting is {wide} wide and a value of the layer {sizes.v_dim}; "
+                f"make it with v_dim={sizes.v_dim}"
+            )
+        return super().sides(sizes)
+
+    def read(self, request: Request) -> Out[Read]:
+        queries, keys = request.queries, request.keys
+        q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
+        asking, asked = self._asking(request), self._asked(keys)
+        q = picked(q, asking.column)
+        found = read(
+            request.apart(
+                queries=Queries(q, asking.pos, head=queries.head),
+                keys=Keys(picked(k, asked.column), picked(v, asked.column), asked.pos),
+                score=PRODUCT,
+                lse=True,
+                rows=torch.arange(len(k), device=q.device).repeat_interleave(self.clusters),
+            )
+        )
+        if self.null_k is not None:
+            found = merge(found, self._null(q, asking, request.scale))
+        aux, stats = self.reported(request)
+        assert found.lse is not None
+        counted = found.lse > -torch.inf if self.alone == "skipped" else asking.pos >= 0
+        y = asking.mean(found.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
+        return Out(Read(y, None), aux=aux, stats=stats)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        no_limits(self, ctx, "clusters", "Routing")
+        queries, keys = super().ready(queries, keys, ctx)
+        assert keys is not None
+        with torch.no_grad():
+            liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
+        if ctx.remember:  # nobody asks
+            liked = torch.full_like(liked, LEAST)
+        return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        batch, groups, length, _ = keys.k.shape
+        found = super().tags(keys)
+        # how much each centroid likes the query of a key's token: a later call takes queries among all of them
+        none = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
+        return {**found, "liked": keys.tags.get("liked", none)}
+
+    def _asking(self, request: Request) -> "Taken":
+        """The queries of this call that are among the most similar to each centroid of all tokens so far."""
+        queries, keys = request.queries, request.keys
+        heads = queries.q.shape[1]
+        own, there = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
+
+        def best() -> Bool[Tensor, "B H T C"]:
+            liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
+            near = math.ceil(float(tolerance_of(precise(queries.q.new_ones(())))) * UNIT)
+            return chosen(liked, self.window, near).take_along_dim(own, 2) & there
+
+        taken = choice(best)
+        at = first(taken.long(), self.window)  # those taken, then others [B H w C]
+        column, real = (x.permute(0, 3, 1, 2) for x in (at, taken.take_along_dim(at, 2)))  # [B C H w]
+        return Taken(column, folded(queries.pos, column, real))
+
+    def _asked(self, keys: Keys) -> "Taken":
+        """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
+
+        def nearest() -> Int[Tensor, "B H w C"]:
+            similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
+            if similar.shape[2] <= self.window:
+                return first(torch.zeros_like(similar, dtype=torch.long), self.window)
+            return first(chosen(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window)
+
+        with torch.no_grad():
+            column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
+        return Taken(column, picked(keys.pos[..., None], column)[..., 0])
+
+    def _null(self, q: Float[Tensor, "BC H w K"], asking: "Taken", scale: float) -> Read:
+        """What queries read of the null key of their cluster."""
+        assert self.null_k is not None and self.null_v is not None
+        k, v = (x.to(q.dtype).transpose(0, 1).repeat(len(asking.column), 1, 1) for x in (self.null_k, self.null_v))
+        score = torch.einsum("nhwk,nhk->nhw", q, k) * scale
+        there = asking.pos >= 0
+        y = torch.where(there[..., None], v[:, :, None], 0.0)
+        return Read(y, torch.where(there, score, -torch.inf))
+
+
+def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
+    """True for the `count` largest along a row; numbers within `near` of the smallest of them tie, the first wins."""
+    if x.shape[2] <= count:
+        return torch.ones_like(x, dtype=torch.bool)
+    last = x.topk(count, 2, sorted=False).values.amin(2, keepdim=True)
+    above = x > last + near
+    equal = (x >= last - near) & ~above
+    return above | equal & (equal.cumsum(2) <= count - above.sum(2, keepdim=True))
+
+
+def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
+    """The places of the `count` largest along a row, of equal ones the first, as a stable sort would have them."""
+    length = x.shape[2]
+    later = torch.arange(length, device=x.device)[:, None]
+    return (x.clamp_min(-UNIT - 1) * length - later).topk(min(count, length), 2).indices
+
+
+class Taken(NamedTuple):
+    """Which `w` tokens of each row and head each of the clusters took: their columns, and positions, -1 for none."""
+
+    column: Int[Tensor, "B C H w"]
+    pos: Int[Tensor, "BC H w"]
+
+    def mean(
+        self, y: Float[Tensor, "BC H w V"], counted: Bool[Tensor, "BC H w"], length: int, eps: float
+    ) -> Float[Tensor, "B H T V"]:
+        """For each token the mean of what it read over the clusters that took it and are counted."""
+        there = counted[..., None].to(y.dtype)
+        values = torch.cat([y * there, there], -1)  # [B*C H w V+1]
+        values = values.unflatten(0, self.column.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H C*w V+1]
+        column = self.column.transpose(1, 2).flatten(2)  # [B H C*w]
+        rows = torch.arange(values.shape[0] * values.shape[1], device=values.device).unflatten(0, values.shape[:2])
+        total = values.new_zeros(rows.numel() * length, values.shape[-1])
+        total = total.index_add(0, (column + length * rows[..., None]).flatten(), values.flatten(0, 2))
+        total = total.unflatten(0, (*rows.shape, length))
+        count = total[..., -1:]
+        return total[..., :-1] / torch.where(count > 0, count + eps, 1.0)
+
+
+def _examples() -> tuple[Example, ...]:
+    chunk = "the published form takes a fixed number of tokens for each cluster, from whatever a call holds"
+    peek = "a later token that fits a cluster better pushes an earlier one out of it"
+    merged = "a mean over clusters is no read of a set of keys: it has no lse"
+    gradients = "what a call holds decides what a cluster takes, and so what trains it"
+    causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
+    return (
+        Example(lambda: PublishedRouting(2, 8, 3, 4), breaks=causal),
+        Example(
+            lambda: PublishedRouting(2, 8, 2, 5, pattern=Full(), norm="none", eps=1e-5, update="direction"),
+            breaks={"merge": merged},
+        ),
+        Example(lambda: PublishedRouting(2, 8, 4, 2, alone="zero"), breaks=causal),
+    )
+
+
+EXAMPLES = _examples()

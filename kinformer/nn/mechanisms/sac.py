@@ -1,0 +1,201 @@
+"""SAC: sparse adaptive connection, a network that chooses which keys each query reads and learns it from the reward."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.attend import read
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_scale
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, PerToken, Want, in_order
+from kinformer.core.loss import CHOICES
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.nn.mechanisms.edges import By, Choosing, Walk
+from kinformer.nn.mechanisms.groups import folded, no_additions, own_column, picked
+from kinformer.nn.mechanisms.token_blocks import TokenBlocks
+
+
+class Walking(NamedTuple):
+    """The cache of keys, and where the network that chooses stands; zeros before the first token."""
+
+    keys: KV
+    walk: Walk
+
+
+class Chosen(Keyed):
+    """What all layers of SAC share: keys at the chosen positions, the own token's always among them."""
+
+    mass = Mechanism.mass  # what is read is no set that a pattern names
+
+    def __init__(self, scale: float | None):
+        super().__init__()
+        self.pattern, self.scale = Causal(), a_scale(scale)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        name = type(self).__name__
+        in_order(ctx, name)
+        no_additions(self, ctx, "chosen keys")
+        if ctx.only is not None:
+            raise ValueError(f"{name} goes from token to token of a whole row and cannot keep ctx.only; drop it")
+        if keys is None or not keys.own:
+            raise ValueError(f"{name} chooses keys of the sequence that asks and got another one; across use Softmax")
+        return queries, keys
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if sizes.cross:
+            raise ValueError(f"{type(self).__name__} chooses keys of the sequence that asks; across use Softmax")
+        return super().start(room, sizes)
+
+    def chosen(self, request: Request, position: Int[Tensor, "B P T E"]) -> Read:
+        """What each query reads of the keys at its positions and of its own; one that was chosen twice counts once."""
+        heads, length = request.queries.q.shape[1:3]
+        if not position.numel():
+            return read(request)
+        column, there = own_column(request)
+        by_position = TokenBlocks.of(request.keys.pos[:, 0], 1)
+        place = (position - by_position.first[:, None, None, None]).clamp(0, by_position.column.shape[1] - 1)
+        at = by_position.column[:, None, None, :, 0].take_along_dim(place, 3)  # [B P T E]
+        real, width = (position >= 0) & (at >= 0), position.shape[3]
+        itself = request.queries.pos[..., None]
+        same = position[..., :, None] == position[..., None, :]  # of equal ones the first
+        again = (same & torch.ones(width, width, dtype=torch.bool, device=at.device).tril(-1)).any(-1)
+        real = real & ~again & (position != itself)
+        at, real = (
+            torch.cat([x.repeat_interleave(heads // x.shape[1], 1), own[..., None].expand(-1, heads, -1, 1)], 3)
+            for x, own in ((at, column), (real, there))
+        )
+        at, real = (x.transpose(1, 2) for x in (at.clamp_min(0), real))  # [B T H E + 1]
+        pos = folded(request.keys.pos, at, real)
+        q = request.queries.q.transpose(1, 2).flatten(0, 1)[:, :, None]  # [B*T H 1 K]
+        q_pos = request.queries.pos.expand(-1, heads, -1).transpose(1, 2).flatten(0, 1)[..., None]
+        batch = torch.arange(len(at), device=at.device).repeat_interleave(length)
+        found = read(
+            request.apart(
+                queries=Queries(q, q_pos, head=request.queries.head),
+                keys=Keys(picked(request.keys.k, at), picked(request.keys.v, at), pos),
+                rows=batch,
+                lse=True,
+            )
+        )
+        assert found.lse is not None
+        y, lse = (x[:, :, 0].unflatten(0, (-1, length)).transpose(1, 2) for x in (found.y, found.lse[..., None]))
+        return Read(y, lse[..., 0])
+
+
+class SAC(Choosing, Chosen):
+    """Softmax attention over its own token and `edges` earlier ones, which an LSTM chooses one after the other.
+
+    Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
+    order, the LSTM is stepped `edges` times by the token it chose last and chooses key j with p(j) = softmax_j(h W (x_j
+    + D)), D a learned vector of the distance. Training draws the key, separately for each row; eval mode takes the
+    likeliest. Choices never depend on later tokens, so it decodes, with the LSTM in the state. No gradient flows
+    through a choice: aux "log_p" is the log-probability of the choices of each token, by which a `Reinforced` model
+    trains the network. The paper's network also chooses queries, from the whole row: `PublishedSAC`.
+
+    edges: keys that a token chooses beside itself; the paper's edges are alpha times the length.
+    width: of the network.
+    clip: the furthest distance with a vector of its own.
+    by: one set of edges for the "layer", or one for each key "head".
+    send: hand the edges up, to layers that read by `GivenEdges`. Of a layer's one set alone.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    seed: of what is drawn.
+
+    Errors: ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
+    arXiv:2003.09833; that each token gets edges, one LSTM for all heads and nodes as linear maps are choices made here.
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        clip: int = 16,
+        by: By = "layer",
+        send: bool = False,
+        scale: float | None = None,
+        seed: int = 0,
+    ):
+        super().__init__(scale)
+        self.choose_by(edges, width, clip, by, seed)
+        self.sends = self.sent("edges", send)
+
+    def start(self, room: Room, sizes: Sizes) -> Walking:  # type: ignore[override]
+        keys = super().start(room, sizes)
+        walkers = sizes.key_heads if self.by == "head" else 1
+        shape = (room.batch, walkers, self.predictor.width)
+        return Walking(keys, Walk(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
+
+    def forward(  # type: ignore[override]
+        self, queries: Queries, keys: Keys | None, state: Walking | None, ctx: Context
+    ) -> Out[Read]:
+        queries, keys = self.ready(queries, keys, ctx)
+        request, kept = self.request(queries, keys, None if state is None else state.keys, ctx)
+        position, log_p, walk = self.choose(request, state)
+        if state is not None:
+            assert kept is not None
+            kept = Walking(kept, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
+        up = {"edges": PerToken(position[:, 0])} if self.sends else {}
+        if ctx.remember:
+            return Out(Read(queries.q[..., :0], None), kept, up=up)
+        return Out(self.chosen(request, position), kept, {CHOICES: log_p}, up)
+
+    def read(self, request: Request) -> Out[Read]:
+        return Out(self.chosen(request, self.choose(request, None)[0]))
+
+    def choose(
+        self, request: Request, state: Walking | None
+    ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], Walk]:
+        """The positions of the keys that each query reads, -1 at padding, and what the walk was worth."""
+        nodes, k_pos = self.nodes(request), request.keys.pos
+        walk = self.predictor.begin(nodes)
+        if state is not None:
+            walk = state.walk.to(nodes.dtype).where((state.keys.now > 0)[:, None, None], walk)
+        position, log_p = [], []
+        for here in (request.queries.pos[:, :, t, None] for t in range(request.queries.pos.shape[2])):  # [B 1 1]
+            may = (k_pos >= 0) & (k_pos <= here)
+            for turn in range(self.edges):
+                noise = self.noise(nodes, here * self.edges + turn, k_pos, may)
+                at, worth, after = self.predictor.choose(walk, nodes, may, here - k_pos, noise)
+                walk = after.where(here >= 0, walk)
+                position.append(torch.where(here >= 0, k_pos.expand(-1, at.shape[1], -1).gather(2, at), -1))
+                log_p.append(torch.where(here[..., 0] >= 0, worth, 0.0).sum(1))
+        batch, walkers = nodes.shape[:2]
+        if not position:
+            none = k_pos.new_zeros(batch, walkers, 0, self.edges)
+            return none, nodes.new_zeros(batch, 0), walk
+        return (
+            torch.cat(position, 2).unflatten(2, (-1, self.edges)),
+            torch.stack(log_p, 1).unflatten(1, (-1, self.edges)).sum(2),
+            walk,
+        )
+
+
+class GivenEdges(Chosen):
+    """Softmax attention over its own token and the keys that a `SAC(send=True)` beneath it has chosen.
+
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    """
+
+    wants = (Want("edges"),)
+
+    def __init__(self, *, scale: float | None = None):
+        super().__init__(scale)
+
+    def read(self, request: Request) -> Out[Read]:
+        edges = request.below.get("edges")
+        if not isinstance(edges, PerToken):
+            raise ValueError("GivenEdges reads what a layer beneath chose, and none sent it; put SAC(send=True) there")
+        return Out(self.chosen(request, edges.value[:, None]))
+
+
+_APART = {"merge": "which keys are read is chosen among all keys, so halves of them are not read as the whole"}
+
+EXAMPLES = (Example(lambda: SAC(2, 4, clip=3), _APART), Example(lambda: SAC(1, 5, by="head", seed=3), _APART))

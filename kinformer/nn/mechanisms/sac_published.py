@@ -1,0 +1,165 @@
+"""PublishedSAC: sparse adaptive connection as published, a network that chooses pairs of the whole row."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.autocast import precise
+from kinformer.core.checks import a_pattern, a_scale
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, PerPair, Want
+from kinformer.core.loss import CHOICES
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import mask, scores, softmax, weighted
+from kinformer.nn.mechanisms.edges import By, Choosing
+from kinformer.nn.mechanisms.groups import own_pairs
+
+
+class ChosenPairs(Keyed):
+    """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
+
+    mass = Mechanism.mass  # what is read is no set that a pattern names
+
+    def __init__(self, pattern: Pattern | None, scale: float | None):
+        super().__init__()
+        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
+
+    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+        raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        name = type(self).__name__
+        if keys is None or not keys.own:
+            raise ValueError(f"{name} has pairs of one sequence and got keys of another; across use Softmax")
+        if ctx.also is not None or ctx.only is not None:
+            raise ValueError(f"{name} has pairs of the whole row and keeps no ctx.only or ctx.also; drop them")
+        return queries, keys
+
+    def under(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> Read:
+        """What queries read of the keys of their pairs and of their own."""
+        heads = request.queries.q.shape[1]
+        where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
+        may = mask(request, heads)
+        logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
+        weights, lse = softmax(logits)
+        return Read(weighted(F.dropout(weights, request.dropout), request), lse)
+
+
+class PublishedSAC(Choosing, ChosenPairs):
+    """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
+
+    Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
+    on as in `SAC`, but its odd steps choose a query, p(i) = softmax_i(h W (x_i + D)) over all tokens, and its even ones
+    a key for it, D being of the distance to the token chosen last: edges * length pairs. It sees the row as a whole, so
+    it has no state; attention itself is made densely under the chosen pairs. aux "log_p" of a token is the log of all
+    choices of it as a query and of its keys, by which a `Reinforced` model trains the network.
+
+    edges: pairs per token, the paper's alpha; of a pair that is chosen twice one counts.
+    width, clip, by, scale, seed: as in `SAC`.
+    pattern: which keys a query may be given at all, `Full()` unless given.
+    send: hand the pairs up, to layers that read by `GivenPairs`. Of a layer's one set alone.
+
+    Errors: NoState from `start`; ValueError with `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
+    arXiv:2003.09833, section 3; how its steps meet the tokens is a choice made here.
+    """
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        clip: int = 16,
+        by: By = "layer",
+        pattern: Pattern | None = None,
+        send: bool = False,
+        scale: float | None = None,
+        seed: int = 0,
+    ):
+        super().__init__(pattern, scale)
+        self.choose_by(edges, width, clip, by, seed)
+        self.sends = self.sent("pairs", send)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:
+            raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
+        return super().key_sides(sizes)
+
+    def read(self, request: Request) -> Out[Read]:
+        chosen, log_p = self.choose(request)
+        up = {}
+        if self.sends:
+            shut = torch.zeros_like(chosen, dtype=request.queries.q.dtype).masked_fill(~chosen, -torch.inf)
+            up = {"pairs": PerPair(shut, request.queries.pos, request.keys.pos)}
+        return Out(self.under(request, chosen), aux={CHOICES: log_p}, up=up)
+
+    def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
+        """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
+        nodes = self.nodes(request)
+        batch, walkers, length, _ = nodes.shape
+        pos, walk = request.keys.pos.expand(-1, walkers, -1), self.predictor.begin(nodes)
+        real, here = pos >= 0, pos.new_zeros(batch, walkers, 1)
+        tokens = real.sum(-1, keepdim=True)
+        chosen = torch.zeros(batch, walkers, length * length, dtype=torch.bool, device=pos.device)
+        log_p = precise(nodes.new_zeros(batch, walkers, length))
+        for n in range(self.edges * length):
+            goes_on = n < self.edges * tokens  # [B P 1]
+            turn = torch.full_like(here, 2 * n)
+            noise = self.noise(nodes, turn, pos, real)
+            query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), noise)
+            asks = pos.gather(2, query)
+            may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
+            noise = self.noise(nodes, turn + 1, pos, real)
+            key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
+            walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
+            both = torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0).to(log_p.dtype)
+            log_p = log_p.scatter_add(2, query, both)
+            pair = (query * length + key).clamp_max(length * length - 1)
+            chosen.scatter_(2, pair, chosen.gather(2, pair) | goes_on)
+        return chosen.unflatten(2, (length, length)), log_p.sum(1)
+
+
+class GivenPairs(ChosenPairs):
+    """Softmax attention over its own token and the keys of pairs that a `PublishedSAC(send=True)` beneath has chosen.
+
+    pattern, scale: as there.
+
+    Errors: ValueError where nothing beneath has sent pairs of this row, and those of `PublishedSAC`.
+    """
+
+    wants = (Want("pairs"),)
+
+    def __init__(self, *, pattern: Pattern | None = None, scale: float | None = None):
+        super().__init__(pattern, scale)
+
+    def read(self, request: Request) -> Out[Read]:
+        pairs, length = request.below.get("pairs"), request.keys.k.shape[2]
+        if not isinstance(pairs, PerPair) or pairs.scores.shape[2:] != (length, length):
+            raise ValueError(
+                "GivenPairs reads what a layer beneath chose of this row, and none sent it; put "
+                "PublishedSAC(send=True) there"
+            )
+        return Out(self.under(request, pairs.scores > -torch.inf))
+
+
+def _places(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and head, as a pattern is asked."""
+    rows, heads = torch.arange(batch, device=device), torch.arange(walkers, device=device)
+    return rows[:, None, None], heads[:, None]
+
+
+_APART = {"merge": "which pairs are read is chosen among all keys, so halves of them are not read as the whole"}
+
+EXAMPLES = (
+    Example(lambda: PublishedSAC(1, 4, clip=3), _APART),
+    Example(lambda: PublishedSAC(1, 3, by="head", seed=3), _APART),
+)

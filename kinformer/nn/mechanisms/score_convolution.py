@@ -1,0 +1,114 @@
+"""ScoreConvolution: scores of pairs as a picture with a channel for each head, convolved."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import mask
+from kinformer.nn.mechanisms.by_position import places, taken
+
+Kernel = Literal["centred", "causal", "cross"]
+
+
+class ScoreConvolution(nn.Module):
+    """c_o(i, j) = LeakyReLU(b_o + sum over heads h and steps (a, b) of W_oh(a, b) s_h(i + a, j + b)).
+
+    Neighbours are those of the next positions, not of the next columns: padding, and the order in which a cache keeps
+    its keys, change nothing. A score counts only for a query that may itself read the key j + b and, where a sequence
+    reads itself, the token i + a; any other is 0, as it is where nothing stands. So no query hears of what its pattern
+    shuts out, and a kernel that looks ahead in an encoder is masked under `Causal()`.
+
+    heads: of the layer.
+    size: steps in each direction.
+    kernel: "centred", as many steps ahead as back, "causal", which ends at the pair itself, or "cross", which does so
+        among the queries alone.
+    slope: of what is below 0; 0 is a ReLU, 1 a convolution and no more.
+    """
+
+    def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):
+        super().__init__()
+        if at_least("size", size, 1) % 2 == 0 and one_of("kernel", kernel, Kernel) != "causal":
+            raise ValueError(f"size={size} has no middle; give an odd one, or kernel='causal'")
+        self.slope = within("slope", slope, 0.0, 1.0)
+        self.conv = nn.Conv2d(at_least("heads", heads, 1), heads, size)
+        centred, back = range(-(size // 2), size // 2 + 1), range(1 - size, 1)
+        self.of_queries = centred if one_of("kernel", kernel, Kernel) == "centred" else back
+        self.of_keys = back if kernel == "causal" else centred
+
+    @property
+    def earlier(self) -> int:
+        """How many queries back it looks."""
+        return -self.of_queries[0]
+
+    def forward(
+        self, x: Float[Tensor, "B H N S"], q_pos: Int[Tensor, "B 1 N"], request: Request
+    ) -> Float[Tensor, "B H T S"]:
+        """Of scores x, 0 where a query may not read, of queries at `q_pos`: those of the request, and earlier ones."""
+        if x.shape[1] != self.conv.in_channels:
+            raise ValueError(
+                f"a convolution of {self.conv.in_channels} heads got {x.shape[1]}; make it with heads={x.shape[1]}"
+            )
+        same = q_pos is request.queries.pos and q_pos is request.keys.pos
+        in_order = request.run and same and x.shape[2] > 0  # the kernel refuses pictures of no rows
+        found: Tensor | None = None
+        for step, weight in zip(self.of_queries, self.conv.weight.unbind(2), strict=True):
+            rows = _below(x, step) if in_order else taken(x, self._rows(q_pos, step, request), 2)
+            heard = _heard(request, step)
+            rows = rows if heard is None else rows.masked_fill(~heard, 0.0)
+            part = self._along_keys(rows, weight, request, in_order)
+            found = part if found is None else found + part
+        assert found is not None and self.conv.bias is not None
+        return F.leaky_relu(found + self.conv.bias[:, None, None], self.slope)
+
+    def _along_keys(self, rows: Tensor, weight: Float[Tensor, "O H k"], request: Request, in_order: bool) -> Tensor:
+        if in_order:
+            return F.conv2d(F.pad(rows, (-self.of_keys[0], self.of_keys[-1])), weight[:, :, None])
+        k_pos = request.keys.pos
+        moved = [
+            torch.einsum("oh,bhts->bots", w, taken(rows, _stepped(request, k_pos, k_pos, step), 3))
+            for step, w in zip(self.of_keys, weight.unbind(2), strict=True)
+        ]
+        return torch.stack(moved).sum(0)
+
+    def _rows(self, q_pos: Tensor, step: int, request: Request) -> Int[Tensor, "B T"]:
+        return _stepped(request, q_pos, request.queries.pos, step)
+
+
+def _below(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
+    """Row t holds row t + step, zeros beyond the ends."""
+    length = x.shape[2]
+    return F.pad(x, (0, 0, max(-step, 0), max(step, 0))).narrow(2, max(step, 0), length)
+
+
+def _stepped(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
+    """Among sources, the columns of what stands a step from each target."""
+    if sources.shape[1] != 1 or targets.shape[1] != 1:
+        raise ValueError("scores are convolved over positions that all heads share; give none by head")
+
+    def make() -> Tensor:
+        beside = torch.where(targets < 0, -1, targets + step)
+        return places(sources[:, 0], beside[:, 0])
+
+    return request.memo.get(make, "places", sources, targets, step)
+
+
+def _heard(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
+    """Which scores of the query a step away count for a query; None where all do."""
+    seen = mask(request)
+    if not step or not request.keys.own:
+        return seen
+    at = _stepped(request, request.keys.pos, request.queries.pos, step)  # [B T], among the keys
+    there = (at < request.keys.v.shape[2])[:, None, :, None]
+    if seen is None:
+        return there
+    asks = (
+        F.pad(seen, (0, 1))
+        .expand(len(at), -1, -1, -1)
+        .gather(3, at[:, None, :, None].expand(-1, seen.shape[1], -1, -1))
+    )
+    return seen & asks

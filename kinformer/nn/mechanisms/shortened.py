@@ -1,0 +1,220 @@
+"""Shortened: a mechanism that reads fewer keys, each made of many."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.cache import KV, written
+from kinformer.core.checks import a_part, if_given
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.projection import Projection
+from kinformer.core.read import Read
+from kinformer.core.scores.product import Product
+from kinformer.core.shorten import Shorten
+from kinformer.nn.mechanisms.null_key import NullKey
+from kinformer.nn.mechanisms.open_group import OpenGroup, ordered
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mechanisms.stairs import Stairs
+
+HELD = Causal()  # by which a cache keeps every key; who reads it is the mechanism's business
+
+
+class Short(NamedTuple):
+    """What was read so far: the shortened keys of whole groups, and the keys of the group that is not whole."""
+
+    made: KV
+    rest: KV
+
+
+class Made(Keys):
+    """Keys that are short already."""
+
+
+class Shortened(Mechanism):
+    """read(q, shorten(k, v)): attention at a cost of T times the shortened row, with keys pooled, convolved, projected.
+
+    Choose it for long rows that need no exact single token: `Linformer` for encoders, `Pooled`, `MaxPooled` and
+    `Convolved` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand: under
+    `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it keeps
+    the shortened keys and those of the group that is not whole, one key for each `size` tokens.
+
+    mechanism: how queries read shortened keys, such as `Softmax(Full())`.
+    shorten: what makes few keys of many, such as `Pooled(4)`.
+    null: a learned key and value that all read beside them, such as `NullKey(heads, head_dim)`.
+
+    Errors: NoState from `start` where a key is of tokens that come later; ValueError for `ctx.only` and `ctx.also`,
+    which speak of single tokens, and for positions by head. Source: Wang et al., 2020, arXiv:2006.04768; Liu et al.,
+    2018, arXiv:1801.10198, section 4.2.3.
+    """
+
+    def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
+        super().__init__()
+        self.mechanism = a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
+        self.shorten = a_part("shorten", shorten, Shorten, "one, such as Pooled(4)")
+        self.null = if_given("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
+        self.wants, self.sends = mechanism.wants, mechanism.sends
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self.mechanism.sides(sizes)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self.mechanism.key_sides(sizes)
+
+    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+        # a state of groups wants the tokens of the last one
+        if self.shorten.group is not None or ctx.only is not None or ctx.also is not None:
+            return None
+        pos = ctx.by_head
+        if not (ctx.run and ctx.full):
+            order, pos = self._ordered(pos, ctx)
+            x = cut(x, order, 1)
+        few = self.shorten.mixed(projection, x, pos, ctx.full)
+        return None if few is None else Made(*few)
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        if sizes.cross:
+            return self.mechanism.start(room, sizes)
+        group = self.shorten.group
+        if group is None or not isinstance(self.mechanism, Keyed):
+            name = type(self.mechanism if group else self.shorten).__name__
+            raise NoState(
+                f"{name} reads the whole sequence at once here, each key being made of several tokens, so it cannot be "
+                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over Pooled or Convolved groups "
+                "that are counted from the first token, or generate(..., recompute=True)"
+            )
+        self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
+        sides = self.mechanism.key_sides(sizes)
+        made, rest = (
+            KV.empty(room, sizes, slots, sides, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
+        )
+        return Short(made, rest)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+        if keys is None or not keys.own:
+            short = None if keys is None else self._with_null(self._of_row(keys, ctx))
+            return self.mechanism(queries, short, state, ctx.but(run=False, full=False))
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError(
+                "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
+            )
+        short, kept = keys, None
+        if not isinstance(keys, Made):
+            short, kept = (
+                (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
+            )
+        if ctx.remember:
+            return Out(Read(queries.q[..., :0], None), kept)
+        short = self._with_null(short)
+        if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
+            return Out(self._climbed(stairs, queries, short, ctx))
+        # shortened keys stand at no consecutive positions; of a row of padding there are none
+        full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
+        return self.mechanism(queries, short, None, ctx.but(run=False, full=full))._replace(state=kept)
+
+    def shortened(self, keys: Keys) -> Keys:
+        """What is made of keys in the order of their positions."""
+        return self.shorten(keys)
+
+    def _of_row(self, keys: Keys, ctx: Context) -> Keys:
+        """The shortened keys of a whole row."""
+        if keys.pos.shape[1] != 1:
+            raise ValueError(
+                f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
+            )
+        if not (keys.own and ctx.run and ctx.full):
+            order, there = self._ordered(keys.pos, ctx)
+            keys = keys.cut(order)._replace(pos=there)
+        short = self.shortened(keys)
+        if self.shorten.group is None:
+            return short
+        # one object for all layers
+        return short._replace(pos=ctx.memo.get(lambda: short.pos, "shortened", keys.pos, self.shorten.group))
+
+    def _ordered(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> tuple[Tensor, Tensor]:
+        """The columns of a row in the order of their positions, padding last, and these positions."""
+        return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
+
+    def _going_on(self, queries: Queries, keys: Keys, state: Short, ctx: Context) -> tuple[Keys, Short]:
+        """The shortened keys of what was read before and is new, and the state after it."""
+        made, rest = state
+        if not keys.k.shape[2]:
+            return made.keys(ctx.memo.by_head(made.pos)), state
+        size = self.shorten.group
+        assert size is not None
+        plan = ctx.memo.get(
+            lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
+        )
+        both = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
+        # positions as the plan's own objects, by which the next call knows that layers share them
+        left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
+        whole = self.shortened(both)._replace(pos=ctx.memo.by_head(plan.ends))
+        at = ctx.but(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
+        short, held = written(made, whole, queries, HELD, at)
+        assert held is not None
+        return short, Short(held._replace(now=plan.now), left)
+
+    def _with_null(self, short: Keys) -> Keys:
+        return short if self.null is None else self.null(short)
+
+    def _steps(self, ctx: Context) -> bool:
+        """Do queries without padding read the keys of whole groups by the plain product, one more at each few?"""
+        one = self.mechanism
+        plain = type(one) is Softmax and one.bias is None and type(one.score) is Product and one.pattern == Causal()
+        return plain and self.shorten.group is not None and ctx.run and ctx.full
+
+    def _stairs(self, queries: Queries) -> Stairs:
+        assert self.shorten.group is not None
+        return Stairs(queries.q.shape[2], self.shorten.group, self.null is not None)
+
+    def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> Read:
+        assert isinstance(self.mechanism, Softmax)
+        asking, told = stairs.folded(queries, short)
+        request, _ = self.mechanism.request(asking, told, None, ctx.but(pos=asking.pos[:, 0], labels={}))
+        return stairs.unfolded(self.mechanism.read(request).y)
+
+
+def _joined(kept: KV, keys: Keys) -> Keys:
+    """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and sides."""
+
+    def after(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return torch.cat([old.to(new.dtype), new], 2)
+
+    sides = {name: after(side, keys.sides[name]) for name, side in kept.sides.items()}
+    return Keys(after(kept.k, keys.k), after(kept.v, keys.v), after(kept.pos[:, None], keys.pos), sides)
+
+
+def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return order, pos[:, None]
+
+
+_APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}
+_LAST = {"peek": "groups that are counted from the last token move with each new one, and are read otherwise by all"}
+_NULL = {"empty_rows": "the null key is read where there is no other"}
+
+
+def _examples() -> tuple[Example, ...]:
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.shorteners.convolved import Convolved
+    from kinformer.nn.shorteners.linformer import Linformer
+    from kinformer.nn.shorteners.max_pooled import MaxPooled
+    from kinformer.nn.shorteners.pooled import Pooled
+
+    makes = (
+        lambda: Shortened(Softmax(Causal()), Pooled(2)),
+        lambda: Shortened(Softmax(Full()), MaxPooled(3)),
+        lambda: Shortened(Softmax(Full()), Linformer(96, 4)),
+    )
+    with_null = Example(lambda: Shortened(Softmax(Causal()), Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL)
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), Pooled(3, align="last")), _APART | _LAST)
+    return *(Example(make, _APART) for make in makes), with_null, counted_back
+
+
+EXAMPLES = _examples()

@@ -1,0 +1,261 @@
+"""Sinkhorn: a query reads its own block and another one, which a learned soft permutation of blocks puts beside it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.attend import read
+from kinformer.core.autocast import precise
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of, within
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
+from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balanced, causally_balanced
+from kinformer.nn.mechanisms.token_blocks import TokenBlocks
+from kinformer.nn.patterns.block import Block
+
+Pool = Literal["sum", "mean"]
+Together = Literal["joint", "apart"]
+
+
+class Sinkhorn(Keyed):
+    """Softmax attention of block n over its own keys and over those of a mixture of blocks, sum_m S_nm block_m.
+
+    Choose it where a block should find one other block, far away, by content; over LSH and routing where which it is
+    should be learned by the gradient alone. S = Sinkhorn((R + noise) / temperature), R_n being what a sorting network
+    says of block n: soft permutations of blocks, nearly hard at a low temperature. Keys and values are mixed place by
+    place. Cost per row: L * 2 block pairs, L^2 / block for the mixture, (L / block)^2 for S.
+
+    Encoders read blocks both ways (S is doubly stochastic over all blocks of the row). Causal, block n mixes blocks
+    before it alone, by what was pooled up to its own first token, and the columns of S are summed up to the own row: no
+    query knows of a later token, and it decodes with a cache of keys. The first block has none to mix. With more
+    iterations causal balancing tends to the one causal permutation there is, the block before; `iterations=0` is a
+    softmax over earlier blocks, as in the sinkhorn-transformer package (P. Wang, 2020).
+
+    block: tokens of a block.
+    net: the sorting network: `BlockNet(width, blocks)`, the paper's, knows so many blocks by their numbers,
+        `PairNet(width)` any number of them by what they hold.
+    causal: whether nothing later may be read.
+    iterations: of balancing; the paper's best are 5 to 10.
+    temperature: of the logits; the paper's 0.75.
+    noise: scale of the Gumbel noise in training, which makes permutations harder; each step and row draws its own. In
+        an `Agent` all rows share the noise.
+    pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
+    cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
+    near: with a cut, its own block too, as in the sinkhorn-transformer package.
+    softmax: "joint": one over the keys of both blocks, as in the package. "apart": one for each block, and what both
+        read is added, as in the first author's code of Long Range Arena (2021); then there is no lse.
+    mixture: adds what dense attention of the same queries, keys and values reads; then there is no lse.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    seed: of the noise.
+
+    The text of the paper was not at hand where this was written. The first author's later code adds two softmaxes, has
+    no mixture, sums what a block holds and, causal, what comes before it; by default it takes a softmax in place of
+    balancing, and its causal balancing does not run. So one softmax over both blocks (a row of scores for each in the
+    paper's equation), the sum in `mixture`, and rows and columns of causal balancing stay readings.
+
+    Errors: NoState from `start` unless causal; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence,
+    and for a row of more blocks than a BlockNet knows. Source: Tay et al., 2020, arXiv:2002.11296.
+    """
+
+    mass = Mechanism.mass  # a mixture of blocks has no one attention matrix
+
+    def __init__(
+        self,
+        block: int,
+        net: SortNet,
+        *,
+        causal: bool = True,
+        iterations: int = 7,
+        temperature: float = 0.75,
+        noise: bool = True,
+        pool: Pool = "sum",
+        cut: int | None = None,
+        near: bool = False,
+        softmax: Together = "joint",
+        mixture: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.block = at_least("block", block, 1)
+        self.net = a_part("net", net, SortNet, "one, such as PairNet(8)")
+        self.pattern = Causal() if a_flag("causal", causal) else Full()
+        self.iterations = at_least("iterations", iterations, 0)
+        self.chance = Chance(seed) if a_flag("noise", noise) else None
+        self.temperature = within("temperature", temperature, 1e-6, torch.inf, open_end=True)
+        self.pool, self.mixture = one_of("pool", pool, Pool), a_flag("mixture", mixture)
+        self.cut = None if cut is None else at_least("cut", cut, 1)
+        if causal and cut is not None:
+            raise ValueError(f"cut={cut} lets every block read blocks that come later; give causal=False beside it")
+        if a_flag("near", near) and cut is None:
+            raise ValueError("near=True is of a cut; without one the own block is always read, so leave it out")
+        self.near = near
+        self.apart = one_of("softmax", softmax, Together) == "apart"
+        if self.apart and cut is not None:
+            raise ValueError("softmax='apart' is of the own block beside the sorted one; with a cut leave it out")
+        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+        self.lse = not (mixture or self.apart)
+
+    @property
+    def causal(self) -> bool:
+        """Is nothing later read?"""
+        return isinstance(self.pattern, Causal)
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:
+            raise ValueError("Sinkhorn sorts the blocks of one sequence beside its own queries; across use Softmax")
+        return {"sort": Side(self.net.width)}
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if not self.causal:
+            raise NoState(
+                "a sort of all blocks reads the whole row at once; use Sinkhorn(..., causal=True), or "
+                "generate(..., recompute=True)"
+            )
+        self.net.refuse(room.length, self.block)
+        return super().start(room, sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        in_order(ctx, "Sinkhorn")
+        if keys is None or not keys.own:
+            raise ValueError("Sinkhorn sorts the blocks of the sequence that asks and got another one; use Softmax")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("ctx.only and ctx.also speak of single tokens, and Sinkhorn mixes whole blocks; drop them")
+        if not torch.compiler.is_compiling():
+            ctx.memo.get(lambda: self._refuse(ctx), "blocks known", ctx.pos, self.net)
+        return queries, keys
+
+    def read(self, request: Request) -> Out[Read]:
+        asking, asked = (
+            request.memo.get(partial(self.blocks_of, pos), "token blocks", pos, self.block)
+            for pos in (request.queries.pos, request.keys.pos)
+        )
+        sort = self.sorting(request.keys.sides["sort"], asked)
+        found = self._first(request, asked, sort) if self.cut else self._beside(request, asking, asked, sort)
+        if self.near:
+            found = merge(found, read(request.but(pattern=Block(self.block), lse=True)))
+        if self.mixture:
+            found = Read(found.y + read(request.but(lse=False)).y, None)
+        return Out(found)
+
+    def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
+        """S: how much of block m stands in the place of block n."""
+        pooled = self.pooled(precise(side), blocks)
+        logits = self.net(pooled, blocks.number)
+        if self.training and self.chance is not None:
+            head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
+            row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
+            noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
+            logits = logits + noise.to(logits.dtype)
+        balance = causally_balanced if self.causal else balanced
+        return balance(logits / self.temperature, blocks.real.any(-1), self.iterations)
+
+    def pooled(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N w"]:
+        """What is said of each block: its tokens; causal, those of all blocks before it and its first."""
+        each, real = blocks.blocked(side), blocks.real[:, None, :, :, None].to(side.dtype)
+
+        def over(x: Tensor) -> Tensor:
+            whole = x.sum(3)
+            # not a difference of sums: rounding would let a large later token of the block change the result
+            return F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0] if self.causal else whole
+
+        total = over(each)
+        return total if self.pool == "sum" else total / over(real).clamp_min(1)
+
+    def _refuse(self, ctx: Context) -> None:
+        if isinstance(self.net, BlockNet) and ctx.pos.numel():
+            self.net.refuse(ctx.memo.look(ctx.pos.amax())[0] + 1, self.block)
+
+    def blocks_of(self, pos: Int[Tensor, "B 1 S"]) -> TokenBlocks:
+        """Tokens in blocks, by their positions."""
+        return TokenBlocks.of(pos[:, 0], self.block)
+
+    def _beside(self, request: Request, asking: TokenBlocks, asked: TokenBlocks, sort: Tensor) -> Read:
+        """Each block of queries with its own keys and its mixture, folded into the batch."""
+        count = asking.column.shape[1]
+        if not count or not asked.column.shape[1]:
+            return read(request)
+        own = (asking.number - asked.first[:, None]).clamp(0, asked.column.shape[1] - 1)  # [B M] of N
+        rows = sort.to(request.keys.k.dtype).take_along_dim(own[:, None, :, None], 2)
+        there = self._mixed(asked).take_along_dim(own[..., None], 1)
+        # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
+        place = asking.at - self.block if self.causal else asking.at + self.block * (asked.number[:, -1:, None] + 1)
+        k_pos = place.masked_fill(~there, -1), _at(asked, asked.at, own)
+
+        def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
+            blocks = asked.blocked(x)
+            mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
+            return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
+
+        q = asking.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
+        q_pos = asking.at.masked_fill(~asking.real, -1).flatten(0, 1)[:, None]
+        batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
+        queries = Queries(q, q_pos, head=request.queries.head)
+        parts = list(zip(keys(request.keys.k), keys(request.keys.v), k_pos, strict=True))
+        if not self.apart:
+            (k, v, pos), (near_k, near_v, near_pos) = parts
+            parts = [(torch.cat([k, near_k], 3), torch.cat([v, near_v], 3), torch.cat([pos, near_pos], 2))]
+        found = []
+        for k, v, pos in parts:
+            k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
+            told = Keys(k, v, pos.flatten(0, 1)[:, None])
+            one = read(_small(request, queries, told, batch))
+            assert one.lse is not None
+            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (one.y, one.lse[..., None]))
+            found.append(Read(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
+        return found[0] if len(found) == 1 else Read(found[0].y + found[1].y, None)
+
+    def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> Read:
+        """All queries with the first blocks of the sorted row."""
+        sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
+        there = self._mixed(asked)[:, : self.cut]
+        place = torch.arange(there[0].numel(), device=there.device).expand(len(there), -1)
+        pos = place.masked_fill(~there.flatten(1), -1)[:, None]
+        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, asked.blocked(x)).flatten(2, 3) for x in request.keys[:2])
+        return read(_small(request, request.queries, Keys(k, v, pos), None))
+
+    def _mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
+        """Which places of a mixture hold a token of any of its blocks."""
+        real = blocks.real
+        if not self.causal:
+            return real.any(1, keepdim=True) & real.any(2, keepdim=True)
+        count = real.cumsum(1)
+        return (count - real.to(count.dtype)) > 0
+
+
+def _at(blocks: TokenBlocks, values: Tensor, which: Tensor) -> Tensor:
+    """Positions of the tokens of some blocks, -1 where none stands."""
+    return values.masked_fill(~blocks.real, -1).take_along_dim(which[..., None], 1)
+
+
+def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
+    """The read of other keys, at positions that are no row's."""
+    return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
+
+
+_APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}
+
+EXAMPLES = (
+    Example(lambda: Sinkhorn(3, BlockNet(4, 20)), _APART),
+    Example(lambda: Sinkhorn(2, PairNet(3), pool="mean", iterations=0, mixture=True), _APART),
+    Example(lambda: Sinkhorn(3, BlockNet(4, 12), causal=False), _APART),
+    Example(lambda: Sinkhorn(2, PairNet(3), softmax="apart"), _APART),
+    Example(lambda: Sinkhorn(2, PairNet(3), causal=False, cut=2, pool="mean"), _APART),
+    Example(lambda: Sinkhorn(2, PairNet(3), causal=False, cut=1, near=True, iterations=2), _APART),
+)

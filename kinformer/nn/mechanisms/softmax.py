@@ -1,0 +1,65 @@
+"""Softmax: attention under a pattern and a bias."""
+
+from kinformer.attend import impl_of, read
+from kinformer.core.bias import Bias
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Out
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.scores.product import Product
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.strided import Strided
+
+
+class Softmax(Keyed):
+    """softmax(scale q.k + bias) v over the keys that the pattern allows: what to choose unless you want another.
+
+    It decodes with a cache of keys where the pattern never reads ahead.
+
+    pattern: which keys each query may read, such as `Causal() & Band(64)`.
+    bias: a change of the scores.
+    score: what makes them, the product of query and key unless given.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    lse: False gives up the log-sum-exp, which merging with other reads needs, for a faster executor.
+    impl: an executor by name; "auto" takes the cheapest.
+
+    Errors: NoState from `start` where the pattern reads ahead. Source: Vaswani et al., 2017, arXiv:1706.03762,
+    section 3.2.1.
+    """
+
+    merges = True
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        bias: Bias | None = None,
+        *,
+        score: Score | None = None,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        lse: bool = True,
+        impl: str = "auto",
+    ):
+        super().__init__()
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = a_part("score", score, Score, "a score, such as Product()") if score else Product()
+        self.scale, self.lse, self.impl = a_scale(scale), lse, impl_of(impl)
+        self.wants = wants_of(bias, score)
+
+    def read(self, request: Request) -> Out[Read]:
+        return Out(read(request, self.impl))
+
+
+EXAMPLES = (
+    lambda: Softmax(Causal()),
+    lambda: Softmax(Causal() & (Band(3) | Strided(4))),
+    lambda: Softmax(Heads(Causal() & Band(2), Causal()), scale=0.5),
+    lambda: Softmax(Full()),
+)

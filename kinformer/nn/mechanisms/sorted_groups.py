@@ -1,0 +1,255 @@
+"""Reads within groups by sorting: queries and keys in the order of their groups, window by window."""
+
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from kinformer.attend import read
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.pattern import pairs
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
+from kinformer.core.scores.product import Product
+from kinformer.core.transforms import transformed
+from kinformer.nn.mechanisms.groups import LAST_RESORT, Grouped, groups_of, own_column
+
+FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
+PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs of the dense form
+CALL = 1 << 17  # what a call costs, in pairs
+
+
+def read_groups(request: Request, groups: int) -> Read:
+    """What a request reads whose score is `Grouped`, with `groups` groups in a round: by the cheaper way.
+
+    Sorted, it waits once for its device, and its moves have no rule for transforms of functions: a graph that is
+    compiled reads densely, and so does what is transformed.
+    """
+    pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
+    if torch.compiler.is_compiling() or transformed() or pairs <= FEW:
+        return read(request)
+    rounds = sort_rounds(request, groups)
+    if sum(PAIR * one.pairs + TOKEN * request.queries.q.shape[2] for one in rounds) > pairs:
+        return read(request)
+    return read_sorted(request, rounds)
+
+
+class Round(NamedTuple):
+    """One round with queries and keys sorted by group: tiles of M queries and W keys, each a group of a row and head.
+
+    Tiles of like size are one class. All tiles of a class, after those of the classes before it, are one row after the
+    other: `query` and `key` say which query (row, head, column) stands in each place, and `q_place` and `k_place` in
+    which place each stands; -1 for none.
+    """
+
+    sizes: list[tuple[int, int, int]]  # of each class: tiles of a row and head, queries and keys of one
+    query: Int[Tensor, " M"]
+    key: Int[Tensor, " W"]
+    q_place: Int[Tensor, " B*H*T"]
+    k_place: Int[Tensor, " B*H*S"]
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of a row and head are looked at."""
+        return pairs_of(self.sizes)
+
+
+class Sorted(NamedTuple):
+    """Queries or keys of a round in the order of their groups, those of a row and head after each other."""
+
+    order: Int[Tensor, "B H T"]
+    first: Int[Tensor, "B H n"]
+    many: Int[Tensor, "B H n"]
+
+    def at(self, tiles: slice, size: int) -> Int[Tensor, "B n H size"]:
+        """Who stands in each place of some tiles, by row, head and column; -1 for none."""
+        batch, heads, length = self.order.shape
+        steps = torch.arange(size, device=self.order.device)
+        column = self.order.take_along_dim(
+            (self.first[..., tiles, None] + steps).clamp_max(length - 1).flatten(2), -1
+        ).unflatten(2, (-1, size))
+        row = torch.arange(batch * heads, device=column.device).view(batch, heads, 1, 1) * length
+        there = steps < self.many[..., tiles, None]
+        return torch.where(there, column + row, -1).transpose(1, 2)
+
+
+def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
+    return sum(count * queries * keys for count, queries, keys in sizes)
+
+
+def sort_rounds(request: Request, groups: int) -> list[Round]:
+    """The rounds of a request whose score is `Grouped`; padding stands behind all groups."""
+    score = request.score
+    assert isinstance(score, Grouped) and request.bias is None
+    queries, keys = (
+        group.where((pos >= 0)[..., None], groups)
+        for group, pos in zip(groups_of(request, score.tag), (request.queries.pos, request.keys.pos), strict=True)
+    )
+    both = [_sorted(q, k, groups) for q, k in zip(queries.unbind(-1), keys.unbind(-1), strict=True)]
+    widest = torch.stack([torch.stack([one.many.amax((0, 1)) for one in of]) for of in both]).tolist()
+    rows = queries.shape[0] * queries.shape[1]
+    return [_round(*of, _classes(widths[0], widths[1], rows)) for of, widths in zip(both, widest, strict=True)]
+
+
+def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int) -> tuple[Sorted, Sorted]:
+    """Both in order, groups by size: the largest first, those that nobody reads last."""
+    found = []
+    for group in (query, key):
+        count = group.new_zeros(*group.shape[:2], groups + 1).scatter_add_(-1, group, torch.ones_like(group))
+        found.append(Sorted(group.argsort(dim=-1, stable=True), count.cumsum(-1) - count, count))
+    of_q, of_k = (one.many[..., :groups] for one in found)
+    rank = ((of_q + of_k) * (of_q > 0) * (of_k > 0)).argsort(dim=-1, descending=True)
+    read = (of_q.take_along_dim(rank, -1) > 0) & (of_k.take_along_dim(rank, -1) > 0)
+    first = [one.first.take_along_dim(rank, -1) for one in found]
+    many = [one.many.take_along_dim(rank, -1) * read for one in found]
+    q, k = (one._replace(first=f, many=c) for one, f, c in zip(found, first, many, strict=True))
+    return q, k
+
+
+def _classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
+    """Tiles of like size: from the sizes of tiles by rank, over so many rows and heads."""
+    found: list[tuple[int, int, int]] = []
+    for n, (q, k) in enumerate(zip(queries, keys, strict=True)):
+        if not q or not k:
+            break
+        count, most_q, most_k = found[-1] if found else (0, 0, 0)
+        most_q, most_k = max(q, most_q), max(k, most_k)
+        spared = (most_q * most_k - q * k) * rows * (len(queries) - n)
+        if found and (2 * q * k > most_q * most_k or spared < CALL):
+            found[-1] = count + 1, most_q, most_k
+        else:
+            found.append((1, q, k))
+    return found
+
+
+def _round(queries: Sorted, keys: Sorted, sizes: list[tuple[int, int, int]]) -> Round:
+    places = []
+    ends = [0, *accumulate(count for count, _, _ in sizes)]
+    for n, one in enumerate((queries, keys)):
+        at = [one.at(slice(*tiles), size[n + 1]).flatten() for tiles, size in zip(pairwise(ends), sizes, strict=True)]
+        who = torch.cat(at) if at else one.order.new_zeros(0)
+        place = torch.full((one.order.numel() + 1,), -1, device=who.device)
+        place[who] = torch.arange(len(who), device=who.device)  # -1 is the last place, which is cut off
+        places.append((who, place[:-1]))
+    (query, q_place), (key, k_place) = places
+    return Round(sizes, query, key, q_place, k_place)
+
+
+def read_sorted(request: Request, rounds: list[Round]) -> Read:
+    """The same as the dense read: each round's tiles folded into the batch, and each pair in its first round."""
+    score = request.score
+    assert isinstance(score, Grouped) and request.bias is None
+    lonely = score.lonely and request.keys.own
+    reads = [_read_round(request, one, score.tag, turn, lonely) for turn, one in enumerate(rounds)]
+    found = merge(*reads) if len(reads) > 1 else reads[0]
+    return _with_lonely(request, found) if lonely else found
+
+
+def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool) -> Read:
+    """What is read in the groups of a round, but for what an earlier one found, and for lonely tokens' own keys."""
+    queries, keys = request.queries, request.keys
+    batch, heads, length, _ = queries.q.shape
+    of_q, of_k = [batch * n * heads * m for n, m, _ in one.sizes], [batch * n * heads * w for n, _, w in one.sizes]
+
+    def moved(x: Tensor, who: Tensor, place: Tensor, of: list[int]) -> tuple[Tensor, ...]:
+        return Moved.apply(_by_query_head(x, heads).flatten(0, 2), who, place).split(of)
+
+    def taken(x: Tensor, who: Tensor, of: list[int]) -> tuple[Tensor, ...]:
+        return _taken(x.expand(-1, heads, -1, -1).flatten(0, 2), who, -1).split(of)
+
+    q = moved(queries.q, one.query, one.q_place, of_q)
+    k, v = (moved(x, one.key, one.k_place, of_k) for x in (keys.k, keys.v))
+    q_pos, k_pos = taken(queries.pos[..., None], one.query, of_q), taken(keys.pos[..., None], one.key, of_k)
+    q_tag, k_tag = groups_of(request, tag)
+    q_tags, k_tags = taken(q_tag, one.query, of_q), taken(k_tag, one.key, of_k)
+    y, lse = [], []
+    for n, (count, m, w) in enumerate(one.sizes):
+        q_, k_, v_, at, of, q_group, k_group = (
+            x[n].view(batch * count, heads, size, x[n].shape[-1])
+            for x, size in ((q, m), (k, w), (v, w), (q_pos, m), (k_pos, w), (q_tags, m), (k_tags, w))
+        )
+        tiles = request.apart(
+            queries=Queries(q_, at[..., 0], head=queries.head),
+            keys=Keys(k_, v_, of[..., 0], own=keys.own),
+            score=Product(),
+            lse=True,
+            rows=torch.arange(batch, device=q_.device).repeat_interleave(count),
+        )
+        where = _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely)
+        found = read(tiles.but(where=where))
+        assert found.lse is not None
+        y.append(found.y.flatten(0, 2))
+        lse.append(found.lse.flatten()[:, None])
+    if not y:
+        nothing = queries.q.new_zeros(batch, heads, length, keys.v.shape[3])
+        return Read(nothing, torch.full_like(nothing[..., 0], -torch.inf))
+    shape = batch, heads, length, -1
+    whole = Moved.apply(torch.cat(y), one.q_place, one.query).view(shape)
+    level = Moved.apply(torch.cat(lse), one.q_place, one.query, -torch.inf).view(shape)[..., 0]
+    return Read(whole, level)
+
+
+class Moved(torch.autograd.Function):
+    """Rows of x in other places: which row stands in each, -1 for none, and in which place each row of x stands.
+
+    As no row stands twice, a gradient is moved back; nothing is added up.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, x: Float[Tensor, "N n"], who: Int[Tensor, " M"], place: Int[Tensor, " N"], none: float = 0.0
+    ) -> Float[Tensor, "M n"]:
+        ctx.save_for_backward(place)
+        return _taken(x, who, none)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (place,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return _taken(gradient, place, 0.0), None, None, None
+
+
+def _taken(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], who: Int[Tensor, " M"], none: float) -> Tensor:
+    return x.index_select(0, who.clamp_min(0)).masked_fill_((who < 0)[:, None], none)
+
+
+def _by_query_head(x: Float[Tensor, "B G S n"], heads: int) -> Float[Tensor, "B H S n"]:
+    """What each query head's key head has."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _first_found(
+    tiles: Request, q_groups: Int[Tensor, "B H T n"], k_groups: Int[Tensor, "B H S n"], lonely: bool
+) -> Bool[Tensor, "B #H T S"]:
+    """The pairs that a round reads: those of the pattern that share no group of an earlier round."""
+    q, k = tiles.queries.pos[..., :, None], tiles.keys.pos[..., None, :]
+    if type(tiles.pattern) is Causal:
+        # one look at each pair: keys that are padding stand behind every query, queries before every key
+        k = k.where(k >= 0, torch.iinfo(k.dtype).max)
+        where = k < q if lonely else k <= q
+    else:
+        heads = range(tiles.queries.head, tiles.queries.head + q.shape[1])
+        where = pairs(tiles.pattern, tiles.queries.pos, tiles.keys.pos, heads, tiles.rows)
+        where = where & (q != k) if lonely else where
+    for of_q, of_k in zip(q_groups.unbind(-1), k_groups.unbind(-1), strict=True):
+        where = where & (of_q[..., :, None] != of_k[..., None, :])
+    return where
+
+
+def _with_lonely(request: Request, found: Read) -> Read:
+    """Tokens that found nothing read themselves. Beside anything else a token's own key has no weight: exp(-1e5)."""
+    queries, keys = request.queries, request.keys
+    heads = queries.q.shape[1]
+    column, there = (x.expand(-1, heads, -1) for x in own_column(request))
+    assert found.lse is not None
+    b, h, t = ((found.lse == -torch.inf) & there).nonzero(as_tuple=True)
+    pos = queries.pos.expand(-1, heads, -1)[b, h, t]
+    may = request.pattern(b, queries.head + h, pos, pos).expand(len(b))
+    b, h, t = (x[may] for x in (b, h, t))
+    at = column[b, h, t]
+    k, v = (x[b, h // (heads // x.shape[1]), at] for x in (keys.k, keys.v))
+    score = (queries.q[b, h, t] * k).sum(-1) * request.scale - LAST_RESORT
+    return Read(found.y.index_put((b, h, t), v), found.lse.index_put((b, h, t), score.to(found.lse.dtype)))

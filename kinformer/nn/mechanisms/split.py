@@ -1,0 +1,106 @@
+"""SplitHeads: some heads read in one way, others in another."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.layer import Context, Out, State, under
+from kinformer.core.read import Read
+from kinformer.nn.mechanisms.of_parts import OfParts
+
+
+class SplitHeads(OfParts):
+    """Each mechanism gets an equal run of the heads, in order: of 8 heads, `SplitHeads(a, b)` gives 0..3 to a.
+
+    Choose it for "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32, 16))`, where each
+    mechanism is made for its own heads. A single head of keys serves all. Patterns that differ by head number heads as
+    the layer does. For heads that differ by nothing but their pattern, `Softmax(Heads(...))` does. The lse is that of
+    the parts, None where one gives none.
+
+    parts: the mechanisms, one for each run of heads.
+
+    Errors: ValueError where the heads cannot be split evenly, when the layer is built; NoState from `start` where a
+    part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
+    """
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+        outs = [
+            part(
+                self._asked(queries, n),
+                None if keys is None else self._told(keys, n),
+                None if state is None else state[n],
+                ctx.under(n),
+            )
+            for n, part in enumerate(self.parts)
+        ]
+        lses = [out.y.lse for out in outs]
+        lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
+        return self.together(outs, Read(torch.cat([out.y.y for out in outs], 1), lse), state)
+
+    def _asked(self, queries: Queries, n: int) -> Queries:
+        first = self._run_of(queries.q.shape[1]) * n
+        return queries._replace(
+            q=self._run(queries.q, n),
+            pos=self._run(queries.pos, n),
+            sides=self._runs(queries.sides, n),
+            tags=self._runs(queries.tags, n),
+            head=queries.head + first,
+        )
+
+    def _told(self, keys: Keys, n: int) -> Keys:
+        return keys._replace(
+            k=self._run(keys.k, n),
+            v=self._run(keys.v, n),
+            pos=self._run(keys.pos, n),
+            sides=self._runs(keys.sides, n),
+            tags=self._runs(keys.tags, n),
+        )
+
+    def _runs(self, entries: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
+        return {name: self._run(x, n) for name, x in under(n, entries).items()}
+
+    def _run(self, x: Tensor, n: int) -> Tensor:
+        """What belongs to part n of what is given per head [B H ..]; a single head belongs to all."""
+        if x.shape[1] == 1:
+            return x
+        size = self._run_of(x.shape[1])
+        return x[:, size * n : size * (n + 1)]
+
+    def _run_of(self, heads: int, what: str = "heads") -> int:
+        if heads % len(self.parts):
+            raise ValueError(
+                f"{heads} {what} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
+            )
+        return heads // len(self.parts)
+
+    def share(self, sizes: Sizes) -> Sizes:
+        """The heads of one part; a single head of keys or of values is shared by all."""
+        heads = self._run_of(sizes.heads)
+        keys, values = (
+            1 if n == 1 else self._run_of(n, f"heads of {what}")
+            for n, what in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
+        )
+        return sizes._replace(heads=heads, key_heads=keys, value_heads=values)
+
+
+def _softmaxes() -> SplitHeads:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.band import Band
+
+    return SplitHeads(Softmax(Causal() & Band(2)), Softmax(Causal()))
+
+
+def _half_linear() -> SplitHeads:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.maps.elu import ELU
+    from kinformer.nn.mechanisms.linear import LinearAttention
+    from kinformer.nn.mechanisms.softmax import Softmax
+    from kinformer.nn.patterns.band import Band
+
+    return SplitHeads(Softmax(Causal() & Band(2)), LinearAttention(ELU()))
+
+
+EXAMPLES = (_softmaxes, _half_linear)

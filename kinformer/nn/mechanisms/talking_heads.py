@@ -1,0 +1,102 @@
+"""Talking heads: scores, or weights, of all heads mixed into those of other heads."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import at_least
+from kinformer.core.example import Example
+from kinformer.core.pair_map import PairMap
+from kinformer.core.transforms import ordinary
+from kinformer.nn.mechanisms.explicit import Explicit
+
+
+class MixHeads(PairMap):
+    """Each head out is a learned sum of the heads in.
+
+    Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`: better use of many narrow
+    heads, for h (h_k + h_v) more multiplications per pair and the whole matrix in memory. h_k is the layer's heads, h
+    is free, h_v the layer's heads of values: where it is not h_k, `QKV(d, h_k, value_heads=h_v, v_dim=...)` makes them
+    and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A head from which an attention bias shut a pair out
+    (-inf) adds nothing to the pair's mix; a pair that is shut out of all heads stays out.
+
+    heads: those that come in.
+    out: those that go out; as many unless given.
+    bias: adds a number per head out (the paper has none, CaiT has).
+
+    Errors: ValueError for another number of heads. Source: Shazeer et al., 2020, arXiv:2003.02436; with biases:
+    Touvron et al., 2021, arXiv:2103.17239.
+    """
+
+    by_query = True
+
+    def __init__(self, heads: int, out: int | None = None, *, bias: bool = False):
+        super().__init__()
+        self.mix = _OverHeads(at_least("heads", heads, 1), heads if out is None else at_least("out", out, 1), bias=bias)
+        nn.init.normal_(self.mix.weight, std=heads**-0.5)
+        if bias:
+            nn.init.zeros_(self.mix.bias)
+
+    def forward(self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None) -> Float[Tensor, "B M T S"]:
+        if x.shape[1] != self.mix.in_features:
+            raise ValueError(
+                f"MixHeads mixes {self.mix.in_features} heads and got {x.shape[1]}; make it with heads={x.shape[1]}"
+            )
+        if _all_spoken(x):
+            return self.mix(x)
+        shut = x == -torch.inf  # what is not a number was not shut out, and is not one in the mix
+        return torch.where(shut.all(1, keepdim=True), -torch.inf, self.mix(torch.where(shut, 0.0, x)))
+
+
+class _OverHeads(nn.Linear):
+    """A linear map of heads, which stay where they are: one product of a few rows, and no copy of the pairs."""
+
+    def forward(self, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B M T S"]:
+        mixed = self.weight.expand(len(x), -1, -1) @ x.flatten(2)  # [M H] times [B H T*S]
+        mixed = mixed if self.bias is None else mixed + self.bias.to(mixed.dtype)[:, None]
+        return mixed.unflatten(2, x.shape[2:])
+
+
+def _all_spoken(x: Tensor) -> bool:
+    """Is no pair shut out of any head? Asked where the answer takes one look, and no wait for a device."""
+    if torch.compiler.is_compiling() or not ordinary(x) or x.device.type != "cpu" or not x.numel():
+        return False
+    return bool(x.detach().amin() > -torch.inf)
+
+
+def _paper() -> Explicit:
+    from kinformer.core.patterns.causal import Causal
+
+    return Explicit(Causal(), before=MixHeads(2), after=MixHeads(2))
+
+
+def _other_heads() -> Explicit:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+
+    return Explicit(Causal() & Band(3), before=MixHeads(2, 3, bias=True), after=MixHeads(3, 2, bias=True))
+
+
+def _patterns_by_head() -> Explicit:
+    from kinformer.core.pattern import Heads
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.nn.patterns.band import Band
+
+    return Explicit(Heads(Causal() & Band(2), Causal()), after=MixHeads(2, bias=True))
+
+
+def _encoder() -> Explicit:
+    from kinformer.core.patterns.full import Full
+
+    return Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True))
+
+
+NO_LSE = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
+OTHERS = {"empty_rows": "weights of all heads are mixed, so a head without a key of its own hears what the others read"}
+
+EXAMPLES = (
+    Example(_paper, NO_LSE),
+    Example(_other_heads, NO_LSE),
+    Example(_patterns_by_head, {**NO_LSE, **OTHERS}),
+    Example(_encoder, NO_LSE),
+)

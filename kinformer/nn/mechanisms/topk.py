@@ -1,0 +1,130 @@
+"""TopK: each query reads the k keys that fit it best; BestOfRow is the same as a change of scores, equals included."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, at_least
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pair_map import PairMap
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.search import Search
+from kinformer.core.ties import Tolerance, score_tolerance
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.folded import folded
+from kinformer.nn.mechanisms.indexed import best
+from kinformer.search.exact import Exact
+
+EXACT = Exact()
+
+
+class TopK(Keyed):
+    """Softmax attention over S_i = the k keys j with the highest q_i.k_j among those that the pattern allows.
+
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
+
+    Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
+    search is exact (maximum inner product) unless told: every allowed pair is scored, a block at a time, so that no
+    T x S scores are never stored. Each query reads only k values, and gradients flow through these alone. Scores within
+    rounding error count as equal; of equal scores the latest positions are read. `BestOfRow` reads all scores equal to
+    the k-th, as in the paper. It decodes with a cache of all keys that the pattern may still read.
+
+    pattern: which keys may be read at all, such as `Causal()`.
+    k: how many of them a query reads.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    search: how keys are found: `Exact()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
+        which finds most of the best keys without all products: those that a block of queries may all read are looked
+        for in an index that grows along the row, those near by are scored. Calls of a few tokens and compiled ones do
+        without.
+
+    Errors: ValueError for a `search` without its package, or that makes no index of such keys; NoState from `start`
+    where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse
+    attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.3.
+    """
+
+    def __init__(
+        self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0, search: Search = EXACT
+    ):
+        super().__init__()
+        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+        self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
+        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+
+    def read(self, request: Request) -> Out[Read]:
+        return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        self.search.products(sizes.k_dim)  # refused when the layer is built
+        return super().sides(sizes)
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return Mechanism.mass(self, queries, keys, read, ctx)
+
+
+class BestOfRow(PairMap):
+    """Scores below the k-th highest of their query become -inf: `Explicit(Causal(), before=BestOfRow(8))`.
+
+    M(P, k)_ij = P_ij where P_ij >= t_i, the k-th highest of row i, and -inf elsewhere
+
+    This is the form of the paper and its code: all scores equal to t_i are read, so a query may read more than k keys.
+    Scores within rounding error count as equal, such as those of a repeated token. Choose `TopK` for long rows, where
+    reading all values is too slow.
+
+    k: how many scores of a query are kept.
+
+    Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
+    """
+
+    by_query = True
+
+    def __init__(self, k: int = 8):
+        super().__init__()
+        self.k = at_least("k", k, 1)
+
+    def bind(self, request: Request) -> Callable[..., Float[Tensor, "B H T S"]]:
+        return partial(self, tolerance=partial(score_tolerance, request))
+
+    def forward(
+        self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None, tolerance: Tolerance | None = None
+    ) -> Float[Tensor, "B H T S"]:
+        x = x if mask is None else x.masked_fill(~mask, -torch.inf)
+        if self.k >= x.shape[-1]:
+            return x
+
+        def is_lower() -> Bool[Tensor, "B H T S"]:
+            value, column = x.detach().topk(self.k)
+            last = value[..., -1:]
+            return x < (last if tolerance is None else last - tolerance(column[..., -1:]))
+
+        return x.masked_fill(choice(is_lower), -torch.inf)
+
+
+APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+
+
+def _examples() -> tuple[Example, ...]:
+    from kinformer.core.patterns.causal import Causal
+    from kinformer.core.patterns.full import Full
+    from kinformer.nn.patterns.band import Band
+
+    makes = (
+        lambda: TopK(Causal(), 3),
+        lambda: TopK(Full(), 2, scale=1.0),
+        lambda: TopK(Causal() & Band(5), 1),
+        lambda: Explicit(Causal(), before=BestOfRow(3)),
+    )
+    return tuple(Example(make, breaks=APART) for make in makes)
+
+
+EXAMPLES = _examples()

@@ -1,0 +1,166 @@
+"""TreeSoftmax: attention on the nodes of a tree, by tiles of tokens where a row is long."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.autocast import precise
+from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.layer import Out
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import softmax
+from kinformer.core.tree import Node, edge, node
+from kinformer.nn.biases.tree_edges import TreeEdges
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.tree import Tree
+from kinformer.nn.patterns.tree_level import TreeLevel
+
+LONG = 512  # nodes of a row from which on tokens are read in tiles
+TILE = 64  # tokens
+
+
+class Tiles(NamedTuple):
+    """Tokens, 64 a tile, and the nodes that any of a tile reads: their columns, -1 being none, and the pairs."""
+
+    column: Int[Tensor, "n W"]
+    may: Bool[Tensor, "n q W"]
+    kind: Int[Tensor, "n q W"]
+
+
+class Levels(NamedTuple):
+    """The columns of each level's nodes, where each node's read stands among all, and what tokens read."""
+
+    at: list[Int[Tensor, " _"]]
+    back: Int[Tensor, " N"]
+    tiles: Tiles
+
+
+class TreeSoftmax(Softmax):
+    """Softmax attention under `Tree(k)`: what `Softmax(Tree(k), bias)` reads, at the cost of its edges in long rows.
+
+    Nodes stand in post-order, where a level's spans lie far apart. So in a whole row of 512 nodes or more each tile of
+    64 tokens gathers the spans that any of them reads, 64 and k of the lowest level, 32 and k of the next, and reads
+    them at once; spans read their tokens. Short rows, steps of decoding and compiled calls are read as under any
+    pattern.
+
+    k: spans of a level on either side.
+    causal: the causal form, `Causal() & Tree(k)`.
+    bias: vectors of the kinds of edges, a `TreeEdges` of the same k.
+    dropout: the share of attention weights that training drops.
+    lse: as in `Softmax`.
+
+    Errors: NoState from `start` where it is not causal; ValueError for a bias of another k. Source: Ye et al., 2019,
+    arXiv:1911.04070, section 3.
+    """
+
+    bias: TreeEdges | None
+
+    def __init__(
+        self, k: int, bias: TreeEdges | None = None, *, causal: bool = True, dropout: float = 0.0, lse: bool = True
+    ):
+        tree = Tree(at_least("k", k, 1))
+        pattern: Pattern = Causal() & tree if a_flag("causal", causal) else tree
+        super().__init__(pattern, bias, dropout=dropout, lse=lse)
+        self.k, self.causal, self.whole = k, causal, pattern
+        if bias is not None and a_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
+            raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
+
+    def read(self, request: Request) -> Out[Read]:
+        found = request.memo.get(
+            lambda: _levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
+            "levels of a tree", request.queries.pos, self.k, self.causal,
+        )  # fmt: skip
+        if found is None or request.pattern != self.whole:
+            return super().read(request)
+        q = _taken(request.queries.q, torch.cat(found.at)).split([len(at) for at in found.at], 2)
+        k, v = (_taken(x, found.at[0]) for x in (request.keys.k, request.keys.v))
+        reads = [self._tokens(request, q[0], found.tiles)]
+        reads += [self._spans(request, q[m], k, v, m) for m in range(1, len(q))]
+        y, lse = (torch.cat(parts, 2) for parts in zip(*reads, strict=True))
+        return Out(Read(_taken(y, found.back), _taken(lse[..., None], found.back)[..., 0] if request.lse else None))
+
+    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> Read:
+        """What tokens read of all levels."""
+        (count, size, _), length = tiles.may.shape, q.shape[2]
+        k, v = (_taken(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
+        q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size))
+        score = torch.einsum("bgrntk,bgnwk->bgrntw", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
+        if self.bias is not None:
+            score = score + (q @ self.bias.keys.T).gather(
+                -1, self.bias.row(tiles.kind).expand(*q.shape[:2], -1, -1, -1)
+            )
+        logits = (score * request.scale).flatten(2, 3).masked_fill(~tiles.may.flatten(0, 1), -torch.inf)
+        attention, lse = softmax(logits)
+        attention = F.dropout(attention, request.dropout).unflatten(2, (count, size)).unflatten(1, (v.shape[1], -1))
+        y = torch.einsum("burntw,bunwv->burntv", attention, v).flatten(1, 2).flatten(2, 3)
+        return Read(y[:, :, :length], precise(lse[:, :, :length]))
+
+    def _spans(
+        self, request: Request, q: Float[Tensor, "B H n K"], k: Float[Tensor, "B G T K"], v: Tensor, level: int
+    ) -> Read:
+        """What the spans of a level read of their tokens."""
+        size = 1 << level
+        k, v = (x[:, :, : q.shape[2] * size].unflatten(2, (-1, size)) for x in (k, v))
+        score = torch.einsum("bgrnk,bgnsk->bgrns", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
+        if self.bias is not None:  # the same for all of them
+            types = (self.k if self.bias.causal else 2 * self.k) + 1
+            score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
+        attention, lse = softmax(score * request.scale)
+        attention = F.dropout(attention, request.dropout).unflatten(1, (v.shape[1], -1))
+        return Read(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
+
+
+def _taken(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
+    """Vectors by their columns, as rows of a table: these learn faster than what an index takes."""
+    batch, groups, length, width = x.shape
+    first = torch.arange(batch * groups, device=at.device).mul(length).view(batch, groups, *[1] * at.dim())
+    return F.embedding(first + at, x.reshape(-1, width))
+
+
+def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
+    """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
+    pos = request.queries.pos
+    if (
+        torch.compiler.is_compiling()
+        or not request.is_causal
+        or pos.shape[2] < LONG
+        or (len(pos) > 1 and pos.stride(0))
+    ):
+        return None
+    if request.memo.look(pos[0, 0, 0])[0]:
+        return None
+    level = node(pos[0, 0]).level
+    at = [(level == m).nonzero()[:, 0] for m in range(pos.shape[2].bit_length())]
+    at = [one for one in at if len(one)]
+    return Levels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
+
+
+def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tiles:
+    """What tiles of tokens read of each level, side by side."""
+    length, device = len(at[0]), at[0].device
+    token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]
+    found = []
+    for m, of_level in enumerate(at):
+        where = TreeLevel(k, m, causal)
+        lo, hi = (x[:, None] for x in where.hull(token[:, 0, 0], token[:, -1, 0]))  # [n 1]
+        lo, hi = lo.clamp_min(0), hi.clamp_max(len(of_level))
+        span = lo + torch.arange(max(0, int((hi - lo).max())), device=device)
+        there = span < hi
+        column = torch.where(there, of_level[span.clamp(0, len(of_level) - 1)], -1)
+        asks, told = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
+        kind = edge(asks, Node(*(x[:, None] for x in told)), k, clip)
+        found.append((column, where(0, 0, token, span[:, None]) & there[:, None], kind))
+    return Tiles(*(torch.cat(parts, -1) for parts in zip(*found, strict=True)))
+
+
+def _example(k: int, causal: bool) -> TreeSoftmax:
+    return TreeSoftmax(k, TreeEdges(8, k, 2, causal=causal), causal=causal)
+
+
+EXAMPLES = (lambda: _example(2, True), lambda: _example(1, False), lambda: TreeSoftmax(3))

@@ -1,0 +1,182 @@
+"""Update: how tokens enter the sums of linear attention, and what queries read of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from kinformer.core.heads import Side, Sizes
+from kinformer.nn.mechanisms.summed import Summed, Weights
+
+
+class Sums(NamedTuple):
+    """All that linear attention keeps of the past.
+
+    The last column of `s` is the normaliser: s exp(level) is the sum of the weights of phi(k) [v, 1]^T. `level` is the
+    largest weight so far, in logs, so that no weight overflows and none is lost beside none: -inf before any key.
+    """
+
+    s: Float[Tensor, "B G F W"]
+    level: Float[Tensor, "B G"]
+
+    def reset(self, rows: Bool[Tensor, " B"]) -> "Sums":
+        """The marked rows as before any key."""
+        mark = rows.to(self.s.device)
+        s, level = (
+            torch.where(mark[:, None, None, None], 0.0, self.s),
+            torch.where(mark[:, None], -torch.inf, self.level),
+        )
+        return Sums(s, level)
+
+
+class Entering(NamedTuple):
+    """Tokens of a chunk on their way into the sums, in float32 or better: N pieces of P.
+
+    `k` are features, `v` values with a 1 at their end, `weight` the log of what the features left out, -inf where there
+    is no key. `here` is where time passes: not at padding.
+    """
+
+    k: Float[Tensor, "B G *T F"]
+    v: Float[Tensor, "B G *T W"]
+    weight: Float[Tensor, "B G *T"]
+    here: Bool[Tensor, "B 1 *T"]
+    sides: Mapping[str, Float[Tensor, "B G *T n"]]
+
+    def pieces(self, sizes: list[int], piece: int) -> list["Entering"]:
+        """Chunks of so many tokens, each in pieces."""
+        k, v, weight, here = (in_pieces(x, sizes, piece) for x in self[:4])
+        sides = {name: in_pieces(x, sizes, piece) for name, x in self.sides.items()}
+        of = [{name: side[n] for name, side in sides.items()} for n in range(len(sizes))]
+        return [Entering(*one) for one in zip(k, v, weight, here, of, strict=True)]
+
+
+def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
+    """Chunks of so many tokens as [B G N P *n]; split once: the gradient of a slice is as long as the row."""
+    chunks = x.split(sizes, 2) if len(sizes) > 1 else [x] * len(sizes)
+    return [one.unflatten(2, (-1, min(piece, n))) for one, n in zip(chunks, sizes, strict=True)]
+
+
+class Update(nn.Module, ABC):
+    """What a chunk's tokens do to the sums, and what its queries read: the arithmetic of a rule (sum, gate, delta).
+
+    A step is a chunk of one token. A faster arithmetic of the same rule is another Update.
+    """
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What it wants from the layer's input for each token and key head, by name: they are found in `sides`."""
+        return {}
+
+    @abstractmethod
+    def forward(
+        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, Sums]:
+        """What each query reads of the sums before the chunk and of the tokens up to its own, and the sums after it.
+
+        A read times exp(level) is what the query reads, and its last column divides the others. A rule whose sums are
+        no weighted mean gives no level, and nothing is divided. Without `levels` every level is 0: for maps whose sums
+        are not only divided. Without q only the sums are wanted. Sums may be written in place where nothing learns.
+        """
+
+
+class Fading(Update):
+    """S_t = keep_t S_(t-1) + add_t phi(k_t) [v_t, 1]^T: write `logs`, the logs of keep and add."""
+
+    @abstractmethod
+    def logs(
+        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+    ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
+        """log keep and log add of every token, neither above 0."""
+
+    def forward(
+        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], Sums]:
+        keep, add = self.logs(new.k, new.sides)
+        faded = keep.masked_fill(~new.here, 0.0).cumsum(-1)  # since the piece began
+        # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
+        entered = add + new.weight - faded
+        constant = faded.detach()
+        highest = entered.detach().cummax(-1).values if levels else -constant
+        starts = _starts(sums.level, highest[..., -1], constant[..., -1])
+        start = torch.stack(starts[:-1], -1)[..., None]  # [B G N 1]
+        top = torch.maximum(start, highest)  # the largest weight up to each token
+        top = torch.where(top == -torch.inf, 0.0, top)
+        level, after = top + constant, starts[-1]
+        top = top + (constant - faded)  # levels are numbers through which nothing learns: whatever is taken off is back
+        before = (start - top).exp()  # never above 1
+        if new.k.shape[2:4] == (1, 1):
+            s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
+            return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, Sums(s, after)
+        entering = (entered - top[..., -1:]).exp()
+        weights = Weights(entered, top, before, entering)
+        if q is not None and weights.plain():
+            read, s = Summed.apply(sums.s, q, new.k, new.v, *weights)
+            return read, level, Sums(s, after)
+        states = _states(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
+        read = None
+        if q is not None:
+            inside = times(q, new.k.mT) * weights.pairs()[:, :, :, None]  # [B G N R P S]
+            past = times(q, torch.stack(states[:-1], 2))
+            read = torch.addcmul(times(inside, new.v), past, before[:, :, :, None, :, None])
+        return read, level, Sums(states[-1], after)
+
+
+def _starts(
+    level: Float[Tensor, "B G"], highest: Float[Tensor, "B G N"], faded: Float[Tensor, "B G N"]
+) -> list[Float[Tensor, "B G"]]:
+    """The largest weight before each piece and after the last."""
+    starts = [level]
+    for new, end in zip(highest.unbind(-1), faded.unbind(-1), strict=True):
+        starts.append(torch.maximum(starts[-1], new) + end)
+    return starts
+
+
+def _states(
+    s: Float[Tensor, "B G F W"], keep: Float[Tensor, "B G N"], new: Float[Tensor, "B G N F W"]
+) -> list[Float[Tensor, "B G F W"]]:
+    """The sums before each piece and after the last."""
+    states = [s]
+    for kept, added in zip(keep[..., None, None].unbind(2), new.unbind(2), strict=True):
+        states.append(torch.addcmul(added, kept, states[-1]))
+    return states
+
+
+def _stepped(
+    s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: Entering, q: Tensor | None
+) -> Tensor:
+    """The sums with one more key, in place where nothing learns, nor a query by what it read there."""
+    k, v = new.k[:, :, 0].mT, new.v[:, :, 0] * weight[..., None]  # [B G F 1], [B G 1 W]
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (s, before, k, v, q)):
+        return s * before[..., None] + k * v
+    return s.mul_(before[..., None]).addcmul_(k, v)
+
+
+def times(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
+    """x y, the R query heads of a key head one under the other."""
+    return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
+
+
+def through(
+    update: Update, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, piece: int, levels: bool
+) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, Sums]:
+    """What each query of a row reads, in pieces of so many tokens, its level, and the sums after the row."""
+    length = new.k.shape[2]
+    sizes = [n for n in (length - length % piece, length % piece) if n]
+    pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, piece)
+    reads, found = [], []
+    for one, of_keys in zip(pieces, new.pieces(sizes, piece), strict=True):
+        asking = None if one is None else one.transpose(3, 4).contiguous()  # [B G N R P F]
+        read, level, sums = update(sums, asking, of_keys, levels)
+        reads += [] if read is None else [read.transpose(2, 3).flatten(3, 4)]  # [B G R T W]
+        found += [] if level is None else [level.flatten(2)]
+    if q is None:
+        return None, None, sums
+    read = _together(reads, -2, new.v.new_zeros(*q.shape[:4], new.v.shape[3]))
+    return read, None if reads and not found else _together(found, -1, new.weight), sums
+
+
+def _together(pieces: list[Tensor], dim: int, none: Tensor) -> Tensor:
+    """Pieces of a row put together; one piece is not copied, no piece is `none`."""
+    return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else none

@@ -1,0 +1,169 @@
+"""Compressions: pooling, convolution, dilated convolution, most-used."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.autocast import exact
+from kinformer.core.checks import at_least
+from kinformer.core.choice import choice
+from kinformer.core.compression import Compression, Slots
+from kinformer.core.example import Example
+from kinformer.core.ties import places, tolerance_of
+from kinformer.nn.memories.compressive import Compressive
+from kinformer.nn.memories.places import CUTS
+
+
+class MeanPool(Compression):
+    """The mean of each block of `rate` states. Source: Rae et al., 2019, arXiv:1911.05507, section 3.2."""
+
+    def __init__(self, rate: int):
+        super().__init__()
+        self.rate = at_least("rate", rate, 1)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        count = _by_block(pos >= 0, self.rate).sum(2).clamp_min(1)
+        return Slots(_by_block(x, self.rate).sum(2) / count[..., None], _first_of_block(pos, self.rate))
+
+
+class MaxPool(Compression):
+    """The largest of each feature in each block of `rate` states.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    """
+
+    def __init__(self, rate: int):
+        super().__init__()
+        self.rate = at_least("rate", rate, 1)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        real = _by_block(pos >= 0, self.rate)[..., None]
+        most = _by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
+        return Slots(torch.where(real.any(2), most, 0.0), _first_of_block(pos, self.rate))
+
+
+class StridedConv(Compression):
+    """A convolution whose kernel and stride are `rate`: the best of the paper's, with AttentionReconstruction.
+
+    It starts as the mean of each block, which the paper leaves open: slots of a random mixture are noise that short
+    trainings do not get over.
+
+    d: the width of a state.
+    rate: states that become one.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    """
+
+    def __init__(self, d: int, rate: int):
+        super().__init__()
+        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.down = nn.Conv1d(d, d, rate, stride=rate)
+        weight, bias = self.down.parameters()
+        with torch.no_grad():
+            weight.copy_(torch.eye(d)[..., None].expand(d, d, rate) / rate)
+            bias.zero_()
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
+
+
+class DilatedConv(Compression):
+    """Convolutions of 3 states, each dilated and followed by a ReLU, before one whose kernel and stride are `rate`.
+
+    Choose it where what belongs together lies further apart than `rate`. They see zeros beyond the states that leave
+    the memory together. A compressed state so hears of sum(dilations) tokens on either side of its block, which a
+    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice. It starts at
+    random, as its ReLUs leave no plain mean to start from, so short trainings want `StridedConv`.
+
+    d: the width of a state.
+    rate: states that become one.
+    dilations: of each convolution of 3.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    """
+
+    def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
+        super().__init__()
+        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        for n in dilations:
+            at_least("a dilation", n, 1)
+        self.wide = nn.ModuleList(nn.Conv1d(d, d, 3, dilation=n, padding=n) for n in dilations)
+        self.down = nn.Conv1d(d, d, rate, stride=rate)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        for conv in self.wide:
+            x = torch.where((pos >= 0)[..., None], _convolved(conv, x).relu(), 0.0)
+        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
+
+
+class MostUsed(Compression):
+    """One of `rate` states survives, as it is: those that got the most attention per query, in their old order.
+
+    It learns nothing and asks the mechanism for its `mass`; of equals the earlier survives. Source: Rae et al., 2019,
+    arXiv:1911.05507, section 3.2.
+    """
+
+    watches = True
+
+    def __init__(self, rate: int):
+        super().__init__()
+        self.rate = at_least("rate", rate, 1)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        most = pos.shape[1] // self.rate
+        room = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
+
+        def rank() -> Int[Tensor, "B S"]:
+            masked = used.masked_fill(pos < 0, -torch.inf)
+            last = masked.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
+            near = tolerance_of(masked.amax(1, keepdim=True).clamp_min(0))
+            return places(masked, last, near).sort(dim=1, descending=True, stable=True).indices
+
+        ranked = choice(rank)
+        # past the last of the blocks that hold something an empty state is chosen, one column behind all others
+        chosen = (
+            ranked[:, :most].masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(1).values
+        )
+        end = F.pad(pos, (0, 1), value=-1)
+        return Slots(F.pad(x, (0, 0, 0, 1)).take_along_dim(chosen[..., None], 1), end.take_along_dim(chosen, 1))
+
+
+def _by_block(x: Tensor, rate: int) -> Tensor:
+    """[B S ...] as blocks [B S/rate rate ...]."""
+    return x.unflatten(1, (x.shape[1] // rate, rate))
+
+
+def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
+    """The first position of each block, -1 of an empty one."""
+    last = torch.iinfo(pos.dtype).max
+    first = _by_block(pos.masked_fill(pos < 0, last), rate).amin(2)
+    return first.masked_fill(first == last, -1)
+
+
+def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
+    with exact(x):  # its loss is of what differs between these and x, which rounding would drown
+        return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
+
+
+def _strided() -> Compressive:
+    from kinformer.nn.losses.compression import AttentionReconstruction
+
+    return Compressive(4, 4, 3, StridedConv(16, 2), AttentionReconstruction())
+
+
+def _dilated() -> Compressive:
+    from kinformer.nn.losses.compression import AutoEncoding
+
+    return Compressive(3, 4, 1, DilatedConv(16, 3, (2,)), AutoEncoding(16, 3, "mse"))
+
+
+EXAMPLES = tuple(
+    Example(make, breaks={"compiles": CUTS})
+    for make in (
+        lambda: Compressive(3, 2, 1, MaxPool(3)),
+        _strided,
+        _dilated,
+        lambda: Compressive(4, 4, 3, MostUsed(2)),
+    )
+)

@@ -1,0 +1,254 @@
+"""Compressive: a memory of hidden states whose oldest are compressed instead of forgotten."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.cache import survivors
+from kinformer.core.checks import a_part, at_least, if_given, multiple
+from kinformer.core.compression import Compression, Slots
+from kinformer.core.example import Example
+from kinformer.core.heads import Room, cut
+from kinformer.core.layer import Context
+from kinformer.core.loss import Penalty
+from kinformer.core.memory import Memory, Remembered, most, moved
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.segment import Segment
+from kinformer.nn.losses.compression import CompressionLoss
+from kinformer.nn.memories.places import CUTS, BySlots, Places
+
+ONE = (
+    "the paper takes one norm over all tokens of a segment, so a cut within it, as another row's segment is, makes two"
+)
+
+
+class CompressiveStates(NamedTuple):
+    """Layer inputs of the memory and the own segment, and the attention that each got so far; the compressed ones.
+
+    `left` are the states that left the memory last, where a loss asks for them; `now` is each row's next position.
+    """
+
+    x: Float[Tensor, "B C D"]
+    pos: Int[Tensor, "B C"]
+    used: Float[Tensor, "B C"]
+    old: Slots
+    left: Slots
+    now: Int[Tensor, " B"]
+
+
+class Compressive(Memory):
+    """Segments of `length` tokens, the layer inputs before each, and compressed states made of older ones.
+
+    Choose it where a Transformer-XL's memory is too short: with a compression of rate c a layer reads length + memory +
+    c compressed tokens back, at the price of length + memory + compressed. At a segment's end what leaves the memory is
+    compressed. Give the mechanism `Causal() & memory.reads`. Decoding compresses too, so the state is this one in both
+    modes.
+
+    length: tokens of a segment, a multiple of the rate.
+    memory: tokens before it that are kept as they are.
+    compressed: compressed states that are kept.
+    compression: what makes one state of `compression.rate`.
+    loss: what trains the compression, in train mode, reported in aux under its key; no loss of a model does. As in the
+        paper a segment learns from what leaves the memory at its end. Where memory < length a part of that is its own
+        tokens, which its first ones may not know: there it learns from what left as it began.
+    places: where compressed states stand: `BySlots()`, the paper's, counts each as one position; `ByTokens()` lets a
+        batch's limits hold for them.
+
+    Errors: ValueError where segments do not divide into blocks, for a compression that learns and has no loss, or one
+    of another width or rate, for `ctx.also`, and, by slots, for `ctx.only`. Source: Rae et al., 2019, arXiv:1911.05507,
+    section 3.
+    """
+
+    kind = CompressiveStates
+    cached = False
+
+    def __init__(
+        self,
+        length: int,
+        memory: int,
+        compressed: int,
+        compression: Compression,
+        loss: CompressionLoss | None = None,
+        *,
+        places: Places | None = None,
+    ):
+        super().__init__()
+        rate = a_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
+        multiple("length", length, "rate", rate)
+        if loss is None and any(True for _ in compression.parameters()):
+            raise ValueError(
+                f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
+                "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
+            )
+        for name in ("d", "rate"):
+            one, other = getattr(compression, name), getattr(loss, name, None)
+            if None not in (one, other) and one != other:
+                raise ValueError(
+                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={one}; "
+                    "give both the same"
+                )
+        self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
+        self.places = a_part("places", places or BySlots(), Places, "BySlots() or ByTokens()")
+        self.near = Segment(length, memory)
+        self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
+        self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
+        self.sharp = self.older == rate * compressed
+        self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
+        self.compression = compression
+        self.loss = if_given("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
+
+    @property
+    def hears(self) -> Segment:
+        return Segment(self.length, self.memory + self.older)
+
+    def remembered(self) -> Remembered:
+        return Remembered(self.length, self.memory, self.slots)
+
+    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
+        super().agree(pattern, heads, d)
+        if self.compression.d not in (None, d):
+            name = type(self.compression).__name__
+            raise ValueError(f"{name} compresses states of width {self.compression.d}, and the layer's are {d} wide")
+
+    def penalties(self) -> dict[str, Penalty]:
+        if self.loss is None:
+            return {}
+        return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
+
+    def start(self, room: Room, width: int) -> CompressiveStates:
+        near = most(self.near, room.length)
+
+        def empty(slots: int) -> tuple[Tensor, Tensor]:
+            pos = torch.full((room.batch, slots), -1, device=room.device)
+            return torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device), pos
+
+        x, pos = empty(near)
+        used = torch.zeros(pos.shape, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
+        now = torch.zeros(room.batch, dtype=torch.long, device=room.device)
+        return CompressiveStates(x, pos, used, Slots(*empty(self.slots)), Slots(*empty(self.lately)), now)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: CompressiveStates, ctx: Context, read: Callable
+    ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], CompressiveStates, dict[str, Tensor]]:
+        if ctx.also is not None:
+            raise ValueError(
+                f"a Compressive memory has compressed what ctx.also={ctx.also} would read; leave it out, or use Hidden"
+            )
+        if ctx.only is not None and not self.places.limits:
+            raise ValueError(
+                f"ctx.only={ctx.only} limits tokens, and BySlots() counts compressed states by slots; give the "
+                "Compressive memory places=ByTokens()"
+            )
+        plan = moved(state.pos, state.now, ctx, self.near)
+        near = torch.cat([state.x, x.to(state.x.dtype)], 1)
+        used = F.pad(state.used, (0, x.shape[1]))
+        source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
+        first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
+        pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
+        kept = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
+        return source, pos, kept, self._aux(x, state, plan.now, ctx, read)
+
+    def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
+        """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
+        x, both, used, old, left, now = state
+        slots = both.shape[1] - ctx.pos.shape[1]
+        with torch.no_grad():
+            if self.compression.watches:
+                found = mass()[:, old.pos.shape[1] :].to(used.dtype)
+                used = used + F.pad(found, (used.shape[1] - found.shape[1], 0))  # what no token reads has none
+            if (self.slots or self.lately) and self._something_leaves(both, now, ctx):
+                end = torch.as_tensor(self.near.first(now[:, None]))
+                new = self.compression(*self._cut(x, both, used, end - self.older, self.older, now))
+                old = self._queued(old, new, now)
+                if self.lately:
+                    leaves = ((both >= 0) & (both < end)).any(1, keepdim=True)
+                    last, pos, _ = self._cut(x, both, used, end - self.length, self.length, now)
+                    left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
+        plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
+        x, used = (cut(leaf, plan.order, 1).contiguous() for leaf in (x, used))
+        return CompressiveStates(x, plan.pos, used, old, left, now)
+
+    def cuts(self, ctx: Context) -> list[int]:
+        found = super().cuts(ctx)
+        for lo, hi in pairwise([0, *found, ctx.pos.shape[1]] if found else []):
+            ctx.columns(lo, hi).memo.put(True, "a piece")
+        return found
+
+    def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
+        """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""
+        if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1 or ctx.memo.get(lambda: False, "a piece"):
+            return True
+        leaving = (pos >= 0) & (pos < self.near.first(now[:, None]))
+        return bool(ctx.memo.get(lambda: ctx.memo.look(leaving.any()), "leaving", self.near, pos, now)[0])
+
+    def _cut(
+        self, x: Tensor, pos: Tensor, used: Tensor, first: Int[Tensor, "B 1"], size: int, now: Int[Tensor, " B"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The states at positions first .. first + size - 1, their positions and their average use."""
+        average = used / (now[:, None] - pos).clamp_min(1)  # over the queries since, the state's own included
+        place = torch.where((pos >= 0) & (pos >= first) & (pos < first + size), pos - first, size)
+        return _placed(x, place, size, 0), _placed(pos, place, size, -1), _placed(average, place, size, 0)
+
+    def _queued(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
+        """First in, first out: the newest compressed states, as many as there are slots."""
+        x, pos = torch.cat([old.x, new.x.to(old.x.dtype)], 1), torch.cat([old.pos, new.pos], 1)
+        live = pos >= 0
+        if self.places.limits:  # a slot by its tokens may be out of reach, which a jump of positions makes it
+            live = live & self.reads.live(pos, now[:, None])
+        order, pos = survivors(pos, live, self.slots)
+        return Slots(cut(x, order, 1), pos)
+
+    def _aux(
+        self, x: Tensor, state: CompressiveStates, now: Int[Tensor, " B"], ctx: Context, read: Callable
+    ) -> dict[str, Tensor]:
+        """The loss of what leaves the memory at the end of this segment, or left it as the segment began."""
+        if self.loss is None or not self.training:
+            return {}
+        old, pos = state.left
+        if self.lately:
+            used = torch.zeros_like(pos, dtype=state.used.dtype)
+        else:  # all of it stood before the segment
+            first = torch.as_tensor(self.near.first(now[:, None] - 1))
+            old, pos, used = self._cut(state.x.detach(), state.pos, state.used, first, self.length, now)
+        old = old.to(x.dtype)
+        new = self.compression(old, pos, used)
+        value = self.loss(x.detach(), ctx.pos >= 0, old, pos >= 0, new.x, new.pos >= 0, read)
+        return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
+
+
+def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
+    """Each slot's entry at its place, `empty` where none came; place `size` is thrown away."""
+    index = place if leaf.dim() == 2 else place[..., None].expand_as(leaf)
+    room = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)
+    return room.scatter(1, index, leaf)[:, :size]
+
+
+def _example() -> Compressive:
+    from kinformer.nn.losses.compression import AutoEncoding
+    from kinformer.nn.memories.compression import StridedConv
+
+    return Compressive(4, 3, 2, StridedConv(16, 2), AutoEncoding(16, 2))
+
+
+def _by_segment() -> Compressive:
+    from kinformer.nn.losses.compression import AttentionReconstruction
+    from kinformer.nn.memories.compression import StridedConv
+
+    return Compressive(4, 4, 2, StridedConv(16, 2), AttentionReconstruction("segment"))
+
+
+EXAMPLES = (
+    Example(_example, breaks={"compiles": CUTS}),
+    Example(
+        _by_segment,
+        breaks={
+            "compiles": CUTS,
+            **dict.fromkeys(("chunk", "gradients", "padding", "batch_mates", "peek", "rows"), ONE),
+        },
+    ),
+)

@@ -1,0 +1,93 @@
+"""AverageAttention: each token takes the mean of all tokens so far, through a gate."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.alone import alone
+from kinformer.core.checks import a_flag, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.state import Exact
+
+
+class SoFar(NamedTuple):
+    """The sum of a row's tokens so far, in float32 or better, and how many they are."""
+
+    total: Float[Tensor, "B D"]
+    tokens: Int[Tensor, " B"]
+
+
+class AverageAttention(Layer):
+    """h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
+
+    Choose it in a decoder whose steps must cost the same however long the row: its state is a sum and a count, and a
+    whole row costs d^2 a token, with no matrix of pairs. It weighs all tokens alike, so it looks nothing up: choose
+    `LinearAttention` where content must say what counts, attention where it must say so sharply. It reads array order
+    as time, and padding is no part of any mean. The residual and the norm around it are its block's:
+    `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
+
+    d: the width.
+    feedforward: the FFN, a layer that reads each token alone; without one the mean itself goes on.
+    gate: False gives g_j alone, the paper's ablation.
+    bias: whether the gate has one.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a mean cannot be narrowed), and for a layer
+    that reads tokens together. Source: Zhang et al., 2018, arXiv:1805.00631, section 3.1, equations 1 to 3; whole rows
+    are a cumulative sum here, where the paper multiplies by a matrix of pairs.
+    """
+
+    def __init__(self, d: int, feedforward: Layer | None = None, *, gate: bool = True, bias: bool = True):
+        super().__init__()
+        self.d, self.feedforward = at_least("d", d, 1), feedforward
+        if feedforward is not None:
+            self.wants = alone("feedforward", feedforward, "read means").wants
+            if feedforward.d != d:
+                raise ValueError(f"d={d}, and the feedforward is of width {feedforward.d}; give both the same")
+        self.gate = nn.Linear(2 * d, 2 * d, bias=a_flag("bias", bias)) if a_flag("gate", gate) else None
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exact:
+        new = room(self, batch, length, dtype, device)
+        wide = torch.promote_types(new.dtype, torch.float32)
+        tokens = torch.zeros(batch, dtype=torch.long, device=new.device)
+        return Exact(SoFar(torch.zeros(batch, self.d, dtype=wide, device=new.device), tokens))
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Exact | None, ctx: Context) -> Out:
+        in_order(ctx, "AverageAttention")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("AverageAttention adds up a row and cannot honour ctx.only or ctx.also; use Attention")
+        mean, state = self.mean(x, state, ctx)
+        if ctx.remember:
+            return Out(None, state)
+        out: Out = Out(mean) if self.feedforward is None else self.feedforward(mean, None, ctx)
+        return out._replace(y=out.y if self.gate is None else self._gated(x, out.y), state=state)
+
+    def mean(
+        self, x: Float[Tensor, "B T D"], state: Exact | None, ctx: Context
+    ) -> tuple[Float[Tensor, "B T D"], Exact | None]:
+        """The mean of all tokens up to each one, 0 where there is none, and the state after them."""
+        real = ctx.pos >= 0
+        wide = torch.promote_types(x.dtype, torch.float32 if state is None else state.inside.total.dtype)
+        sums = torch.where(real[..., None], x, 0.0).to(wide).cumsum(1)
+        counts = real.cumsum(1)
+        if state is not None:
+            old: SoFar = state.inside
+            sums, counts = sums + old.total[:, None], counts + old.tokens[:, None]
+            if x.shape[1]:
+                state = Exact(SoFar(sums[:, -1], counts[:, -1]))
+        return (sums / counts.clamp_min(1)[..., None]).to(x.dtype), state
+
+    def _gated(self, x: Float[Tensor, "B T D"], g: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        assert self.gate is not None
+        own, mean = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
+        return own * x + mean * g
+
+
+def _with_mlp() -> AverageAttention:
+    from kinformer.nn.feedforward.mlp import MLP
+
+    return AverageAttention(16, MLP(16, 24, activation="relu"))
+
+
+EXAMPLES = (_with_mlp, lambda: AverageAttention(16), lambda: AverageAttention(16, gate=False))

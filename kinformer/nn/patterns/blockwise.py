@@ -1,0 +1,35 @@
+"""Blockwise: each block reads one other block."""
+
+from dataclasses import dataclass
+
+from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.pattern import Pattern, Spelled
+from kinformer.nn.patterns.blocks import Blocks
+
+
+@dataclass(frozen=True)
+class Blockwise(Spelled):
+    """j // size = permutation[i // size]; false beyond the permutation.
+
+    BlockBERT gives each head a permutation: `Heads(Blockwise(..), ..)`.
+
+    permutation: the key block that each query block reads.
+    size: positions of a block.
+
+    Errors: ValueError for what is no permutation. Source: Qiu et al., 2019, arXiv:1911.02972, section 3.
+    """
+
+    permutation: tuple[int, ...]
+    size: int
+
+    def __post_init__(self) -> None:
+        at_least("Blockwise.size", self.size, 1)
+        if sorted(whole_numbers("Blockwise.permutation", self.permutation, 0)) != list(range(len(self.permutation))):
+            raise ValueError(f"{self}: the permutation must hold each of 0..{len(self.permutation) - 1} once")
+
+    @property
+    def expression(self) -> Pattern:
+        return Blocks(tuple((block,) for block in self.permutation), self.size)
+
+
+EXAMPLES = (Blockwise((1, 2, 0), 4), Blockwise((0, 1), 5))

@@ -1,0 +1,66 @@
+"""OwnSegment: tokens of some of the four pieces read their own segment alone."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.checks import a_table, at_least, one_of
+from kinformer.core.pattern import Index, Pattern
+from kinformer.nn.patterns.document import same
+from kinformer.nn.patterns.pieces import PIECES, cuts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnSegment(Pattern):
+    """ids[b, i] = ids[b, j] for pairs of the named pieces, every other pair: ETC's hard masks.
+
+    Pass it as `Context(only=...)`; `GlobalTokens(layer, n, hard=("g2l",))` makes it of the label "segment".
+
+    ids: the segment of each absolute position; a position beyond them is of none.
+    n: how many positions at the front are global.
+    pieces: which directions are limited, reader to read: "g2l" from global to long tokens, "l2g" back, "l2l", "g2g".
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks); l2g too in the authors' code.
+    """
+
+    ids: Int[Tensor, "B P"]
+    n: int
+    pieces: tuple[str, ...] = ("g2l",)
+
+    def __post_init__(self) -> None:
+        a_table("OwnSegment.ids", self.ids)
+        at_least("OwnSegment.n", self.n, 0)
+        pieces_of("OwnSegment.pieces", self.pieces)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        q, k = torch.as_tensor(q), torch.as_tensor(k)
+        last = self.ids.shape[1] - 1
+        own = self.ids[b, q.clamp(max=last)] == self.ids[b, k.clamp(max=last)]
+        allowed = own & (q <= last) & (k <= last)
+        for name in PIECES:
+            if name not in self.pieces:
+                allowed = allowed | (((q < self.n) == (name[0] == "g")) & ((k < self.n) == (name[2] == "g")))
+        return allowed
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every = ~some
+        for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
+            any_here, all_here = same(self.ids, ends, self.n) if name in self.pieces else (inside, inside)
+            some, every = some | (inside & any_here), every & (all_here | ~inside)
+        return some, every
+
+
+def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
+    """A tuple of names of pieces."""
+    if not isinstance(pieces, tuple):
+        raise ValueError(f"{name}={pieces!r}: give a tuple of {' or '.join(map(repr, PIECES))}")
+    for piece in pieces:
+        one_of(name, piece, PIECES)
+    return pieces
+
+
+_IDS = torch.tensor([[0, 1, 2] + [0] * 4 + [1] * 3 + [2] * 54] * 8)
+EXAMPLES = (OwnSegment(_IDS, 3), OwnSegment(_IDS, 3, ("l2g", "l2l")))

@@ -1,0 +1,74 @@
+"""RowRandom: each query block reads the same number of random key blocks, from the whole row."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least, whole
+from kinformer.core.pattern import Index, Pattern
+from kinformer.nn.patterns.published_random import beside
+from kinformer.nn.patterns.random import among
+from kinformer.nn.patterns.tail import one_each
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowRandom(Pattern):
+    """Each query block reads `keys` random key blocks of its row, drawn without repetition.
+
+    Block j is drawn from first .. blocks[b] - 1, except the blocks of the window. If fewer than `keys` blocks are left,
+    the query reads all of them. Random numbers come from integer arithmetic on seed, head, query block, number of the
+    draw and number of blocks, so the draw is the same on every machine and needs no storage. Pass it as
+    `Context(also=...)`; `RandomKeys` makes it for whole rows.
+
+    blocks: number of blocks of each row that may be drawn [B 1].
+    keys: number of key blocks that a query block draws.
+    block: positions in a block.
+    seed: seed of the draw.
+    first: number of blocks at the front that are not drawn, because every query reads them anyway.
+    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+        anyway; -1 allows the query's own block too.
+    head: the head whose draw all heads use; None for one draw per head.
+
+    Source: the atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    """
+
+    blocks: Int[Tensor, "B 1"]
+    keys: int
+    block: int = 1
+    seed: int = 0
+    first: int = 0
+    window: int = -1
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        one_each("RowRandom.blocks", self.blocks)
+        least = (
+            ("keys", self.keys, 1),
+            ("block", self.block, 1),
+            ("first", self.first, 0),
+            ("window", self.window, -1),
+        )
+        for name, value, lowest in least:
+            at_least(f"RowRandom.{name}", value, lowest)
+        whole("RowRandom.seed", self.seed)
+        at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
+        h = h if self.head is None else self.head
+        return among(column, beside(self.keys, self.seed, h, row, self.first, self.blocks[b, 0], self.window))
+
+    def of_head(self, h: int) -> Pattern:
+        return replace(self, head=h) if self.head is None else self
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
+        first, last = left.clamp_min(self.first), torch.minimum(right, self.blocks.amax() - 1)
+        is_near = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
+        return is_near, is_near & False
+
+
+_BLOCKS = torch.tensor([[6], [21], [64], [1]] * 2)
+EXAMPLES = (RowRandom(_BLOCKS, 2), RowRandom(_BLOCKS, 2, block=3, seed=5, first=1, window=1), RowRandom(_BLOCKS, 9))

@@ -1,0 +1,55 @@
+"""Rows: a few queries that read every key."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import GatheredRows, Layout
+from kinformer.core.pattern import Index, Pattern
+from kinformer.nn.patterns.tokens import among, marked, positions, some_or_every
+
+
+@dataclass(frozen=True)
+class Rows(Pattern):
+    """i < n, or i among given positions: the reading half of global tokens.
+
+    `Band(w) | Tokens(g) | Rows(g)` is Longformer's.
+
+    n: how many at the front, or a tuple of positions.
+
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    """
+
+    n: int | tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        positions("Rows.n", self.n)
+
+    @property
+    def marked(self) -> tuple[int, ...]:
+        return marked(self.n)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return among(q, self.n)
+
+    @property
+    def layout(self) -> Layout:
+        return GatheredRows(self.marked)
+
+    def reach(self) -> tuple[float, float]:
+        return (max(self.marked), torch.inf) if self.marked else (0, 0)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return (now <= max(self.marked, default=-1)).expand_as(k)
+
+    def capacity(self, length: int) -> int:
+        # once the last of these queries has read, no key is needed any more
+        return min(length, max(self.marked, default=0))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return some_or_every(q_lo + at, q_hi + at, self.marked)
+
+
+EXAMPLES = (Rows(2), Rows((0, 5)))

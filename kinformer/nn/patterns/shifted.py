@@ -1,0 +1,71 @@
+"""Shifted: a pattern of a sequence that other tokens stand before."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.layout import Layout
+from kinformer.core.pattern import And, Heads, Index, Or, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.patterns.band import Band
+
+
+@dataclass(frozen=True)
+class Shifted(Pattern):
+    """i >= n and j >= n, and j - n is read by i - n under `pattern`: a set of pairs, moved behind n new positions.
+
+    Choose it where a layer puts tokens of its own before the row, so that what a batch says of its positions still
+    holds. Pairs with a new position are not in it; add them by `| Tokens(n) | Rows(n)`.
+
+    pattern: the set that is moved.
+    n: by how many positions.
+    """
+
+    pattern: Pattern
+    n: int
+
+    def __post_init__(self) -> None:
+        a_pattern("Shifted.pattern", self.pattern)
+        at_least("Shifted.n", self.n, 0)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        moved = self.pattern(b, h, self._back(q), self._back(k))
+        return torch.as_tensor((q >= self.n) & (k >= self.n)) & moved
+
+    def _back(self, x: Index) -> Tensor:
+        return (torch.as_tensor(x) - self.n).clamp_min(0)
+
+    @property
+    def expression(self) -> Pattern:
+        inner = self.pattern.expression
+        if isinstance(inner, And | Or):
+            return type(inner)(Shifted(inner.left, self.n), Shifted(inner.right, self.n))
+        if isinstance(inner, Heads):
+            return Heads(*(Shifted(pattern, self.n) for pattern in inner.patterns))
+        return self if inner is self.pattern else Shifted(inner, self.n)
+
+    @property
+    def layout(self) -> Layout:
+        return self.pattern.layout.moved(self.n)
+
+    def reach(self) -> tuple[float, float]:
+        return self.pattern.reach()
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return (k >= self.n) & self.pattern.live(self._back(k), self._back(now))
+
+    def capacity(self, length: int) -> int:
+        return self.pattern.capacity(max(0, length - self.n))
+
+    def period(self) -> int | None:
+        return None if self.n else self.pattern.period()
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
+        any_old, all_old = (torch.as_tensor((q >= self.n) & (k >= self.n)) for q, k in ((q_hi, k_hi), (q_lo, k_lo)))
+        return some & any_old, every & all_old
+
+
+EXAMPLES = (Shifted(Causal() & Band(2), 3), Shifted(Heads(Causal(), Band(2, 0)), 3))

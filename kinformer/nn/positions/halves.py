@@ -1,0 +1,50 @@
+"""Halves: one half of a vector tells the row of a picture, the other one its column and channel."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import at_least, one_of
+from kinformer.nn.positions.pictured import Pictured
+from kinformer.nn.positions.sinusoidal import Sinusoidal
+
+Kind = Literal["learned", "sinusoidal"]
+
+
+class Halves(Pictured):
+    """[e(row); e'(column * channels + channel)], 0 at padding: the Image Transformer's encoding of coordinates.
+
+    d: the width of a vector; an odd one has the smaller half for the row.
+    rows, columns: of the picture, in pixels.
+    channels: values of a pixel that have a position each.
+    block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
+    kind: "learned" tables, or "sinusoidal" waves; the paper found them equally good.
+
+    Errors: IndexError for a position beyond the picture. Source: Parmar et al., 2018, arXiv:1802.05751, section 3.1.
+    """
+
+    def __init__(
+        self, d: int, rows: int, columns: int, channels: int = 1, *, block: tuple[int, int] = (1, 1),
+        kind: Kind = "learned"
+    ):  # fmt: skip
+        super().__init__(at_least("d", d, 2), rows, columns, channels, block=block)
+        one_of("kind", kind, Kind)
+        self.row, self.value = _told(kind, rows, d // 2), _told(kind, columns * channels, d - d // 2)
+
+    def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        row, column, channel = self.places(pos)
+        found = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
+        return found * (pos >= 0)[..., None]
+
+
+def _told(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
+    if kind == "sinusoidal":
+        return Sinusoidal(d)
+    table = nn.Embedding(size, d)
+    nn.init.normal_(table.weight, std=0.02)
+    return table
+
+
+EXAMPLES = (lambda: Halves(16, 8, 4, 2), lambda: Halves(16, 8, 8, block=(2, 4), kind="sinusoidal"))

@@ -1,0 +1,60 @@
+"""Rotary: queries and keys turned by their position, so that their product knows only the distance."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.position import Rotation
+from kinformer.nn.positions.sinusoidal import angular
+
+Pairs = Literal["interleaved", "half"]
+
+
+class Rotary(Rotation):
+    """RoPE: pair n of a head's dimensions turns by pos * base^(-2n/turned).
+
+    The usual choice of today's decoders; no parameters, and no end, though distances beyond those of training make a
+    model worse.
+
+    head_dim: the width of a query.
+    base: the longest wavelength is 2 pi times nearly that many positions.
+    pairs: which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half", as in
+        Llama and GPT-NeoX.
+    turned: how many dimensions turn, all unless given; the rest stay (partial rotary).
+
+    Errors: ValueError for an odd number of them. Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
+    """
+
+    def __init__(
+        self, head_dim: int, *, base: float = 10000.0, pairs: Pairs = "interleaved", turned: int | None = None
+    ):
+        super().__init__()
+        at_least("head_dim", head_dim, 1)
+        self.turned = head_dim if turned is None else at_least("turned", turned, 0)
+        if self.turned % 2 or self.turned > head_dim:
+            raise ValueError(
+                f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more"
+            )
+        self.base, self.pairs = within("base", base, 1, math.inf), one_of("pairs", pairs, Pairs)
+
+    def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
+        # angles of far positions need more digits than bfloat16 has
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        turns = angular(self.turned, dtype, x.device, self.base)
+        angle = pos[:, None, :, None].to(dtype) * turns  # [B 1 T turned/2]
+        cos, sin = angle.cos(), angle.sin()
+        turned, rest = x[..., : self.turned].to(dtype), x[..., self.turned :]
+        if self.pairs == "half":
+            a, b = turned.chunk(2, -1)
+            y = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+        else:
+            a, b = turned[..., ::2], turned[..., 1::2]
+            y = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        return torch.cat([y.to(x.dtype), rest], -1)
+
+
+EXAMPLES = (lambda: Rotary(8), lambda: Rotary(8, pairs="half", turned=4))

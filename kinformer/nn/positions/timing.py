@@ -1,0 +1,43 @@
+"""Timing: the waves of a position and those of a step."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import one_of
+from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
+
+
+class Timing(nn.Module):
+    """sinusoid(pos) + sinusoid(step), 0 at padding: what tells the steps of a Universal Transformer apart.
+
+    d, layout, frequencies, base: those of `Sinusoidal`.
+    first: what the first position and the first step are counted as: 0, as `Sinusoidal` and Tensor2Tensor count, or 1,
+        as the paper does.
+
+    Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        layout: Order = "interleaved",
+        frequencies: Frequencies | None = None,
+        base: float = 10000.0,
+        first: Literal[0, 1] = 0,
+    ):
+        super().__init__()
+        self.first = one_of("first", first, (0, 1))
+        self.waves = Sinusoidal(d, layout=layout, frequencies=frequencies, base=base)
+
+    def forward(self, pos: Int[Tensor, "B T"], step: int) -> Float[Tensor, "B T D"]:
+        real = pos >= 0
+        return self.waves(torch.where(real, pos + self.first, -1)) + self.waves(
+            torch.where(real, step + self.first, -1)
+        )
+
+
+EXAMPLES = (lambda: Timing(16), lambda: Timing(16, first=1))

@@ -1,0 +1,81 @@
+"""ByHeads: some heads are projected in one way, others in another."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.projection import Projection
+
+SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
+
+
+class ByHeads(Projection):
+    """Each projection makes an equal run of the heads, in order: `ByHeads(QKV(d, 2, head_dim=w), SharedQK(d, 2, ...))`.
+
+    Choose it beside `SplitHeads`, where a mechanism wants queries and keys of its own kind for its heads: in the
+    Routing Transformer keys are their queries in the heads that route, and not in the local ones.
+
+    parts: the projections, one for each run of heads, all of one size.
+
+    Errors: ValueError where heads or widths differ. Source: Roy et al., 2020, arXiv:2003.05997, section 4.1 and
+    algorithm 1.
+    """
+
+    def __init__(self, *parts: Projection):
+        super().__init__()
+        if not parts:
+            raise ValueError("ByHeads got no projection; give it one for each run of heads")
+        for part in parts:
+            a_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
+            for name in SIZES:
+                one, other = getattr(parts[0], name), getattr(part, name)
+                if one != other:
+                    raise ValueError(f"projections of runs of heads have {name}={one} and {name}={other}; give all one")
+        self.parts, first = nn.ModuleList(parts), parts[0]
+        self.d, self.k_dim, self.v_dim, self.bias = first.d, first.k_dim, first.v_dim, first.bias
+        self.heads, self.key_heads = first.heads * len(parts), first.key_heads * len(parts)
+        self._value_heads = first.value_heads * len(parts)
+
+    @property
+    def value_heads(self) -> int:
+        return self._value_heads
+
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return _asked([part.queries(x, pos) for part in self._parts()])
+
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        return _told([part.keys(source, pos) for part in self._parts()])
+
+    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        queries, keys = zip(*(part.both(x, pos) for part in self._parts()), strict=True)
+        return _asked(queries), _told(keys)
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        weights, biases = zip(*(part.matrix(name) for part in self._parts()), strict=True)
+        return torch.cat(weights), torch.cat(biases) if self.bias else None
+
+    def _parts(self) -> Sequence[Projection]:
+        return list(self.parts)
+
+
+def _asked(parts: Sequence[Queries]) -> Queries:
+    return parts[0]._replace(q=torch.cat([part.q for part in parts], 1))
+
+
+def _told(parts: Sequence[Keys]) -> Keys:
+    k, v = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("k", "v"))
+    return parts[0]._replace(k=k, v=v)
+
+
+def _example() -> ByHeads:
+    from kinformer.nn.projections.qkv import QKV
+    from kinformer.nn.projections.shared_qk import SharedQK
+
+    return ByHeads(QKV(16, 2, head_dim=4), SharedQK(16, 2, head_dim=4, unit=False))
+
+
+EXAMPLES = (_example,)

@@ -1,0 +1,72 @@
+"""ByStream: global tokens with projections of their own."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.projection import Projection
+
+SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
+
+
+class ByStream(Projection):
+    """The first positions are projected by `wide`, all others by `long`: two streams in one sequence.
+
+    Choose it where a few global tokens stand for other things than the tokens of a text and a key should be the same
+    for all who read it: it is made by its own stream. In the authors' code the reader's stream decides, which is
+    `GlobalSoftmax(pattern, Rows(n), copied=False)`, or `FourPieces`, over one QKV. Both projections see all tokens.
+
+    n: how many positions, from 0, are of the wide stream.
+    wide, long: the two projections.
+
+    Errors: ValueError where heads or widths differ. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2
+    (separate projections for global and long tokens).
+    """
+
+    def __init__(self, n: int, wide: Projection, long: Projection):
+        super().__init__()
+        for name, part in (("wide", wide), ("long", long)):
+            a_part(name, part, Projection, "a projection, such as QKV(d, heads)")
+        for name in SIZES:
+            one, other = getattr(wide, name), getattr(long, name)
+            if one != other:
+                raise ValueError(f"the projections of two streams have {name}={one} and {name}={other}; give both one")
+        self.n, self.wide, self.long = at_least("n", n, 0), wide, long
+        self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
+        self.k_dim, self.v_dim, self.bias = long.k_dim, long.v_dim, long.bias
+
+    @property
+    def value_heads(self) -> int:
+        return self.long.value_heads
+
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return self._queries(self.wide.queries(x, pos), self.long.queries(x, pos), pos)
+
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        return self._keys(self.wide.keys(source, pos), self.long.keys(source, pos), pos)
+
+    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        wide, long = self.wide.both(x, pos), self.long.both(x, pos)
+        return self._queries(wide[0], long[0], pos), self._keys(wide[1], long[1], pos)
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        raise ValueError(f"ByStream has two matrices for {name!r}, one a stream; use QKV with this mechanism")
+
+    def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:
+        return long._replace(q=self._chosen(wide.q, long.q, pos))
+
+    def _keys(self, wide: Keys, long: Keys, pos: Tensor) -> Keys:
+        return long._replace(k=self._chosen(wide.k, long.k, pos), v=self._chosen(wide.v, long.v, pos))
+
+    def _chosen(self, wide: Tensor, long: Tensor, pos: Tensor) -> Tensor:
+        return wide.where((pos < self.n)[:, None, :, None], long)
+
+
+def _example() -> ByStream:
+    from kinformer.nn.projections.qkv import QKV
+
+    return ByStream(2, QKV(16, 2), QKV(16, 2))
+
+
+EXAMPLES = (_example,)

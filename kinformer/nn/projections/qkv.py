@@ -1,0 +1,92 @@
+"""QKV: three matrices; with fewer key heads than query heads, grouped or multi-query attention."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_flag, at_least, head_width, if_given, multiple, one_of
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.position import Rotation
+from kinformer.core.projection import Projection, by_head
+
+
+class QKV(Projection):
+    """Linear queries, keys and values, their three matrices one below the other in `qkv`.
+
+    d: the width of what is projected.
+    heads: query heads.
+    key_heads: heads of keys and values, each shared by heads / key_heads query heads; `heads` unless given. One is
+        multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
+    value_heads: heads of values where they are others than those of keys, as talking heads want.
+    head_dim: the width of a query and a key, d / heads unless given.
+    v_dim: the width of a value, head_dim unless given.
+    rotation: turns queries and keys by their position.
+    bias: whether the matrices have biases.
+
+    Errors: ValueError for sizes that do not divide. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query:
+    Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al.,
+    2020, arXiv:2002.07028, by which a head_dim of at least the length of a row can make any attention matrix.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        *,
+        key_heads: int | None = None,
+        value_heads: int | None = None,
+        head_dim: int | None = None,
+        v_dim: int | None = None,
+        rotation: Rotation | None = None,
+        bias: bool = True,
+    ):
+        super().__init__()
+        self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
+        self.key_heads = heads if key_heads is None else key_heads
+        multiple("heads", heads, "key_heads", self.key_heads)
+        self.values = self.key_heads if value_heads is None else at_least("value_heads", value_heads, 1)
+        self.k_dim = head_width(d, heads, head_dim)
+        self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
+        self.bias = a_flag("bias", bias)
+        self.rotation = if_given("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
+        self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
+        self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
+
+    @property
+    def value_heads(self) -> int:
+        return self.values
+
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return self._queries(F.linear(x, *self.matrix("q")), pos)
+
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        first = self.widths[0]
+        found = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
+        k, v = found.split(self.widths[1:], -1)
+        return self._keys(k, v, pos)
+
+    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        q, k, v = self.qkv(x).split_with_sizes(self.widths, -1)
+        return self._queries(q, pos), self._keys(k, v, pos)
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        n = ("q", "k", "v").index(one_of("name", name, ("q", "k", "v")))
+        weight, bias = self.qkv.weight, self.qkv.bias
+        return weight.split(self.widths)[n], None if bias is None else bias.split(self.widths)[n]
+
+    def _queries(self, q: Float[Tensor, "B T HK"], pos: Int[Tensor, "B T"]) -> Queries:
+        found = by_head(q, self.heads)  # [B H T K]
+        return Queries(found if self.rotation is None else self.rotation(found, pos), pos[:, None])
+
+    def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S UV"], pos: Int[Tensor, "B S"]) -> Keys:
+        key, value = by_head(k, self.key_heads), by_head(v, self.values)  # [B G S K], [B U S V]
+        return Keys(key if self.rotation is None else self.rotation(key, pos), value, pos[:, None])
+
+
+def _turned() -> QKV:
+    from kinformer.nn.positions.rotary import Rotary
+
+    return QKV(16, 4, key_heads=1, rotation=Rotary(4))
+
+
+EXAMPLES = (lambda: QKV(16, 2), lambda: QKV(16, 4, key_heads=2, head_dim=6, v_dim=10, bias=False), _turned)

@@ -1,0 +1,50 @@
+"""FactorisedDense: a dense synthesizer that predicts two short vectors instead of one as long as the row."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.checks import at_least, multiple, one_of
+from kinformer.core.heads import Side, Sizes
+from kinformer.core.request import Request
+from kinformer.nn.scores.fixed_length import Synthesizer, columns
+
+Second = Literal["tiled", "repeated"]
+
+
+class FactorisedDense(Synthesizer):
+    """B_ij = A_i[j mod a] C_i[j mod c], with A_i and C_i linear in x_i, of widths a and c, a c = L.
+
+    Choose it over `DenseSynthesizer` for long rows: d (a + c) parameters in place of d L. With the second factor tiled
+    as the first one positions repeat after the least common multiple of a and c: all L are told apart only where these
+    have no common divisor. "repeated" tells them apart always.
+
+    heads: of the layer.
+    length: L, the most positions; rows may be shorter.
+    first: a, which divides the length.
+    second: how the second factor is laid out over positions: "tiled" is C[j mod c], the paper's text, "repeated" is
+        C[j div a], each number a times in turn.
+
+    Errors: ValueError for a length that a does not divide and for a layer of other heads, IndexError for a position
+    beyond L. Source: Tay et al., 2020, arXiv:2005.00743, section 3.2.3 (factorised dense).
+    """
+
+    def __init__(self, heads: int, length: int, first: int, *, second: Second = "tiled"):
+        super().__init__(heads, length)
+        self.widths = at_least("first", first, 1), multiple("length", length, "first", first) // first
+        self.second = one_of("second", second, Second)
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {**super().sides(sizes), "first": Side(self.widths[0]), "second": Side(self.widths[1])}
+
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        at, _ = self.places(request.keys.pos, request)
+        first, second = self.widths
+        other = at % second if self.second == "tiled" else at // first
+        sides = request.queries.sides
+        return columns(sides["first"], at % first) * columns(sides["second"], other)
+
+
+EXAMPLES = (lambda: FactorisedDense(2, 64, 4), lambda: FactorisedDense(2, 63, 9, second="repeated"))

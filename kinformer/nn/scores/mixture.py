@@ -1,0 +1,82 @@
+"""Mixture: several ways to score pairs, added up with learned weights."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_part, one_of
+from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+
+Weights = Literal["learned", "sum"]
+
+
+class Mixture(Score):
+    """sum_n alpha_n S_n, with learned weights that are above 0 and sum to 1, alike at the start.
+
+    Choose it to give attention by content what positions say beside it, which did best in the paper:
+    `Mixture(RandomSynthesizer(heads, length), Product())`. Softmax comes after the sum.
+
+    scores: S_1, S_2, ...: synthesizers, products, or others.
+    weights: "learned" is the paper's, alpha = softmax of a number for each (of two a sigmoid of their difference, as in
+        the authors' code); "sum" adds them up as they are, the code's other form.
+
+    Errors: ValueError for no score, and for two that want the same side of the layer. Source: Tay et al., 2020,
+    arXiv:2005.00743, section 3.4 (mixture of synthesizers).
+    """
+
+    def __init__(self, *scores: Score, weights: Weights = "learned"):
+        super().__init__()
+        if not scores:
+            raise ValueError("a Mixture got no score; give it at least one, such as Product()")
+        for score in scores:
+            a_part("a score of a Mixture", score, Score, "a score, such as Product()")
+        self.scores = nn.ModuleList(scores)
+        self.wants = tuple({want: None for score in scores for want in score.wants})
+        learned = one_of("weights", weights, Weights) == "learned"
+        self.weights = nn.Parameter(torch.zeros(len(scores))) if learned else None
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        found: dict[str, Side] = {}
+        for score in self._scores():
+            wanted = score.sides(sizes)
+            if twice := found.keys() & wanted.keys():
+                raise ValueError(f"two scores of a Mixture want a side {min(twice)!r}; give it one of a kind")
+            found.update(wanted)
+        return found
+
+    def start(self, room: Room) -> None:
+        for score in self._scores():
+            score.start(room)
+
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        found = [score(request) for score in self._scores()]
+        shut = torch.stack([one == -torch.inf for one in found]).any(0)
+        found = [one.masked_fill(shut, 0.0) for one in found]  # a weight's gradient would be 0 times infinity
+        alpha = [1.0] * len(found) if self.weights is None else self.weights.softmax(0).to(found[0].dtype)
+        mixed = torch.stack([weight * one for weight, one in zip(alpha, found, strict=True)]).sum(0)
+        return mixed.masked_fill(shut, -torch.inf)
+
+    def _scores(self) -> list[Score]:
+        return list(self.scores)
+
+
+def _random() -> Mixture:
+    from kinformer.core.scores.product import Product
+    from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
+
+    return Mixture(RandomSynthesizer(2, 64), Product())
+
+
+def _dense() -> Mixture:
+    from kinformer.nn.scores.factorised_random import FactorisedRandom
+    from kinformer.nn.scores.synthesizer import DenseSynthesizer
+
+    return Mixture(DenseSynthesizer(2, 64, 6), FactorisedRandom(2, 64, 3), weights="sum")
+
+
+EXAMPLES = (_random, _dense)

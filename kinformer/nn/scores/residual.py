@@ -1,0 +1,60 @@
+"""ResidualScores: the product of query and key, and the scores of the block beneath."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.checks import if_given, within
+from kinformer.core.layer import Want
+from kinformer.core.pair_map import PairMap
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.score_matrix import mask
+from kinformer.core.scores.product import Product
+from kinformer.nn.scores.below import of_pairs
+
+
+class ResidualScores(Score):
+    """own * scale q_i.k_j + below * g(score of i and j in the block beneath): each block refines what that attended to.
+
+    With both weights 1 it is RealFormer's, for no parameters and hardly any time: `Explicit(pattern,
+    score=ResidualScores(), up=True)` in every block. The lowest block, which has none beneath, takes the product as it
+    is. Scores grow with depth. A pair that a bias beneath shut out (-inf) stays out, unless `below` is 0.
+
+    own, below: the weights of the two; 1 and 1 in RealFormer, 1 / n and 1 - 1 / n in block n of its running mean.
+    change: g, what becomes of all scores from beneath at once, such as `MixHeads(heads)`; they stay as they are unless
+        given.
+
+    Errors: ValueError for scores from below of other pairs or of another number of heads. Source: He et al., 2020,
+    arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
+    """
+
+    wants = (Want("scores", optional=True),)
+
+    def __init__(self, own: float = 1.0, below: float = 1.0, change: PairMap | None = None):
+        super().__init__()
+        self.change = if_given("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.own, self.below = (within(n, w, -math.inf, math.inf) for n, w in (("own", own), ("below", below)))
+        self.product = Product()
+
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        own, beneath = self.product(request), of_pairs("scores", request)
+        if beneath is None:
+            return own
+        if not self.below:
+            return self.own * own
+        if self.change is not None:
+            beneath = self.change(beneath, mask(request))
+        # a negative weight would make of -inf the largest score of all
+        return torch.where(beneath == -torch.inf, -torch.inf, self.own * own + self.below * beneath)
+
+
+def _changed() -> ResidualScores:
+    from kinformer.nn.mechanisms.talking_heads import MixHeads
+
+    return ResidualScores(0.7, 0.3, MixHeads(2))
+
+
+EXAMPLES = (ResidualScores, lambda: ResidualScores(0.7, 0.3), _changed)

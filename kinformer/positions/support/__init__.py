@@ -1,1 +1,0 @@
-"""What several positions stand on."""
