@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from kinformer.claims.agent_memory import RATE
-from kinformer.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
-from kinformer.claims.support.agents import ENTROPY, Curve, draw_curves, learned
-from kinformer.claims.support.verdict import Draw
+from kinformer.lab.claims.agent_memory import RATE
+from kinformer.lab.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
+from kinformer.lab.claims.support.agents import ENTROPY, Curve, draw_curves, learned
+from kinformer.lab.claims.support.verdict import Draw
 
 RESULTS = Path(__file__).parent / "results"
 FOUND, SEEDS = RESULTS / "agents.json", (0, 1, 2)

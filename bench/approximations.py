@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from kinformer import Context
-from kinformer.claims.support.trained import Heads, heads
 from kinformer.core.after_step import after_step
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.mechanism import Mechanism
@@ -21,7 +20,10 @@ from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.data.spec import read_spec
+from kinformer.lab.claims.support.trained import Heads, heads
+from kinformer.lab.cost.cost import counting
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.nn.maps.favor import FAVOR
@@ -44,8 +46,6 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.shorteners.convolved import Convolved
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.pooled import Pooled
-from kinformer.train.cost import counting
-from kinformer.train.fit import fit
 
 LENGTHS, TRAINED = (1_024, 4_096), 1_024
 WIDTH, HEADS, DEPTH = 64, 2, 2  # of a head, in a layer, layers: all heads of all layers are read side by side

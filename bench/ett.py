@@ -21,15 +21,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.core.model import Forecaster
 from kinformer.core.recipe import Recipe
-from kinformer.data.series import Series, read, rows_of
+from kinformer.lab.data.series import Series, read, rows_of
+from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.evaluate import evaluate_batches
+from kinformer.lab.train.loop import train
+from kinformer.lab.train.settings import Settings
 from kinformer.members.informer import informer
-from kinformer.train.budget import Steps
-from kinformer.train.checkpoint import load
-from kinformer.train.evaluate import evaluate_batches
-from kinformer.train.loop import train
-from kinformer.train.settings import Settings
 
 MONTHS = "14400"  # hours of the 20 months
 HORIZONS, COLUMNS = (24, 96), {"all columns": "", "OT": "OT"}

@@ -2,7 +2,7 @@
 
     python bench/members.py --out kinformer/cli/support/members.json
 
-`kinformer advise` reads the table. All of it is counted by `kinformer.train.cost`, so it is the same on every machine;
+`kinformer advise` reads the table. All of it is counted by `kinformer.lab.cost.cost`, so it is the same on every machine;
 nothing is timed. Beside it stand what `bench/crossover.py` has timed of steps of one block, and what comparisons have
 found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
 """
@@ -19,7 +19,7 @@ from interleave import commit
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
 from kinformer.core.discover import members
-from kinformer.train.cost import cost
+from kinformer.lab.cost.cost import cost
 
 TIMED = Path(__file__).parent / "results" / "crossover.json"
 ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, commits 6d8b903 to fb96d02, 2026-11-22 and 23"

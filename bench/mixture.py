@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from kinformer.claims.support.episodes import returned, taught
-from kinformer.data.offline import Offline, read
-from kinformer.data.support.episodes import written
-from kinformer.environments.support.rolling import Way, rolled
+from kinformer.lab.claims.support.episodes import returned, taught
+from kinformer.lab.data.offline import Offline, read
+from kinformer.lab.data.support.episodes import written
+from kinformer.lab.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 

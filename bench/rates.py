@@ -17,10 +17,10 @@ from statistics import median
 from typing import NamedTuple
 
 from kinformer.cli.support.wanted import spelled
-from kinformer.data.spec import read_spec
-from kinformer.train.budget import Steps
-from kinformer.train.loop import TrainingStopped, train
-from kinformer.train.settings import Settings
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.loop import TrainingStopped, train
+from kinformer.lab.train.settings import Settings
 
 RATES = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3")
 

@@ -16,13 +16,13 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.search import Found, Held, Index, Search
 from kinformer.lab.datastore.shards import Shards
+from kinformer.lab.search.flat import Flat
+from kinformer.lab.search.hnsw import HNSW
+from kinformer.lab.search.ivf import IVF
+from kinformer.lab.search.ivf_pq import IVFPQ
 from kinformer.nn.mechanisms.indexed import best
 from kinformer.nn.mechanisms.topk import TopK
-from kinformer.search.exact import Exact
-from kinformer.search.flat import Flat
-from kinformer.search.hnsw import HNSW
-from kinformer.search.ivf import IVF
-from kinformer.search.ivf_pq import IVFPQ
+from kinformer.nn.search.exact import Exact
 
 WIDTH, STORES, ASKED, NEAREST = 128, (100_000, 1_000_000), (1, 64, 1024), (8, 1024)
 LENGTHS, HEAD, BEST = (2_048, 8_192, 32_768), 32, 16

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinformer.attend import attend, explain
     from kinformer.attend.parts import Part, parts
-    from kinformer.checking import check
+    from kinformer.checkpoint.checkpoint import load, save
     from kinformer.core.aggregation import Aggregation
     from kinformer.core.bias import Bias, Plus
     from kinformer.core.block import Join, ResidualBlock
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from kinformer.core.score import Score
     from kinformer.core.shorten import Shorten
     from kinformer.core.state import Exact, detach, fork, reset, select, shared
-    from kinformer.data.batches import Batches
-    from kinformer.generation import generate
+    from kinformer.decoding.generate import generate
+    from kinformer.lab.data.batches import Batches
+    from kinformer.lab.train.fit import fit
+    from kinformer.lab.train.recipe_lr import RecipeLR
+    from kinformer.laws.check import check
     from kinformer.nn.attention import Attention
-    from kinformer.train.checkpoint import load, save
-    from kinformer.train.fit import fit
-    from kinformer.train.recipe_lr import RecipeLR
 
 __version__ = "0.1.0"
 
@@ -117,7 +117,7 @@ __all__ = [
 
 _FILES = {
     "nn.attention": ("Attention",),
-    "checking": ("check",),
+    "laws.check": ("check",),
     "core.aggregation": ("Aggregation",),
     "core.bias": ("Bias", "Plus"),
     "core.block": ("Join", "ResidualBlock"),
@@ -141,14 +141,14 @@ _FILES = {
     "core.score": ("Score",),
     "core.shorten": ("Shorten",),
     "core.state": ("Exact", "detach", "fork", "reset", "select", "shared"),
-    "data.batches": ("Batches",),
+    "lab.data.batches": ("Batches",),
     "core.discover": ("member",),
     "attend": ("attend", "explain"),
-    "generation": ("generate",),
-    "train.checkpoint": ("load", "save"),
-    "train.fit": ("fit",),
+    "decoding.generate": ("generate",),
+    "checkpoint.checkpoint": ("load", "save"),
+    "lab.train.fit": ("fit",),
     "core.recipe": ("Recipe",),
-    "train.recipe_lr": ("RecipeLR",),
+    "lab.train.recipe_lr": ("RecipeLR",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 

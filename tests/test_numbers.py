@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.data.lanes import DocumentLanes, Lanes
-from kinformer.data.support.part import Part
-from kinformer.data.windows import Windows
-from kinformer.generation import generate
-from kinformer.train.budget import Minutes, Steps
-from kinformer.train.evaluate import evaluate
-from kinformer.train.settings import Settings
+from kinformer.decoding.generate import generate
+from kinformer.lab.data.lanes import DocumentLanes, Lanes
+from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.windows import Windows
+from kinformer.lab.train.budget import Minutes, Steps
+from kinformer.lab.train.evaluate import evaluate
+from kinformer.lab.train.settings import Settings
 from tests.cli.folders import folder
-from tests.train import tiny
+from tests.lab.train import tiny
 from tests.unhooked import refusals, unhooked
 
 MODEL, TEXT, PROMPT = tiny.bigram(), torch.arange(60, dtype=torch.uint8), torch.tensor([[1, 2]])

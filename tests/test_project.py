@@ -142,10 +142,10 @@ def test_public_names_are_there() -> None:
 
 def test_generate_is_the_function_however_it_is_reached() -> None:
     ways = (
-        "from kinformer import generate; import kinformer.generation; assert callable(generate)",
+        "from kinformer import generate; import kinformer.decoding.generate; assert callable(generate)",
         "import kinformer; assert callable(kinformer.generate)",
-        "import kinformer.generation; from kinformer import generate; assert callable(generate)",
-        "from kinformer.generation import generate; import kinformer; assert kinformer.generate is generate",
+        "import kinformer.decoding.generate; from kinformer import generate; assert callable(generate)",
+        "from kinformer.decoding.generate import generate; import kinformer; assert kinformer.generate is generate",
     )
     forget = "import sys; [sys.modules.pop(name) for name in list(sys.modules) if name.split('.')[0] == 'kinformer']"
     python("\n".join(line for way in ways for line in (forget, way)))

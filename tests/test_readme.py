@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import save
 from kinformer.core.discover import find_member
+from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
-from kinformer.train.checkpoint import save
-from kinformer.train.fit import fit
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -28,7 +28,7 @@ from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
-from kinformer.train.interrupt import Stopped
+from kinformer.lab.train.interrupt import Stopped
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again
 GROUPS = {"datastore"}  # words that another command follows

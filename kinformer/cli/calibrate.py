@@ -13,7 +13,7 @@ from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.cli.support.searched import By
-    from kinformer.data.support.prompts import Prompts
+    from kinformer.decoding.prompts import Prompts
     from kinformer.nn.exits.decaying import Threshold
     from kinformer.nn.exits.learn_then_test import Found
 
@@ -117,8 +117,8 @@ def calibrate(
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.training import refuse_length
-    from kinformer.data.spec import read_spec
-    from kinformer.data.text import Text
+    from kinformer.lab.data.spec import read_spec
+    from kinformer.lab.data.text import Text
 
     by = cast("By | None", search)  # as the option's callback reads it
     within = _read_by(ctx, by, within, overwrite)
@@ -286,7 +286,7 @@ def _members_with_exits() -> list[str]:
 
 
 def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens: int) -> "Prompts":
-    from kinformer.data.kind import refuse_other_tokens, refuse_unread
+    from kinformer.lab.data.kind import refuse_other_tokens, refuse_unread
 
     refuse_unread(model, data)
     refuse_other_tokens(model, data)

@@ -31,10 +31,10 @@ def check(
     """
     from rich.console import Console
 
-    from kinformer.checking import TimeIsUp, limited, verdicts
     from kinformer.cli.errors import from_user
     from kinformer.cli.support.growth import Growth
     from kinformer.core.keywords import nearest
+    from kinformer.laws.check import TimeIsUp, limited, verdicts
     from kinformer.laws.support.judging import laws
     from kinformer.laws.support.own import Unreadable, read
 
@@ -140,8 +140,8 @@ def _hints(own: "Own") -> list[str]:
 
 
 def _growth(one: "Judged", seconds: float) -> "Growth":
-    from kinformer.checking import TimeIsUp, limited
     from kinformer.cli.support.growth import Growth, measure
+    from kinformer.laws.check import TimeIsUp, limited
     from kinformer.laws.support.forms import forms
     from kinformer.laws.support.subject import Subject
 
@@ -176,9 +176,9 @@ def _sum(found: list["Verdict"]) -> str:
 
 
 def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
+    from kinformer.checkpoint.files import write
     from kinformer.cli.support.judged import draw
     from kinformer.cli.support.training import make_folder
-    from kinformer.train.files import write
 
     make_folder(out)
     with from_user(OSError, code=FAILED):

@@ -12,7 +12,7 @@ from kinformer.core.discover import modules, own_files, plugged
 from kinformer.core.keywords import nearest
 
 if TYPE_CHECKING:
-    from kinformer.claims.support.verdict import Claim
+    from kinformer.lab.claims.support.verdict import Claim
 
 STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
 
@@ -39,8 +39,8 @@ def claim(
     if name not in known:
         raise UserError(f"there is no claim {name!r}{nearest(name, known, '; kinformer claim has them all')}")
 
+    from kinformer.checkpoint.files import write
     from kinformer.cli.support.training import make_folder
-    from kinformer.train.files import write
 
     make_folder(out)
     with from_user(ImportError):

@@ -14,8 +14,8 @@ from kinformer.cli.support.wanted import wanted
 
 if TYPE_CHECKING:
     from kinformer.core.memory import Remembered
-    from kinformer.train.cost import Cost
-    from kinformer.train.temporal_range import TemporalRange
+    from kinformer.lab.cost.cost import Cost
+    from kinformer.lab.cost.temporal_range import TemporalRange
 
 
 def cost(
@@ -47,8 +47,8 @@ def cost(
     from kinformer.cli.support.afford import decides_length, memory, refuse_too_large, size
     from kinformer.cli.support.progress import progress
     from kinformer.core.model import Forecaster
-    from kinformer.train.cost import STAGES
-    from kinformer.train.cost import cost as cost_of
+    from kinformer.lab.cost.cost import STAGES
+    from kinformer.lab.cost.cost import cost as cost_of
 
     refuse_too_large(one, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:

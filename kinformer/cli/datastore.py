@@ -15,7 +15,7 @@ from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.search.support.faiss import Faiss
+    from kinformer.lab.search.support.faiss import Faiss
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
@@ -108,7 +108,7 @@ def index_keys(
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.search.exact import Exact
+    from kinformer.nn.search.exact import Exact
 
     with from_user(ValueError, OSError):
         there = Datastore.open(store, Exact())
@@ -147,9 +147,9 @@ def search(
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
     from kinformer.lab.datastore.datastore import Datastore
+    from kinformer.lab.train.evaluate import device_of
     from kinformer.models.support.taps import Tap
-    from kinformer.search.exact import Exact
-    from kinformer.train.evaluate import device_of
+    from kinformer.nn.search.exact import Exact
 
     with from_user(ValueError, OSError):
         there = Datastore.open(store, Exact() if exact else None)
@@ -191,8 +191,8 @@ def _indexed(store: "Datastore", folder: Path, name: str) -> None:
 
 def _index_named(name: str) -> "Faiss":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
+    from kinformer.core.search_named import search_named
     from kinformer.lab.datastore.indexing import kept_by
-    from kinformer.search.support.named import search_named
 
     with from_user(ValueError):
         return kept_by(search_named(name))

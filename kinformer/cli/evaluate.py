@@ -16,8 +16,8 @@ from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, K
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.train.evaluate import Measured
-    from kinformer.train.head_values import ByLayer
+    from kinformer.lab.train.evaluate import Measured
+    from kinformer.lab.train.head_values import ByLayer
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
@@ -87,8 +87,8 @@ def evaluate(
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.cli.support.training import refuse_length
-    from kinformer.data.spec import read_spec
-    from kinformer.train.peek import warn_of_measuring
+    from kinformer.lab.data.spec import read_spec
+    from kinformer.lab.train.peek import warn_of_measuring
 
     model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
@@ -131,7 +131,7 @@ def evaluate(
 
 def _refuse_picture(model: Any, out: Path | None) -> None:
     """UserError where heads are to be drawn that learn no number, or into a file that cannot be made."""
-    from kinformer.train.head_values import has_head_values
+    from kinformer.lab.train.head_values import has_head_values
 
     if out is None:
         return
@@ -144,7 +144,7 @@ def _refuse_picture(model: Any, out: Path | None) -> None:
 
 def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
     """The number of tokens in each row that the model reads."""
-    from kinformer.data.text import Text
+    from kinformer.lab.data.text import Text
 
     if not isinstance(data, Text):
         return data.longest(length) or length
@@ -155,7 +155,7 @@ def _judged(
     model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
 ) -> "tuple[dict[str, Any], dict[str, ByLayer]]":
     """The metric of a model on a split with all that is told of it, and what its heads have learned."""
-    from kinformer.train.head_values import head_values_by_layer
+    from kinformer.lab.train.head_values import head_values_by_layer
 
     began = monotonic()
     with head_values_by_layer(model) as heads:
@@ -178,14 +178,14 @@ def _judged(
 
 def _in_bytes(data: Any, metric: Any) -> bool:
     """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
-    from kinformer.data.text import Text
+    from kinformer.lab.data.text import Text
 
     return isinstance(data, Text) and metric.unit == "bits"
 
 
 def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
     """Which bytes of a text are measured, in words, where not all of them are."""
-    from kinformer.data.text import Text
+    from kinformer.lab.data.text import Text
 
     if not isinstance(data, Text) or limit is None or limit >= data.part(split).bytes:
         return {}
@@ -214,7 +214,7 @@ def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
 
 def _share(data: Any, split: str) -> str:
     """How much of a text a split is, in words."""
-    from kinformer.data.text import Text
+    from kinformer.lab.data.text import Text
 
     if not isinstance(data, Text):
         return ""
@@ -225,10 +225,10 @@ def _share(data: Any, split: str) -> str:
 def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
     """Measure a model on a split of data; ValueError if the model does not read such data."""
     from kinformer.cli.support.progress import progress
-    from kinformer.data.batches import Batches
-    from kinformer.data.kind import stream
-    from kinformer.data.text import Text
-    from kinformer.train.evaluate import evaluate, evaluate_batches
+    from kinformer.lab.data.batches import Batches
+    from kinformer.lab.data.kind import stream
+    from kinformer.lab.data.text import Text
+    from kinformer.lab.train.evaluate import evaluate, evaluate_batches
 
     lot, most = getattr(data, split), limit or sys.maxsize
     if not len(lot):

@@ -47,9 +47,9 @@ def forecast(
     from kinformer.cli.support import forecasts
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.model import Forecaster, called
-    from kinformer.data.kind import refuse_unfit
-    from kinformer.data.series import Series, rows_of
-    from kinformer.data.spec import read_spec
+    from kinformer.lab.data.kind import refuse_unfit
+    from kinformer.lab.data.series import Series, rows_of
+    from kinformer.lab.data.spec import read_spec
 
     model = loaded(folder, member, device)
     if not isinstance(model, Forecaster):

@@ -16,7 +16,7 @@ from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.decoding.beside import Tuned
+    from kinformer.lab.datastore.beside import Tuned
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.models.support.sweeps import Swept
 
@@ -125,10 +125,10 @@ def _refuse_other(model: Any) -> None:
 
 def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
+    from kinformer.core.search_named import name_of, search_named
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.indexing import recall, there
-    from kinformer.search.exact import Exact
-    from kinformer.search.support.named import name_of, search_named
+    from kinformer.nn.search.exact import Exact
 
     search = None if index is None else search_named(index)
     store = Datastore.open(place, search)
@@ -177,7 +177,7 @@ def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, t
     from time import monotonic
 
     from kinformer.core.search import spread
-    from kinformer.train.progress import clock
+    from kinformer.lab.train.progress import clock
 
     some = store.keys.at(spread(len(store), SOME)).float()
     store.index.search(some, k)  # the first brings keys from the disk, which is done once
@@ -200,7 +200,7 @@ def _tuned(
 ) -> "tuple[Tuned, Swept]":
     """The best numbers on valid, and how good all were."""
     from kinformer.cli.support.tuning import sweep_cache, sweep_nearest
-    from kinformer.decoding.beside import Tuned, identity
+    from kinformer.lab.datastore.beside import Tuned, identity
     from kinformer.models.support.taps import Tap
 
     k, size = sizes

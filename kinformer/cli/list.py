@@ -9,7 +9,7 @@ from kinformer.cli.options import WIDTH
 from kinformer.cli.support import parts, unrun
 from kinformer.core.discover import kinds, own_files, plugged
 from kinformer.core.keywords import nearest
-from kinformer.environments.support.making import EXTRA, played_in
+from kinformer.lab.environments.support.making import EXTRA, played_in
 
 
 def list_parts(

@@ -64,7 +64,7 @@ def play(
     with from_user(ImportError):
         from kinformer.cli.support.playing import played
     from kinformer.core.acting import Player
-    from kinformer.environments.support.rolling import Way
+    from kinformer.lab.environments.support.rolling import Way
 
     model = None
     if folder is not None:

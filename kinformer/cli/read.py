@@ -36,17 +36,17 @@ def read(
 
     What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
     """
+    from kinformer.checkpoint.data_files import found
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.room import refuse_no_room
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
-    from kinformer.data.files import found
-    from kinformer.data.support import unpacked
     from kinformer.decoding.reading import read as read_once
     from kinformer.decoding.saved import save_reading
     from kinformer.decoding.spelling import spelling
-    from kinformer.train.progress import clock
+    from kinformer.lab.data.support import unpacked
+    from kinformer.lab.train.progress import clock
 
     with from_user(OSError, ValueError):
         size = 0 if found(str(file), "give a file to read").is_dir() else unpacked.size(file)
@@ -85,7 +85,7 @@ def _refuse_place(save: Path, overwrite: bool) -> None:
 
 def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
     """How many tokens a file has, judged by its first bytes."""
-    from kinformer.data.support.unpacked import text
+    from kinformer.lab.data.support.unpacked import text
 
     block = next(text(file), b"")[:BLOCK]
     return math.ceil(size * len(encode(block)) / max(len(block), 1))
@@ -95,8 +95,8 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     """The tokens of a file, which is never in memory at once."""
     import torch
 
-    from kinformer.data.support.unpacked import text
     from kinformer.decoding.spelling import pieces
+    from kinformer.lab.data.support.unpacked import text
 
     blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
     for tokens in pieces(model, blocks, str(file)):

@@ -8,7 +8,7 @@ import typer
 from kinformer.cli.errors import UserError, refuse_no_folder, refuse_useless
 
 if TYPE_CHECKING:
-    from kinformer.cli.pictures.support.panel import Picture
+    from kinformer.pages.pictures.support.panel import Picture
 
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
@@ -87,8 +87,8 @@ def _is_keyword(word: str) -> bool:
 def _printed(pictures: list["Picture"], console: object) -> list["Picture"]:
     from rich.console import Console
 
-    from kinformer.cli.pictures.support.terminal import lines
     from kinformer.cli.support.page import width_of
+    from kinformer.pages.pictures.support.terminal import lines
 
     assert isinstance(console, Console)
     for picture in pictures:
@@ -106,7 +106,7 @@ def _check(out: Path) -> None:
 
 
 def _save(title: str, drawn: list["Picture"], out: Path) -> None:
-    from kinformer.cli.pictures.support.plate import save
+    from kinformer.pages.pictures.support.plate import save
 
     if not drawn:
         raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")

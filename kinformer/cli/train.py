@@ -35,7 +35,7 @@ from kinformer.cli.support.wanted import Wanted
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
-    from kinformer.train.history import History
+    from kinformer.lab.train.history import History
 
 
 def train(
@@ -156,7 +156,7 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
     from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
-    from kinformer.train.run import Run
+    from kinformer.lab.train.run import Run
 
     settings = job.settings
     refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from kinformer import __version__
-from kinformer.data.files import contents as read_file
+from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import write
+from kinformer.checkpoint.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
-from kinformer.from_json import from_json
 from kinformer.nn.exits.decaying import Decaying, Threshold
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.rules import Confident, Rule
-from kinformer.train.files import write
 
 EDITION = 1  # of the form of the file
 FILE = "exits.json"

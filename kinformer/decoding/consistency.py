@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from kinformer.core.checks import one_of
-from kinformer.data.support.padded import padded
-from kinformer.data.support.prompts import Prompts
+from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import layers_used
-from kinformer.generation import generate
+from kinformer.decoding.padded import padded
+from kinformer.decoding.prompts import Prompts
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.rules import Rule
 

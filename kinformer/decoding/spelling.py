@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from kinformer.data.support.tokenizer import LostBytes
-from kinformer.data.support.tokens import last_break
+from kinformer.lab.data.support.tokens import last_break
+from kinformer.models.tokenizer import LostBytes
 
 NOT_READ = "the model does not read them"
 LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words

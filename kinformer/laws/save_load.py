@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.core.discover import Record, find_member
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.subject import Subject, Trained
-from kinformer.train.checkpoint import load, save
 
 SAYS = "what is saved and loaded computes the same"
 OVER = ("layer", "model")

@@ -7,11 +7,11 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.data.segments import Unit
-from kinformer.data.segments import segments as segments_of
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.mlm import MLM
+from kinformer.models.segments import Unit
+from kinformer.models.segments import segments as segments_of
 from kinformer.nn.biases.relative_segment import RelativeSegment
 from kinformer.nn.initialise import Scheme, at_width, initialise
 

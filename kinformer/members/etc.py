@@ -9,9 +9,9 @@ from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.data.segments import segments
 from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
+from kinformer.models.segments import segments
 from kinformer.nn.aggregations.by_stream import OutByStream
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention

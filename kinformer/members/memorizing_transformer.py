@@ -6,6 +6,7 @@ from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
+from kinformer.core.search_named import search_named
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -19,7 +20,6 @@ from kinformer.nn.memories.hidden import Hidden
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.search.support.named import search_named
 
 Local = Literal["window", "segments"]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import unread
 from kinformer.core.discover import member
 from kinformer.core.example import Example
@@ -14,7 +15,6 @@ from kinformer.models.spalm import SPALM
 from kinformer.models.support.taps import Tap
 from kinformer.nn.biases.transformer_xl import SHARED
 from kinformer.nn.initialise import Scheme, with_embeddings
-from kinformer.train.checkpoint import load
 
 START = 2.0  # the length of an embedding at the start
 

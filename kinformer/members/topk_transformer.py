@@ -5,6 +5,7 @@ from typing import Literal
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.search_named import search_named
 from kinformer.members.support.windows import by_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
@@ -17,7 +18,6 @@ from kinformer.nn.mechanisms.topk_equals import TopKEquals
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.search.support.named import search_named
 
 Ties = Literal["all", "latest"]
 

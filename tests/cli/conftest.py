@@ -7,7 +7,7 @@ import pytest
 
 from kinformer.cli.errors import from_user
 from kinformer.cli.support.wanted import Wanted
-from kinformer.train.cost import cost
+from kinformer.lab.cost.cost import cost
 
 
 @pytest.fixture(autouse=True)

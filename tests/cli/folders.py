@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from kinformer.checkpoint.checkpoint import save
 from kinformer.core.discover import find_member
-from kinformer.train.checkpoint import save
 
 SMALL = {"d": 16, "depth": 1, "heads": 2}
 

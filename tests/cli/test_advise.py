@@ -13,7 +13,7 @@ from kinformer.cli.support.advice import READS, room
 from kinformer.cli.support.members import ROWS, at_length, fixed, model_of, table, taken
 from kinformer.cli.support.wanted import wanted
 from kinformer.core.discover import members
-from kinformer.train.cost import cost
+from kinformer.lab.cost.cost import cost
 from tests.cli.test_commands import fails
 
 FEW = ("gpt", "llama", "linear_transformer", "transformer_xl", "bert", "bigbird", "bert_classifier")

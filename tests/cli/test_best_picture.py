@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.cli.pictures.best import pictures
 from kinformer.members.topk_transformer import topk_transformer
+from kinformer.pages.pictures.best import pictures
 
 
 @pytest.mark.parametrize("ties", ["all", "latest"])

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context, Decoding
-from kinformer.data.text import read
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
+from kinformer.lab.data.text import read
+from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.calm import calm
 from kinformer.nn.exits.decaying import Decaying
-from kinformer.train.checkpoint import load, save
-from kinformer.train.evaluate import evaluate
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

@@ -11,6 +11,7 @@ from time import sleep
 
 import pytest
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
@@ -18,11 +19,10 @@ from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
 from kinformer.core.discover import find_member, kinds, members, modules, own_files
 from kinformer.core.keywords import signature
-from kinformer.train.checkpoint import load, save
-from kinformer.train.interrupt import Stopped
+from kinformer.lab.train.interrupt import Stopped
 
 ROOT = Path(__file__).parents[2]
-BIGRAM = f"{ROOT}/tests/train/tiny.py:bigram"
+BIGRAM = f"{ROOT}/tests/lab/train/tiny.py:bigram"
 QUICK = ["--batch", "2", "--length", "8"]
 
 
@@ -200,7 +200,7 @@ def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
     mine.write_text(
         "from kinformer import member\n"
         "from kinformer.core.mechanism import NoState\n"
-        "from tests.train.tiny import Bigram\n"
+        "from tests.lab.train.tiny import Bigram\n"
         "class Forgets(Bigram):\n"
         "    def start(self, *shape, **where):\n"
         "        raise NoState('it keeps none')\n"

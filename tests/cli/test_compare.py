@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.interval import interval, quantile, unresolved, within
 from kinformer.cli.support.lengths import against_length
 from kinformer.cli.support.match import matched, parameters
 from kinformer.cli.support.trials import Spent
 from kinformer.cli.support.wanted import spelled
-from kinformer.train.checkpoint import load
-from kinformer.train.cost import cost
-from kinformer.train.loop import Training
+from kinformer.lab.cost.cost import cost
+from kinformer.lab.train.loop import Training
 from tests.cli.test_commands import BIGRAM, QUICK, fails
-from tests.train.tiny import bigram, lane
+from tests.lab.train.tiny import bigram, lane
 
 SMALL = "gpt(d=8, depth=1, heads=1, length=8, dropout=0.1)"
 LANE = f"{BIGRAM.partition(':')[0]}:lane"

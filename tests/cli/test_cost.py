@@ -5,8 +5,8 @@ import json
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.train import cost
-from kinformer.train.cost import Used
+from kinformer.lab.cost import cost
+from kinformer.lab.cost.cost import Used
 
 
 def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.training import prepare, tell_split
-from kinformer.train.checkpoint import load
 
 SMALL = ["gpt", "d=16", "depth=1", "heads=2", "--steps", "2", "--batch", "2", "--length", "8"]
 

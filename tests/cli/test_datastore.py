@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.lab.datastore.datastore import Datastore
-from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
-from kinformer.data.support.part import Part
-from kinformer.data.text import read
+from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.text import read
+from kinformer.lab.train.evaluate import evaluate
+from kinformer.lab.train.history import History
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.train.checkpoint import save
-from kinformer.train.evaluate import evaluate
-from kinformer.train.history import History
 from tests.cli.test_commands import fails
 
 SMALL = {"d": 16, "depth": 1, "heads": 2}
@@ -108,7 +108,7 @@ def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsy
 def test_bytes_of_a_text_lie_all_over_a_split(
     tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.data.support.part.SHORTEST", 20)
+    monkeypatch.setattr("kinformer.lab.data.support.part.SHORTEST", 20)
     model, test = gpt(**SMALL), read(str(text)).test
     save(model, tmp_path / "run")
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 8, "--bytes", 60)

@@ -2,10 +2,10 @@
 
 import torch
 
-from kinformer.cli.pictures.few_queries import pictures
-from kinformer.cli.pictures.who_reads import pictures as patterns
 from kinformer.members.informer import TINY, informer
 from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.pages.pictures.few_queries import pictures
+from kinformer.pages.pictures.who_reads import pictures as patterns
 
 
 def test_few_queries_read_and_the_others_get_a_mean() -> None:

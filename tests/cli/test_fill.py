@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.decoding.filling import blanks, chances, filled
-from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from matplotlib import image
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.data.series import Series
-from kinformer.data.spec import read_spec
+from kinformer.lab.data.series import Series
+from kinformer.lab.data.spec import read_spec
 from kinformer.members.informer import TINY
-from kinformer.train.checkpoint import load
 from tests.cli.folders import SMALL, folder
 from tests.cli.test_commands import fails
 

@@ -16,16 +16,16 @@ import numpy
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import CheckpointError, load
 from kinformer.cli.__main__ import run
-from kinformer.data.spec import read_spec
-from kinformer.data.support.dates import calendar
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.data.support.dates import calendar
+from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.fit import fit
+from kinformer.lab.train.loop import train
+from kinformer.lab.train.settings import Settings
 from kinformer.members.informer import informer
 from kinformer.models.batch import Windows
-from kinformer.train.budget import Steps
-from kinformer.train.checkpoint import CheckpointError, load
-from kinformer.train.fit import fit
-from kinformer.train.loop import train
-from kinformer.train.settings import Settings
 from tests.cli.test_commands import fails
 
 SIZES = ["context=8", "label=4", "horizon=3", "d=16", "depth=1", "heads=2", "hidden=16", "factor=1"]

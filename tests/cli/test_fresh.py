@@ -8,7 +8,7 @@ from kinformer.cli.errors import UserError
 from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.lending import lent
 from kinformer.cli.support.wanted import spelled
-from kinformer.train.cost import cost
+from kinformer.lab.cost.cost import cost
 
 SMALL = "gpt(d=16, depth=2, heads=2, pattern=(Causal() & Band(4), Causal() & Strided(3)))"
 

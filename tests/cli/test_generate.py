@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.writing import How, write_all
-from kinformer.generation import generate
-from kinformer.train.checkpoint import load
+from kinformer.decoding.generate import generate
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

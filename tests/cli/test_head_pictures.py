@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.cli.pictures import by_task, convolved, guided, heads_mixed, lent
-from kinformer.cli.pictures.support.panel import Picture
 from kinformer.core.discover import find_member
 from kinformer.nn.biases.camtl import Blocks
+from kinformer.pages.pictures import by_task, convolved, guided, heads_mixed, lent
+from kinformer.pages.pictures.support.panel import Picture
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
 

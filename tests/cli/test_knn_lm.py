@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.knn_lm import _refuse_known
-from kinformer.data.spec import read_spec
-from kinformer.decoding.beside import FILE, Tuned
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.datastore.beside import FILE, Tuned
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.models.support.sweeps import WEIGHTS
-from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_in_one_line(
         path.write_text(text)
         fails(capsys, [*measure, "--knn"], FILE)
     path.write_text(whole)
-    monkeypatch.setattr("kinformer.decoding.beside.write", full)
+    monkeypatch.setattr("kinformer.lab.datastore.beside.write", full)
     fails(capsys, made.tune(), "cannot write to", code=1)
     assert path.read_text() == whole
 

@@ -2,8 +2,6 @@
 
 import torch
 
-from kinformer.cli.pictures import who_reads
-from kinformer.cli.pictures.merged import pictures
 from kinformer.core.patterns.causal import Causal
 from kinformer.members.performer import performer
 from kinformer.nn.maps.elu import ELU
@@ -12,6 +10,8 @@ from kinformer.nn.mechanisms.low_rank_band import LowRankBand
 from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
+from kinformer.pages.pictures import who_reads
+from kinformer.pages.pictures.merged import pictures
 
 
 def test_near_keys_and_far_ones() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kinformer.cli.pictures.support.every import pictures
 from kinformer.core.discover import examples
+from kinformer.pages.pictures.support.every import pictures
 
 
 @pytest.mark.prove

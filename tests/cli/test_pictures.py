@@ -10,12 +10,12 @@ from matplotlib import image
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.errors import UserError
-from kinformer.cli.pictures import around
 from kinformer.cli.support.gallery import save, write
 from kinformer.members.image_transformer import image_transformer
 from kinformer.nn.patterns.axial import Axial
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.image_2d import Image2D
+from kinformer.pages.pictures import around
 from tests.cli.test_commands import fails
 
 SMALL = ("d=16", "depth=1", "heads=2")

@@ -11,11 +11,11 @@ from matplotlib import image
 from PIL import Image
 
 from kinformer.cli.__main__ import run
-from kinformer.data.offline import Offline
-from kinformer.data.spec import read_spec
+from kinformer.lab.data.offline import Offline
+from kinformer.lab.data.spec import read_spec
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
-from tests.environments.test_rolling import COUNTING
+from tests.lab.environments.test_rolling import COUNTING
 
 SIZES: dict[str, Any] = {"context": 3, "steps": 500, "states": 3, "actions": 2, "discrete": True}
 
@@ -54,7 +54,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("kinformer.train.files.os.fsync", full)
+    monkeypatch.setattr("kinformer.checkpoint.files.os.fsync", full)
     assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
     said = capsys.readouterr()
     last = said.err.strip().splitlines()[-1]

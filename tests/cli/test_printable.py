@@ -9,12 +9,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.printable import printable
 from kinformer.cli.support.results import Results, Row
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
-from kinformer.train.checkpoint import save
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]  # C0, DEL and C1
 STEERS = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\x7f"

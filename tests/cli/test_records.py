@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.data.kind import Data, named
-from kinformer.data.spec import read_spec
-from kinformer.data.text import read
-from kinformer.train.fit import fit
-from kinformer.train.run import Run
+from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.data.text import read
+from kinformer.lab.train.fit import fit
+from kinformer.lab.train.run import Run
 from tests.cli.test_commands import fails
-from tests.train import tiny
+from tests.lab.train import tiny
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.phases import _planned
 from kinformer.cli.support.training import prepare
 from kinformer.cli.support.wanted import wanted
-from kinformer.train.checkpoint import load
-from kinformer.train.fit import fit
-from kinformer.train.history import History
-from kinformer.train.run import Run
+from kinformer.lab.train.fit import fit
+from kinformer.lab.train.history import History
+from kinformer.lab.train.run import Run
 from tests.cli.test_commands import fails
 
 Command = Callable[..., list[str]]
@@ -107,7 +107,7 @@ def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: py
 def test_a_phase_that_was_stopped_goes_on_where_it_was(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kinformer.train.loop import Training
+    from kinformer.lab.train.loop import Training
 
     then = ("--then", "steps=4")
     assert run(command(*then, out="whole")) == 0

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
 from kinformer.core.numbering import numbered
-from kinformer.data.spec import read_spec
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.decaying import Decaying
 from kinformer.nn.exits.thresholds import Kept
-from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

@@ -11,21 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.pictures import (
-    buckets,
-    distance,
-    global_ends,
-    global_nodes,
-    positions,
-    retrieval,
-    shortened,
-    slots,
-    steps,
-    who_reads,
-)
-from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of, weighed
-from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
-from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.cli.support.docs import arguments, doc, heading
 from kinformer.cli.support.find import FOLDERS, Page, Topic, found
 from kinformer.cli.support.page import pictures
@@ -60,6 +45,21 @@ from kinformer.nn.positions.sinusoidal import Sinusoidal
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
 from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.pages.pictures import (
+    buckets,
+    distance,
+    global_ends,
+    global_nodes,
+    positions,
+    retrieval,
+    shortened,
+    slots,
+    steps,
+    who_reads,
+)
+from kinformer.pages.pictures.support.layers import calls, clustered, joined, place_of, weighed
+from kinformer.pages.pictures.support.panel import CELLS, Picture, grid, span
+from kinformer.pages.pictures.support.spelled import longest, spelled
 
 ROOT = Path(__file__).parents[2]
 TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.members.informer import TINY
-from kinformer.train.checkpoint import load, save
 from tests.cli.folders import SMALL, folder
 from tests.cli.test_commands import fails
 from tests.cli.test_forecast import a_series

@@ -2,8 +2,8 @@
 
 import torch
 
-from kinformer.cli.pictures.star import pictures
 from kinformer.nn.depth.star import PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.pages.pictures.star import pictures
 
 
 def test_who_reads_whom_in_a_star() -> None:

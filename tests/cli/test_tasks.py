@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.train.history import History
+from kinformer.lab.train.history import History
 
 SMALL = ["d=32", "depth=1", "heads=2"]
 

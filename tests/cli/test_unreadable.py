@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.decoding.beside import Tuned
 from kinformer.lab.datastore import indexing
+from kinformer.lab.datastore.beside import Tuned
 from tests.cli.test_commands import fails
 
 FILES = {

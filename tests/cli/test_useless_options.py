@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 import pytest
 
-from kinformer.data.spec import read_spec
+from kinformer.lab.data.spec import read_spec
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

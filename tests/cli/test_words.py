@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.data.text import read
 from kinformer.decoding.spelling import pieces
-from kinformer.train.checkpoint import load
+from kinformer.lab.data.text import read
 
 TEXT = b"".join(b"The cat no. %d sat on the m\xc3\xa4t,\r\nand it slept.\n\n" % n for n in range(150))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinformer.core.raster import Raster
-from tests.patterns.test_facts import walked
+from tests.nn.patterns.test_facts import walked
 
 ORDERS = [(5, (1, 1)), (6, (2, 3)), (4, (3, 1)), (6, (1, 6)), (4, (2, 4))]
 

@@ -6,11 +6,11 @@ from itertools import combinations
 import pytest
 import torch
 
-from kinformer.data.support.prompts import Prompts
-from kinformer.data.text import read
 from kinformer.decoding.consistency import losses, misplaced, ruled, unlike, written
+from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import layers_used
-from kinformer.generation import generate
+from kinformer.decoding.prompts import Prompts
+from kinformer.lab.data.text import read
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
 from kinformer.nn.exits.nobody import Nobody

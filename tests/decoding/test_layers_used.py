@@ -8,8 +8,8 @@ import torch
 from kinformer.cli.support.writing import How, write_all
 from kinformer.core.discover import find_member
 from kinformer.core.evaluating import evaluating
-from kinformer.data.support.part import Part
-from kinformer.train.evaluate import evaluate
+from kinformer.lab.data.support.part import Part
+from kinformer.lab.train.evaluate import evaluate
 
 SIZES = {"d": 16, "depth": 3, "heads": 2}
 DOCUMENTS = [[7, 3, 1, 1, 2], [5, 5], [1, 2, 3, 4, 5, 6, 0, 2, 4, 9], [6], [2, 2, 2]]

@@ -12,9 +12,9 @@ from kinformer.core.discover import examples
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
+from kinformer.decoding.generate import generate
 from kinformer.decoding.reading import Reading, read
 from kinformer.decoding.saved import StateError, fingerprint, load_reading, save_reading
-from kinformer.generation import generate
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.sinkhorn_transformer import sinkhorn_transformer
@@ -163,7 +163,7 @@ def test_a_file_is_replaced_in_one_step(kept: tuple[Writer, Path], monkeypatch: 
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kinformer.train.files.os.replace", full)
+    monkeypatch.setattr("kinformer.checkpoint.files.os.replace", full)
     with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
         save_reading(read(model, [TEXT[:, :4]], 4), model, path)
     assert path.read_bytes() == data and [file.name for file in path.parent.iterdir()] == [path.name]

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from kinformer.core.discover import kinds
-from kinformer.train.pieces import across_rows
+from kinformer.lab.train.pieces import across_rows
 from tests.discovered import discovered
 
 LAWS = {"batch_mates", "shard"}

@@ -9,8 +9,8 @@ import pytest
 from numpy.random import Generator
 
 from kinformer.core.task import Row, Task
+from kinformer.lab.tasks.copy import Copy
 from kinformer.laws import answers
-from kinformer.tasks.copy import Copy
 
 
 @dataclass(frozen=True)

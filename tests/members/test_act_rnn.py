@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.act_rnn import act_rnn
 from kinformer.nn.depth.act import running, weighted
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.models.lm import LM
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.train.checkpoint import load, save
 from tests.cuts import agree_however_cut
 
 

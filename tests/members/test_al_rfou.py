@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.data.support.part import Part
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
+from kinformer.lab.data.support.part import Part
+from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.nn.blocks.placed import Placed
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.positions.learned import Learned
-from kinformer.train.evaluate import evaluate
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 12, "vocab": 7}
 

@@ -6,12 +6,12 @@ from types import ModuleType
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.random import Random
-from kinformer.train.checkpoint import load, save
 from tests.by_hand import attention_by_hand, first_read
 
 TABLED = {"d": 16, "depth": 1, "heads": 2, "block": 2, "length": 40, "vocab": 11}

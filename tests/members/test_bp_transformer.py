@@ -11,7 +11,7 @@ from kinformer.members.bp_transformer import bp_transformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.span_nodes import SpanNodes
 from kinformer.nn.patterns.document import Document
-from tests.patterns.test_tree import in_post_order, walked
+from tests.nn.patterns.test_tree import in_post_order, walked
 
 pytestmark = pytest.mark.usefixtures("float64")
 

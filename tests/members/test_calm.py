@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.data.batches import Batches
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.loop import train
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.stages import carry
 from kinformer.members.calm import calm
-from kinformer.train.budget import Steps
-from kinformer.train.checkpoint import load, save
-from kinformer.train.loop import train
-from kinformer.train.settings import Settings
-from kinformer.train.stages import carry
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
 

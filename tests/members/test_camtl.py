@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
+from kinformer.lab.train.fit import fit
 from kinformer.members.camtl import camtl
 from kinformer.models.multitask import MultiTask
 from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
-from kinformer.train.checkpoint import load
-from kinformer.train.fit import fit
-from tests.data.test_multitask import FILES, written
+from tests.lab.data.test_multitask import FILES, written
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 3, "heads": 2, "length": 24, "blocks": 5, "classes": (3, 2)}
 

@@ -9,7 +9,7 @@ import torch
 
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.models.lm import LM
 from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding

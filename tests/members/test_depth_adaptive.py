@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import SoftmaxProbability
 from kinformer.nn.exits.rules import Confident, Geometric, Multinomial

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.data.segments import segments
-from kinformer.data.text import read
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.lab.data.text import read
+from kinformer.lab.train.fit import fit
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
 from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
+from kinformer.models.segments import segments
 from kinformer.nn.depth.global_tokens import GlobalTokens
 from kinformer.nn.patterns.band import Band
-from kinformer.train.checkpoint import load, save
-from kinformer.train.fit import fit
 
 SMALL = {"d": 16, "depth": 1, "heads": 2, "radius": 2, "tokens": 3, "clip": 2}
 

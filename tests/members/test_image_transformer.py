@@ -12,7 +12,7 @@ from kinformer.models.support.logistics import Logistics
 from kinformer.nn.attention import Attention
 from kinformer.nn.patterns.image_1d import Image1D
 from kinformer.nn.patterns.image_2d import Image2D
-from tests.patterns.test_facts import walked
+from tests.nn.patterns.test_facts import walked
 
 
 def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, memory: list[int]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.mechanism import NoState
 from kinformer.members.linformer import linformer
 from kinformer.nn.mechanisms.shortened import Shortened
@@ -13,7 +14,6 @@ from kinformer.nn.shorteners.convolved import Convolved
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.max_pooled import MaxPooled
 from kinformer.nn.shorteners.pooled import Pooled
-from kinformer.train.checkpoint import load, save
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "depth": 3, "vocab": 11, "length": 12}
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
 from kinformer.nn.mechanisms.lsh import LSH, Hashed
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
 from kinformer.nn.mechanisms.rotations import Rotations
-from kinformer.train.checkpoint import load, save
-from tests.depth.test_reversible import kept
+from tests.nn.depth.test_reversible import kept
 
 
 def tiny(depth: int = 2, chunk: int | None = None) -> LM:

@@ -10,6 +10,7 @@ from torch import Tensor
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
+from kinformer.lab.train.peek import reads_ahead
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.support.wiring import SINUSOIDS, Positions
 from kinformer.models.lm import LM
@@ -24,7 +25,6 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.positions.rotary import Rotary
 from kinformer.nn.positions.sinusoidal import Sinusoidal
-from kinformer.train.peek import reads_ahead
 
 TOKENS = torch.arange(60).remainder(11).view(3, 20)
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.cli.pictures.support.every import pictures
 from kinformer.members.sac import sac
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sac import SAC, GivenEdges
 from kinformer.nn.projections.qkv import QKV
+from kinformer.pages.pictures.support.every import pictures
 
 
 def made(**keywords: Any) -> Any:

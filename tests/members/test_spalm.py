@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
+from kinformer.lab.cost.cost import cost, counting, drawn, filled
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.members.spalm import spalm
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
-from kinformer.train.checkpoint import load
-from kinformer.train.cost import cost, counting, drawn, filled
 from tests.cli.folders import SMALL, folder
 from tests.cli.test_commands import fails
 

@@ -80,7 +80,7 @@ def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:
 
 
 def test_a_row_beyond_its_tables_is_an_error_and_is_written_by_sliding() -> None:
-    from kinformer.generation import generate
+    from kinformer.decoding.generate import generate
 
     model = synthesizer(**TINY, scores="random").eval()
     with pytest.raises(IndexError, match="position 12 is beyond"):

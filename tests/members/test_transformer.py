@@ -7,9 +7,9 @@ from torch import Tensor
 
 from kinformer.core.block import Join
 from kinformer.core.recipe import Recipe, noam_peak
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
+from kinformer.lab.train.recipe_lr import RecipeLR
 from kinformer.members.transformer import transformer
-from kinformer.train.recipe_lr import RecipeLR
 
 
 def test_the_base_model_is_the_papers() -> None:

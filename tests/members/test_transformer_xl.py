@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from kinformer.checkpoint.checkpoint import load, save
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
-from kinformer.train.checkpoint import load, save
 from tests.cuts import agree_however_cut
 
 pytestmark = pytest.mark.usefixtures("float64")

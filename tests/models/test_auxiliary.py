@@ -9,7 +9,7 @@ from kinformer.models.auxiliary import AuxiliaryLM
 from kinformer.models.batch import TokenBatch
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
-from tests.depth.test_early_exit import DEPTH, D, blocks
+from tests.nn.depth.test_early_exit import DEPTH, D, blocks
 
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.checkpoint.checkpoint import CheckpointError, load
 from kinformer.cli.__main__ import run
 from kinformer.core.mechanism import NoState
+from kinformer.lab.train.fit import fit
 from kinformer.members.bert_classifier import bert_classifier
 from kinformer.models.classifier import Classifier
 from kinformer.models.support.pooling import First, Mean
 from kinformer.nn.blocks.inducing import PMA
 from kinformer.nn.blocks.mab import MAB
-from kinformer.train.checkpoint import CheckpointError, load
-from kinformer.train.fit import fit
 
 SMALL = {"d": 16, "depth": 1, "heads": 2, "length": 24}
 PADDED = torch.tensor([[-1, -1, 3, 4, 5], [6, 7, 8, -1, -1], [1, 2, 3, 4, 5]])

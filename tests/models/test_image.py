@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
+from kinformer.lab.train.fit import fit
+from kinformer.lab.train.peek import leaks, reads_ahead
 from kinformer.models.image import EXAMPLES, Image
 from kinformer.models.support.categorical import Categorical
 from kinformer.models.support.logistics import Logistics
 from kinformer.models.support.values import Values
-from kinformer.train.fit import fit
-from kinformer.train.peek import leaks, reads_ahead
 
 BLOCKED, ENLARGING = EXAMPLES
 

@@ -11,7 +11,8 @@ from kinformer.core.loss import Penalty
 from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
+from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
@@ -22,7 +23,6 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
-from kinformer.train.evaluate import evaluate
 
 
 def small(**keywords: object) -> LM:

@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.choice import recomputed
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.attention import Attention
@@ -24,8 +24,8 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
-from tests.depth.test_early_exit import DEPTH, D, blocks
-from tests.depth.test_exits_by_hand import ByHand
+from tests.nn.depth.test_early_exit import DEPTH, D, blocks
+from tests.nn.depth.test_exits_by_hand import ByHand
 
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])

@@ -8,7 +8,7 @@ import torch
 
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.patterns.causal import Causal
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.models.lm import LM
 from kinformer.models.multi_exit import MultiExit
@@ -26,8 +26,8 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
-from tests.depth.test_act import unchecked
-from tests.depth.test_early_exit import DEPTH, D, blocks
+from tests.nn.depth.test_act import unchecked
+from tests.nn.depth.test_early_exit import DEPTH, D, blocks
 
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 

@@ -11,7 +11,7 @@ from kinformer.core.layer import Context
 from kinformer.core.numbering import numbered
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.neighbours import Entries
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
 from kinformer.models.continuous_cache import ContinuousCache, _Kept

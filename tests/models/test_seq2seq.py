@@ -8,7 +8,7 @@ from kinformer.core.heads import Keys
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq, framed
 from kinformer.nn.depth.stack import Stack

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from kinformer.core.state import select
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
+from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
 from kinformer.models.support.sliding import Sliding
-from kinformer.train.evaluate import evaluate
 
 SIZES: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "vocab": 11, "dropout": 0.0}
 SAYS = "more than the {} positions that this model has learned"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.neighbours import Entries, Neighbours
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.batch import TokenBatch

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import BloomConfig, BloomForCausalLM
 from transformers.models.bloom import modeling_bloom
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.bloom import bloom
 from kinformer.models.lm import LM
 from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken

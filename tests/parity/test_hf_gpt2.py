@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken

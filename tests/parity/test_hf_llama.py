@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.llama import llama
 from kinformer.models.lm import LM
 from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
-from kinformer.generation import generate
+from kinformer.decoding.generate import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq
 from tests.parity.peers import agree, put, put_qkv, shaken

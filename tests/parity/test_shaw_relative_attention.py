@@ -6,7 +6,7 @@ from torch import nn
 from kinformer.attend import attend
 from kinformer.core.score_matrix import scores
 from kinformer.nn.biases.relative import Relative
-from tests.biases.requests import asked
+from tests.nn.biases.requests import asked
 from tests.parity.goldens import Golden, close, goldens
 
 

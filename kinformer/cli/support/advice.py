@@ -17,10 +17,10 @@ from kinformer.cli.support.trials import length_of
 from kinformer.cli.support.wanted import folder_name
 from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts
-from kinformer.data.kind import Data
-from kinformer.train.cost import KEPT
-from kinformer.train.resident import before_training
-from kinformer.train.settings import Settings
+from kinformer.lab.cost.cost import KEPT
+from kinformer.lab.cost.resident import before_training
+from kinformer.lab.data.kind import Data
+from kinformer.lab.train.settings import Settings
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
 BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with

@@ -6,11 +6,11 @@ import torch
 
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.writing import write
-from kinformer.data.pairs import Pairs
-from kinformer.data.task import Tasks
 from kinformer.decoding.filling import filled
 from kinformer.decoding.spelling import spelling
-from kinformer.train.evaluate import device_of
+from kinformer.lab.data.pairs import Pairs
+from kinformer.lab.data.task import Tasks
+from kinformer.lab.train.evaluate import device_of
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden

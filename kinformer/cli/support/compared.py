@@ -26,9 +26,9 @@ from kinformer.cli.support.training import (
 from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
-from kinformer.train.budget import Budget
-from kinformer.train.decisions import Decisions
-from kinformer.train.history import History
+from kinformer.lab.train.budget import Budget
+from kinformer.lab.train.decisions import Decisions
+from kinformer.lab.train.history import History
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import UserError
-from kinformer.train.checkpoint import CheckpointError
-from kinformer.train.kept import BEST
-from kinformer.train.run import Run
+from kinformer.lab.train.run import Run
 
 ANEW = "--overwrite begins anew"
 

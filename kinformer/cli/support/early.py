@@ -11,6 +11,9 @@ from pathlib import Path
 
 import typer
 
+from kinformer.checkpoint.data_files import found
+from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.cli.support.wanted import apart
@@ -18,10 +21,7 @@ from kinformer.core.absent import absent
 from kinformer.core.discover import has_plugins, own_files, refuse_no_member
 from kinformer.core.keywords import nearest, parse_keywords, split
 from kinformer.core.recipe import Recipe, check_betas, check_eps
-from kinformer.data.files import found
-from kinformer.data.support.words import refuse_unknown, words_of
-from kinformer.from_json import from_json
-from kinformer.train.kept import CONFIG, WEIGHTS, contents
+from kinformer.lab.data.support.words import refuse_unknown, words_of
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files

@@ -12,7 +12,7 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
-from kinformer.environments.support.making import played_in
+from kinformer.lab.environments.support.making import played_in
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
@@ -258,8 +258,8 @@ def _holds(example: Any, one: Any) -> bool:
 
 def _expression(text: str) -> Page:
     """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
-    from kinformer.cli.pictures.support.spelled import spelled
     from kinformer.core.expression import parse
+    from kinformer.pages.pictures.support.spelled import spelled
 
     own: dict[str, Any] = {}
 

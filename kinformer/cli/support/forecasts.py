@@ -13,16 +13,16 @@ from jaxtyping import Float  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from kinformer.checkpoint.checkpoint import recorded  # noqa: E402
+from kinformer.checkpoint.files import write as write_file  # noqa: E402
 from kinformer.cli.support.picture import colour  # noqa: E402
 from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.evaluating import evaluating  # noqa: E402
 from kinformer.core.model import Forecaster  # noqa: E402
-from kinformer.data.batches import on  # noqa: E402
-from kinformer.data.series import Series, rows_of  # noqa: E402
+from kinformer.lab.data.batches import on  # noqa: E402
+from kinformer.lab.data.series import Series, rows_of  # noqa: E402
+from kinformer.lab.train.evaluate import device_of  # noqa: E402
 from kinformer.models.batch import Windows  # noqa: E402
-from kinformer.train.checkpoint import recorded  # noqa: E402
-from kinformer.train.evaluate import device_of  # noqa: E402
-from kinformer.train.files import write as write_file  # noqa: E402
 
 COLUMNS = 4
 

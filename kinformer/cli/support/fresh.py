@@ -5,11 +5,11 @@ import subprocess
 import sys
 from typing import Any
 
+from kinformer.checkpoint.from_json import from_json
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import decides_length, without_numbers
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.keywords import as_texts, name_of
-from kinformer.from_json import from_json
 
 
 def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:

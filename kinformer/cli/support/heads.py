@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kinformer.cli.support.saved import saved
 
 if TYPE_CHECKING:
-    from kinformer.train.head_values import ByLayer
+    from kinformer.lab.train.head_values import ByLayer
 
 
 def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:

@@ -8,8 +8,8 @@ from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted, wi
 from kinformer.core.discover import find_member, parse_keywords
 from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
-from kinformer.data.kind import Data
-from kinformer.data.spec import kind_of
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.spec import kind_of
 from kinformer.members.support.lent import spelled
 
 

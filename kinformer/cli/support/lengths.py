@@ -6,7 +6,7 @@ from typing import Any
 
 from kinformer.cli.support.afford import memory
 from kinformer.cli.support.wanted import Wanted
-from kinformer.train.cost import cost
+from kinformer.lab.cost.cost import cost
 
 FIRST, DOUBLINGS = 4, 9  # the part of the length of training with which it begins; how often it is doubled
 ROOM = 8  # times the memory of a row that must be free for one twice as long

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.training import device_named
 from kinformer.cli.support.wanted import member_named
@@ -13,7 +14,6 @@ from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
 from kinformer.core.needs import check_used
-from kinformer.train.checkpoint import MemberNeeded, keywords_of, load
 
 
 def loaded(
@@ -87,7 +87,7 @@ def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bo
         if not knn:
             return model
         datastore = None
-    from kinformer.decoding.beside import nearest
+    from kinformer.lab.datastore.beside import nearest
     from kinformer.models.continuous_cache import ContinuousCache
     from kinformer.models.lm import LM
 

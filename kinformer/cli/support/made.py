@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kinformer.train.files import crc32
-from kinformer.train.kept import WEIGHTS
+from kinformer.checkpoint.files import crc32
+from kinformer.checkpoint.kept import WEIGHTS
 
 MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command that makes each
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
 from kinformer.cli.support.asked import Said, said
@@ -13,9 +15,7 @@ from kinformer.cli.support.interval import interval
 from kinformer.cli.support.lengths import against_length
 from kinformer.cli.support.results import Row
 from kinformer.cli.support.trials import Taken, Trial, length_of
-from kinformer.train.checkpoint import load
-from kinformer.train.history import History
-from kinformer.train.kept import BEST
+from kinformer.lab.train.history import History
 
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 

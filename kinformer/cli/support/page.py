@@ -13,7 +13,7 @@ from kinformer.core.discover import Origin
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kinformer.cli.pictures.support.panel import Picture
+    from kinformer.pages.pictures.support.panel import Picture
 
 NARROW, WIDE = 60, 110
 MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
@@ -63,13 +63,13 @@ def write_topic(topic: Topic, console: "Console") -> None:
 
 def pictures(page: Page, length: int | None) -> list["Picture"]:
     """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
-    from kinformer.cli.pictures.support import every
     from kinformer.core.pattern import Pattern
+    from kinformer.pages.pictures.support import every
 
     made = [_seeded(make) for make in page.examples[:MOST]]
     patterns = [one() if inspect.isclass(one) else one for one in made]
     if len(patterns) > 1 and all(isinstance(one, Pattern) for one in patterns):
-        from kinformer.cli.pictures.who_reads import side_by_side
+        from kinformer.pages.pictures.who_reads import side_by_side
 
         together = side_by_side([one for one in patterns if isinstance(one, Pattern)], length)
         return [together, *every.pictures(patterns[0], length, but="who_reads")]
@@ -82,8 +82,8 @@ def pictures(page: Page, length: int | None) -> list["Picture"]:
 
 def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
     """The first example of each of a topic's patterns, side by side; without two, pictures of its first pages."""
-    from kinformer.cli.pictures.who_reads import side_by_side
     from kinformer.core.pattern import Pattern
+    from kinformer.pages.pictures.who_reads import side_by_side
 
     places = [one.place for one in topic.places]
     made = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
@@ -108,12 +108,12 @@ def _seeded(make: Callable[[], Any]) -> Any:
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
     """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
-    from kinformer.cli.pictures.support.panel import CELLS, span
-    from kinformer.cli.pictures.support.spelled import longest
     from kinformer.cli.support import rows
     from kinformer.cli.support.sparsity import lines
     from kinformer.core.pattern import Pattern
     from kinformer.core.task import Task
+    from kinformer.pages.pictures.support.panel import CELLS, span
+    from kinformer.pages.pictures.support.spelled import longest
 
     if len(page.examples) != 1:
         return
@@ -225,7 +225,7 @@ def _run(page: Page) -> Iterator[str]:
 
 def _data(page: Page) -> str:
     """What a member is trained on, as a command writes it."""
-    from kinformer.data.kind import form_of
+    from kinformer.lab.data.kind import form_of
 
     reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
     return "text=PATH" if reads in ("text", "masked") else form_of(reads)

@@ -6,6 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import write
+from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.damaged import refuse_damaged
@@ -17,17 +21,13 @@ from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe
-from kinformer.data.files import contents as read_file
-from kinformer.from_json import from_json
-from kinformer.train.begun import difference, fingerprint, in_form_of
-from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.decisions import Decisions
-from kinformer.train.files import write
-from kinformer.train.history import History
-from kinformer.train.kept import BEST
-from kinformer.train.run import Run
-from kinformer.train.settings import Settings
-from kinformer.train.stages import carry, doubled, finished, phase_recipe
+from kinformer.lab.train.begun import difference, fingerprint, in_form_of
+from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.decisions import Decisions
+from kinformer.lab.train.history import History
+from kinformer.lab.train.run import Run
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.stages import carry, doubled, finished, phase_recipe
 
 OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
 PLAN = "phases.json"

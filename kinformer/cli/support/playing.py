@@ -15,14 +15,14 @@ matplotlib.use("Agg")
 
 from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen first)
 
+from kinformer.checkpoint.files import write  # noqa: E402
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  # noqa: E402
 from kinformer.cli.support.progress import progress  # noqa: E402
 from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
-from kinformer.data.support.episodes import written  # noqa: E402
-from kinformer.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
-from kinformer.environments.support.worlds import WorldError  # noqa: E402
-from kinformer.train.files import write  # noqa: E402
+from kinformer.lab.data.support.episodes import written  # noqa: E402
+from kinformer.lab.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
+from kinformer.lab.environments.support.worlds import WorldError  # noqa: E402
 
 SECONDS = 1 / 30  # of a frame
 GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
@@ -133,7 +133,7 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
 
 def draws(spec: str) -> bool:
     """Does an environment draw pictures? A warning where it does not."""
-    from kinformer.environments.support.making import make
+    from kinformer.lab.environments.support.making import make
 
     env = make(spec)
     modes = env.metadata.get("render_modes", ())

@@ -11,7 +11,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from kinformer.train.progress import EVERY, clock
+from kinformer.lab.train.progress import EVERY, clock
 
 SILENT = 2.0  # seconds after which a first line comes, whatever is done
 LATELY, APART = 20, 1.0  # reports, and seconds between them, by whose pace the rest is told: it may change

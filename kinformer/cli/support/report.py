@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from kinformer.checkpoint.files import write
 from kinformer.cli.support.picture import colour, drawings
 from kinformer.cli.support.results import Results, Row
-from kinformer.train.files import write
 
 CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
 CONTROL[ord("\r")] = ""  # lines of a text may end in two

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from kinformer import __version__
+from kinformer.checkpoint.files import write as write_file
 from kinformer.cli.support.afford import size
 from kinformer.cli.support.asked import TEMPERATURE
 from kinformer.cli.support.interval import SURE, Interval, unresolved
 from kinformer.cli.support.printable import printable
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.trials import Spent
-from kinformer.data.text import Text
-from kinformer.train.files import write as write_file
+from kinformer.lab.data.text import Text
 
 MEMORY = (
     "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "

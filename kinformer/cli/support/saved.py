@@ -4,7 +4,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from kinformer.train.files import write
+from kinformer.checkpoint.files import write
 
 
 def saved(figure: Any, path: Path, dpi: int = 110) -> None:

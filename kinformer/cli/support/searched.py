@@ -11,13 +11,13 @@ from torch import Tensor
 
 from kinformer.cli.support.saved import saved
 from kinformer.core.model import Metric
-from kinformer.data.batches import on
-from kinformer.data.kind import Data, stream
-from kinformer.data.windows import Windows
 from kinformer.decoding.consistency import ruled
+from kinformer.lab.data.batches import on
+from kinformer.lab.data.kind import Data, stream
+from kinformer.lab.data.windows import Windows
+from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
-from kinformer.train.evaluate import Measured, device_of, evaluate_batches
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said

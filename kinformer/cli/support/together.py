@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 from kinformer.cli.errors import FAILED, WRONG, UserError, after_the_first, from_user
-from kinformer.train.loop import TrainingStopped
-from kinformer.train.parallel import Alone, Form, ProcessLost, processes
+from kinformer.lab.train.loop import TrainingStopped
+from kinformer.lab.train.parallel import Alone, Form, ProcessLost, processes
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from kinformer.checkpoint.checkpoint import built_by, columns_of, keywords_of, load, occupied
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.damaged import ANEW, advised, instead_of, refuse_damaged
@@ -20,24 +21,23 @@ from kinformer.cli.support.wanted import Wanted
 from kinformer.core.keywords import name_of, signature
 from kinformer.core.model import ColumnScales, Model
 from kinformer.core.needs import as_word
-from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
-from kinformer.data.spec import kind_of, read_spec
-from kinformer.data.text import Text
-from kinformer.train.begun import refuse_others
-from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import built_by, columns_of, keywords_of, load, occupied
-from kinformer.train.claim import FolderInUse, claim
-from kinformer.train.decisions import Decisions, decide
-from kinformer.train.evaluate import measuring
-from kinformer.train.events import Events
-from kinformer.train.fits import out_of_memory
-from kinformer.train.history import History
-from kinformer.train.loop import TrainingStopped, stream, train
-from kinformer.train.parallel import ALONE, Alone
-from kinformer.train.progress import show
-from kinformer.train.run import Run
-from kinformer.train.settings import Settings
-from kinformer.train.stages import carry
+from kinformer.lab.data.kind import Data, refuse_other_tokens, refuse_unread
+from kinformer.lab.data.spec import kind_of, read_spec
+from kinformer.lab.data.text import Text
+from kinformer.lab.train.begun import refuse_others
+from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.claim import FolderInUse, claim
+from kinformer.lab.train.decisions import Decisions, decide
+from kinformer.lab.train.evaluate import measuring
+from kinformer.lab.train.events import Events
+from kinformer.lab.train.fits import out_of_memory
+from kinformer.lab.train.history import History
+from kinformer.lab.train.loop import TrainingStopped, stream, train
+from kinformer.lab.train.parallel import ALONE, Alone
+from kinformer.lab.train.progress import show
+from kinformer.lab.train.run import Run
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.stages import carry
 
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
 SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import remove, write
+from kinformer.checkpoint.from_json import from_json
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.damaged import ANEW, advised
 from kinformer.cli.support.early import PLAN, RESULTS
@@ -16,18 +19,15 @@ from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
-from kinformer.data.files import contents as read_file
-from kinformer.data.text import Text
-from kinformer.from_json import from_json
-from kinformer.train.begun import difference, fingerprint, in_form_of
-from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.cost import predicts_last
-from kinformer.train.decisions import Decisions
-from kinformer.train.files import remove, write
-from kinformer.train.history import History
-from kinformer.train.loop import TrainingStopped
-from kinformer.train.run import Run
-from kinformer.train.settings import Settings
+from kinformer.lab.cost.cost import predicts_last
+from kinformer.lab.data.text import Text
+from kinformer.lab.train.begun import difference, fingerprint, in_form_of
+from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.decisions import Decisions
+from kinformer.lab.train.history import History
+from kinformer.lab.train.loop import TrainingStopped
+from kinformer.lab.train.run import Run
+from kinformer.lab.train.settings import Settings
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began

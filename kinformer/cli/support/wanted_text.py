@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user, noted
-from kinformer.data.kind import refuse_few, refuse_other_tokens, refuse_unread
-from kinformer.data.spec import read_spec
-from kinformer.data.text import Text
+from kinformer.lab.data.kind import refuse_few, refuse_other_tokens, refuse_unread
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.data.text import Text
 
 
 def text_of(model: Any, data: str, folder: Path, split: str) -> Text:

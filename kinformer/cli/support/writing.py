@@ -13,13 +13,13 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import called
-from kinformer.data.support.padded import padded
 from kinformer.decoding.draw import Stop
+from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.padded import padded
 from kinformer.decoding.reading import Reading
 from kinformer.decoding.spelling import spelling
-from kinformer.generation import generate
-from kinformer.train.evaluate import device_of
+from kinformer.lab.train.evaluate import device_of
 
 INSTEAD = {  # what a model is for that neither writes nor fills in
     "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",

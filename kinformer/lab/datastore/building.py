@@ -12,17 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import formatted
+from kinformer.checkpoint.files import sync, write
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.evaluating import evaluating
-from kinformer.data.support.part import Part as Text
 from kinformer.decoding.saved import fingerprint
+from kinformer.lab.data.support.part import Part as Text
 from kinformer.lab.datastore.indexing import forget
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, digest, mapped
 from kinformer.lab.datastore.windows import Window, read, shards
 from kinformer.models.support.taps import Tap
-from kinformer.train.checkpoint import formatted
-from kinformer.train.files import sync, write
 
 Dtype = Literal["float16", "float32"]
 SHARD = 1 << 26  # bytes of keys: what a kill may lose, and what is held in memory

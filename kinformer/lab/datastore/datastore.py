@@ -13,14 +13,14 @@ from kinformer.core.checks import at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Index, Search
-from kinformer.data.support.part import Part as Text
 from kinformer.decoding.saved import fingerprint
+from kinformer.lab.data.support.part import Part as Text
 from kinformer.lab.datastore import indexing
 from kinformer.lab.datastore.building import SHARD, Dtype, build, planned
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, mapped
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
-from kinformer.search.exact import Exact
+from kinformer.nn.search.exact import Exact
 
 __all__ = ["Context", "Datastore", "DatastoreError"]
 BYTES = "bytes"  # in place of a tokenizer's hash

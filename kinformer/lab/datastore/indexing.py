@@ -5,14 +5,14 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kinformer.checkpoint.data_files import contents
+from kinformer.checkpoint.files import write_together
+from kinformer.checkpoint.from_json import from_json
 from kinformer.core.search import Index, Search, spread
-from kinformer.data.files import contents
-from kinformer.from_json import from_json
+from kinformer.core.search_named import name_of, search_named
 from kinformer.lab.datastore.shards import DatastoreError, Shards
-from kinformer.search.exact import Exact
-from kinformer.search.support.faiss import Approximate, Faiss, package
-from kinformer.search.support.named import name_of, search_named
-from kinformer.train.files import write_together
+from kinformer.lab.search.support.faiss import Approximate, Faiss, package
+from kinformer.nn.search.exact import Exact
 
 INDEX, ABOUT = "index.faiss", "index.json"
 ASKED, NEAREST = 256, 16  # keys whose neighbours are looked for, and how many of each

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.files import write
+from kinformer.checkpoint.from_json import from_json
 from kinformer.core.absent import absent
-from kinformer.from_json import from_json
 from kinformer.lab.datastore.shards import DatastoreError
-from kinformer.train.files import write
 
 EDITION = 1  # of the form of a datastore
 MANIFEST, BUILDING = "store.json", "building.json"

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from kinformer.checkpoint.from_json import from_json
 from kinformer.core.search import BLOCK, Block, Vectors
-from kinformer.from_json import from_json
 
 DTYPES: dict[str, tuple[str, Any]] = {
     "float16": ("F16", numpy.float16),

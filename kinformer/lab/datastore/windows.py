@@ -7,9 +7,9 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.data.support.part import STRETCH, Part
+from kinformer.lab.data.support.part import STRETCH, Part
+from kinformer.lab.train.evaluate import BATCH, rows_of
 from kinformer.models.support.taps import Tap
-from kinformer.train.evaluate import BATCH, rows_of
 
 
 class Window(NamedTuple):

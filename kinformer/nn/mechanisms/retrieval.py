@@ -27,7 +27,7 @@ from kinformer.core.search import Search
 from kinformer.core.vectors import unit
 from kinformer.nn.mechanisms.folded import folded
 from kinformer.nn.mechanisms.indexed import best
-from kinformer.search.exact import Exact
+from kinformer.nn.search.exact import Exact
 
 CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"

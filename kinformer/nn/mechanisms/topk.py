@@ -23,7 +23,7 @@ from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.folded import folded
 from kinformer.nn.mechanisms.indexed import best
-from kinformer.search.exact import Exact
+from kinformer.nn.search.exact import Exact
 
 EXACT = Exact()
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kinformer.data.support.episodes import episodes
+from kinformer.checkpoint.checkpoint import MemberNeeded, load
+from kinformer.lab.data.support.episodes import episodes
 from kinformer.lab.datastore.datastore import Datastore
-from kinformer.train.checkpoint import MemberNeeded, load
 from tests.cli.fuzz.world import Seen, value
 
 NUMBER = re.compile(r": (\S+) [a-z]")

@@ -1,0 +1,398 @@
+"""A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
+
+Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
+replaces in one step once all files of the model are on the disk (`train/files.py`): a crash, a kill or a full disk
+leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
+"""
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor, nn
+
+from kinformer import __version__
+from kinformer.checkpoint.files import write_together
+from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.kept import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.checkpoint.upgrade import upgraded
+from kinformer.core.discover import Origin, Record, members
+from kinformer.core.keywords import check_keywords, name_of, nearest
+from kinformer.core.model import ColumnScales, Metric
+from kinformer.models.tokenizer import Tokenizer
+
+DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
+BYTES = "bytes"  # in place of a tokenizer
+LONGEST = 2**40  # tokens of a row in training
+EDITION = 2  # of the form of a checkpoint; the first had no number
+
+
+class CheckpointError(ValueError):
+    """A folder that does not hold a model that can be loaded; the message says what is wrong with which file."""
+
+
+class MemberNeeded(CheckpointError):
+    """A folder whose model was built by a user's own member, which was not given: `name`, in the file `file`."""
+
+    def __init__(self, folder: Path, name: str, file: str) -> None:
+        super().__init__(f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})")
+        self.folder, self.name, self.file = folder, name, file
+
+
+def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
+    """Write a model that a member function built into a folder, made where it is missing.
+
+    A tied tensor is written once, under its first name. A training says of which step the weights are. Raises TypeError
+    where the model has no record of its member, and OSError where the disk is full or the folder cannot be written: an
+    earlier checkpoint there is then unchanged.
+    """
+    record = recorded(model)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config, tokenizer = _config(record) | _learned(model), getattr(model, "tokenizer", None)
+    said = {"format": "pt", "built": _built(config)} | ({} if step is None else {"step": str(step)})
+    weights = formatted(dict(tensors_of(model)), said)
+    beside = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
+    if tokenizer is not None:
+        beside = {TOKENIZER: tokenizer.text.encode(), **beside}
+    new = {folder / name: data for name, data in beside.items() if not _there(folder / name, data)}
+    write_together({**new, folder / WEIGHTS: weights})
+
+
+def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
+    """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
+
+    A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
+    writes what is said in the order of a hash that is another in each process.
+    """
+    header, numbers = _apart(format_tensors(dict(tensors)))
+    digest = _digest({"__metadata__": dict(said), **header}, numbers)
+    header = {"__metadata__": dict(sorted({**said, DIGEST: digest}.items())), **header}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
+    return b"".join((len(text).to_bytes(8, "little"), text, numbers))
+
+
+def _apart(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The header of a safetensors file, and its numbers."""
+    size = int.from_bytes(data[:8], "little")
+    return from_json(data[8 : 8 + size]), memoryview(data)[8 + size :]
+
+
+def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
+    """A hash of all that a file holds but this hash itself."""
+    said = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
+    found = hashlib.sha256(json.dumps({**header, "__metadata__": said}, sort_keys=True).encode())
+    found.update(numbers)
+    return found.hexdigest()
+
+
+def _there(path: Path, data: bytes) -> bool:
+    """Is this what a file holds already?"""
+    return path.is_file() and contents(path) == data
+
+
+def recorded(model: nn.Module) -> Record:
+    """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
+    record = getattr(model, "member", None)
+    if not isinstance(record, Record):
+        raise TypeError("only a model that a member function built can be saved; put @member above the function")
+    return record
+
+
+def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
+    """What a folder holds that saving the model there would destroy; None where nothing.
+
+    With `same` a model of the same member and keywords is nothing that would be destroyed.
+    """
+    if not (folder / WEIGHTS).is_file():
+        return None
+    if not (folder / CONFIG).is_file():
+        return f"a {WEIGHTS} without its {CONFIG}"
+    try:
+        there = _read_config(folder / CONFIG)
+    except CheckpointError:
+        return f"a {CONFIG} that was not written by kinformer"
+    except OSError:
+        return f"a {CONFIG} that cannot be read"
+    record = getattr(model, "member", None)
+    mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
+    if any(there.get(key) != mine.get(key) for key in ("member", "file")):
+        return f"a model of {there['member']!r}" + (f" of {there['file']}" if "file" in there else "")
+    usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
+    old, new = {**usual, **there["keywords"]}, mine["keywords"]
+    for name in sorted({*old, *new}):
+        if name not in old or name not in new or old[name] != new[name]:
+            return f"a model of {there['member']!r} with {name}={old.get(name)!r}"
+    return None if same else f"a model of {there['member']!r} that was trained before"
+
+
+def check_kept(folder: Path, model: nn.Module) -> None:
+    """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
+    config = _read_config(folder / CONFIG)
+    if (other := occupied(folder, model, same=True)) is not None:
+        raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
+    _, said = read_tensors(folder / WEIGHTS)
+    _refuse_mixed(folder, config, said.get("built"))
+    _tokenizer(config, folder)
+
+
+def _config(record: Record) -> dict[str, Any]:
+    config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
+    if record.file is not None:
+        config |= {"file": Path(record.file).name, "sha256": record.sha256}
+    return config | {"kinformer": __version__}
+
+
+def _learned(model: Any) -> dict[str, Any]:
+    """Facts of the training that a model stores: row length, data, labels, columns and metric."""
+    metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
+    columns = getattr(model, "columns", None)
+    return {
+        "tokenizer": BYTES if tokenizer is None else TOKENIZER,
+        **({} if tokenizer is None else {"tokenizer_sha256": tokenizer.sha256}),
+        "trained_length": getattr(model, "trained_length", None),
+        "trained_on": getattr(model, "trained_on", None),
+        "metric": None if metric is None else metric._asdict(),
+        **({} if (labels := getattr(model, "labels", None)) is None else {"labels": labels}),
+        **({} if columns is None else {"columns": columns._asdict()}),
+    }
+
+
+def _built(config: Mapping[str, Any]) -> str:
+    """What the weights belong to; it goes into their file, so that two saves cannot be mixed up."""
+    whose = [config["member"], config["keywords"]]
+    if config["tokenizer"] != BYTES:
+        whose.append(config.get("tokenizer_sha256"))
+    return hashlib.sha256(json.dumps(whose).encode()).hexdigest()
+
+
+def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
+    """CheckpointError if weights with the record `built` are not of a config; the best one may tell what differs."""
+    if built == _built(config):
+        return
+    what = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+    path, best = folder / BEST / CONFIG, None
+    with suppress(CheckpointError, OSError):
+        best = _read_config(path)
+    if best is None or built != _built(best):
+        raise CheckpointError(f"{what}. Put back the {CONFIG} that the training wrote, or train the model again")
+    got, expected = (dict(member=one["member"], **one["keywords"]) for one in (config, best))
+    names = [name for name in sorted({*got, *expected}) if got.get(name) != expected.get(name)]
+    differs = f": got {names[0]}={got.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
+    raise CheckpointError(f"{what}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter and persistent buffer once, under its first name.
+
+    What is spread over processes is gathered, one after the other: all of them must ask.
+    """
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            whole = tensor.full_tensor() if spread(tensor) else tensor
+            yield name, whole.detach().cpu().contiguous()
+
+
+def spread(tensor: Tensor) -> bool:
+    """Is this a tensor (DTensor) of which each process holds a part?"""
+    return hasattr(tensor, "full_tensor")
+
+
+def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Mapping[str, str] | None = None) -> Any:
+    """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
+
+    `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
+    has changed since). `moved` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
+    FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
+    CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
+    or of another shape; MemberNeeded where a member is needed and not given.
+    """
+    folder = Path(folder)
+    config, (tensors, said) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
+    function = _member(config, folder, member)
+    _refuse_mixed(folder, config, said.get("built", _built(config)))
+    keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
+    keywords |= moved or {}
+    try:
+        check_keywords(function, keywords)
+    except TypeError as error:
+        raise CheckpointError(f"{folder / CONFIG} does not fit its member: {error}") from error
+    with torch.random.fork_rng(devices=[]):
+        model = getattr(function, "rebuild", function)(**keywords)
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    if len(kinds) == 1:
+        model.to(dtype=kinds.pop())
+    fill(model, tensors, folder / WEIGHTS)
+    model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
+    model.tokenizer = _tokenizer(config, folder)
+    model.labels = tuple(config["labels"]) if "labels" in config else None
+    model.columns = _columns(config)
+    if (metric := config.get("metric")) is not None:
+        model.metric = Metric(**metric)  # a task decides it, where the model's class says another
+    return model.eval()
+
+
+def built_by(folder: str | Path) -> str:
+    """The name of the member that built the model in a folder; raises what `load` does where there is none."""
+    return str(_read_config(Path(folder) / CONFIG)["member"])
+
+
+def keywords_of(folder: str | Path) -> dict[str, Any]:
+    """The keywords that the model in a folder was built with; raises what `load` does where there is none."""
+    return dict(_read_config(Path(folder) / CONFIG)["keywords"])
+
+
+def columns_of(folder: str | Path) -> ColumnScales | None:
+    """The columns that the model in a folder learned from, None if it kept none; raises what `load` does."""
+    return _columns(_read_config(Path(folder) / CONFIG))
+
+
+def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
+    if "columns" not in config:
+        return None
+    return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
+
+
+def is_metric(told: object) -> bool:
+    """Is it what `Metric._asdict` gives?"""
+    if not isinstance(told, dict) or set(told) != set(Metric._fields):
+        return False
+    choices = told["better"] in ("less", "more") and told["per"] in ("token", "row", "byte")
+    return choices and all(isinstance(told[name], str) for name in ("name", "unit"))
+
+
+def _is_column_scales(value: object) -> bool:
+    """True for the JSON of a `ColumnScales`: a name, a finite mean and a finite deviation above 0 for each column."""
+    if not isinstance(value, dict) or set(value) != set(ColumnScales._fields):
+        return False
+    if not all(isinstance(part, list) and len(part) == len(value["names"]) for part in value.values()):
+        return False
+    numbers = [*value["mean"], *value["deviation"]]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        return False
+    return all(isinstance(name, str) for name in value["names"]) and all(number > 0 for number in value["deviation"])
+
+
+def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
+    if config["tokenizer"] == BYTES:
+        return None
+    data = contents(folder / TOKENIZER)
+    if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
+        raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer that {CONFIG} names; put the right one there")
+    return Tokenizer(data.decode(), str(folder / TOKENIZER))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = from_json(contents(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+    if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
+        edition = config.get("format", 1)
+        raise CheckpointError(
+            f"{path} is of edition {edition} of the form of a checkpoint, and this version reads edition {EDITION}; "
+            "train the model again, or load it with the version that wrote it"
+        )
+    form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
+    wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
+    if wrong:
+        raise CheckpointError(f"{path} was not written by kinformer: it has no {wrong[0]!r}")
+    length, metric = config.get("trained_length"), config.get("metric")
+    if length is not None and (type(length) is not int or not 0 < length < LONGEST):
+        raise CheckpointError(f"{path} says trained_length={length!r:.40}; it is a number of tokens, or null")
+    if not isinstance(config.get("trained_on"), str | None):
+        raise CheckpointError(f"{path} says trained_on={config['trained_on']!r:.40}; it is the name of data, or null")
+    if metric is not None and not is_metric(metric):
+        raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
+    labels = config.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+        raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
+    if "columns" in config and not _is_column_scales(config["columns"]):
+        fields = ", ".join(ColumnScales._fields)
+        raise CheckpointError(
+            f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
+            "Put a copy of the file there."
+        )
+    if config["tokenizer"] not in (BYTES, TOKENIZER):
+        raise CheckpointError(
+            f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {BYTES!r} and {TOKENIZER!r}"
+        )
+    return config
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file and what is said of them; CheckpointError for a file that is none, or damaged.
+
+    A file without a digest, of an earlier version or of another hand, is taken as it is.
+    """
+    data = contents(path)
+    try:
+        tensors = parse_tensors(data)
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
+    header, numbers = _apart(data)
+    said = header.get("__metadata__", {})
+    if DIGEST in said and said[DIGEST] != _digest(header, numbers):
+        raise CheckpointError(
+            f"{path} is damaged: it is not what was written; put a copy of it there, or, if it was changed on purpose, "
+            f"write it without {DIGEST!r} in its metadata"
+        )
+    return tensors, {name: text for name, text in said.items() if name != DIGEST}
+
+
+def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] | None) -> Callable[..., Any]:
+    name, file = config["member"], config.get("file")
+    if given is not None:
+        if name_of(given) != name:
+            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(given)!r} was given")
+        origin = getattr(given, "origin", Origin())
+        if file is not None and config.get("sha256") != origin.sha256:
+            warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
+        return given
+    if file is not None:
+        raise MemberNeeded(folder, name, file)
+    found = members()
+    if name not in found:
+        raise CheckpointError(
+            f"the model in {folder} was built by {name!r}, which is not the name of a member{nearest(name, found)}"
+        )
+    return found[name]
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put the tensors of a file into a model, where it is, ties and dtypes kept.
+
+    Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
+    """
+    tensors = upgraded(model, tensors)
+    every = model.state_dict(keep_vars=True)
+    first = {id(tensor): name for name, tensor in reversed(every.items())}
+    own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
+    missing, unexpected = [name for name in own if name not in tensors], [name for name in tensors if name not in own]
+    shapes = [
+        f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    for what, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
+        if names:
+            names.sort()
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise CheckpointError(
+                f"{path} {what} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
+            )
+    for name, tensor in own.items():
+        tensor.data = tensors[name].to(tensor.device)
+    model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

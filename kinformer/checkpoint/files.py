@@ -1,0 +1,90 @@
+"""Writing that a kill at any moment, or a full disk, cannot spoil: beside the old, to the disk, then in its place."""
+
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from kinformer.checkpoint.data_files import contents
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
+    write_together({path: data})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace files of a folder, the last one last, once all that is in them is on the disk; or none of them.
+
+    Errors: OSError, in one clear line, where one cannot be written.
+    """
+    beside = {path: path.with_name(f".{path.name}.partial") for path in files}
+    path = next(iter(files))
+    try:
+        for path, data in files.items():
+            _put(beside[path], data)
+        for path, written in beside.items():
+            os.replace(written, path)
+        sync(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            for written in beside.values():
+                written.unlink(missing_ok=True)
+        raise _told(path, len(files[path]), error) from error
+
+
+def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Make a folder of these files, whole or not at all; one of that name is replaced. OSError in one clear line."""
+    beside, new = path.with_name(f".{path.name}.partial"), not path.parent.exists()
+    try:
+        remove(beside)
+        beside.mkdir(parents=True)
+        for name, data in files.items():
+            _put(beside / name, data)
+        sync(beside)
+        remove(path)
+        os.replace(beside, path)
+        sync(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            remove(beside)
+            if new:
+                path.parent.rmdir()
+        raise _told(path, sum(map(len, files.values())), error) from error
+
+
+def crc32(path: Path, size: int = -1) -> int:
+    """The CRC-32 of a file, or of its first bytes; OSError, in one line, if it cannot be read."""
+    return zlib.crc32(contents(path, size=size))
+
+
+def remove(path: Path) -> None:
+    """Take away a file, or a folder with all that it holds, where there is one."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(folder: Path) -> None:
+    """See the names of a folder to the disk, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _put(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _told(path: Path, size: int, error: OSError) -> OSError:
+    there = "what was there before is unchanged" if path.exists() else "nothing was written"
+    return OSError(f"cannot write {path} ({size:,} bytes): {error.strerror}; {there}")

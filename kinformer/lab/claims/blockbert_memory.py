@@ -1,0 +1,136 @@
+"""BlockBERT: with n blocks each head reads 1/n of the pairs; with dropout a step needs less memory than in BERT."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.trained import patterns
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.members.bert import bert
+from kinformer.members.blockbert import blockbert
+from kinformer.models.mlm import MLM
+from kinformer.nn.attention import Attention
+
+BLOCKS, LENGTHS, ROWS = (2, 3), (512, 1024), 2  # the paper's blocks and lengths
+SIZES: dict[str, Any] = {"d": 192, "depth": 2, "heads": 12}
+HEADS = {2: (10, 2), 3: (8, 2, 2)}  # how many of 12 heads read the own block, the next one, the one after: the paper's
+DROPOUT = 0.1  # BERT's
+LESS, ROUNDING = 1.0, 1e-10
+SAYS = (
+    "with n blocks heads read 1/n of the pairs, and a training step keeps fewer bytes of activations than BERT's; "
+    "without dropout on a CPU BERT's fused kernel keeps no matrix of pairs, and there is nothing to save"
+)
+SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memory) and section 3"
+
+
+def made(blocks: int, length: int, dropout: float = 0.0) -> MLM:
+    """A `blockbert`, or for one block a `bert` of equal size."""
+    whole = {**SIZES, "length": length, "dropout": dropout}
+    return bert(**whole) if blocks == 1 else blockbert(**whole, blocks=blocks)
+
+
+def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
+    """Bytes that a training step saves for the backward pass: each storage once, without weights and inputs."""
+    excluded = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
+    saved: list[Tensor] = []  # alive to the end, so that no address is used twice
+
+    def note(x: Tensor) -> Tensor:
+        saved.append(x)
+        return x
+
+    with saved_tensors_hooks(note, lambda x: x):
+        loss = model.train()(tokens).total
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in saved}
+    del loss
+    return sum(size for place, size in storages.items() if place not in excluded)
+
+
+def pairs(model: MLM, length: int) -> float:
+    """The mean fraction of all pairs of tokens that a head reads."""
+    (pattern, *_) = patterns(model)
+    return mean(float(pattern.matrix(length, h=head).double().mean()) for head in range(SIZES["heads"]))
+
+
+def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"], n: int) -> Tensor:
+    """The paper's equation, head by head and block by block: block i of the queries reads block i + s of the keys."""
+    shifts = [shift for shift, count in enumerate(HEADS[n]) for _ in range(count)]
+    outputs = []
+    for head, shift in enumerate(shifts):
+        (qs, ks, vs) = (x[:, head].chunk(n, 1) for x in (q, k, v))
+        order = [(i + shift) % n for i in range(n)]
+        scores = [qs[i] @ ks[j].mT * q.shape[-1] ** -0.5 for i, j in enumerate(order)]
+        outputs.append(torch.cat([s.softmax(-1) @ vs[j] for s, j in zip(scores, order, strict=True)], 1))
+    return torch.stack(outputs, 1)
+
+
+@torch.no_grad()
+def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
+    """The largest difference between a layer's attention and the paper's equation, in float64."""
+    errors: list[float] = []
+
+    def compare(_: nn.Module, given: Any, out: Any) -> None:
+        queries, keys = given[:2]
+        errors.append(float((out.y.y - by_blocks(queries.q, keys.k, keys.v, blocks)).abs().max()))
+
+    model.double().eval()
+    for part in model.modules():
+        if isinstance(part, Attention):
+            part.mechanism.register_forward_hook(compare)
+    model.logits(tokens)
+    return max(errors)
+
+
+def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequence[int] = LENGTHS) -> Claim:
+    """Memory of BlockBERT and BERT at equal sizes, pairs that heads read, and distance from the paper's equation.
+
+    The paper saves memory on matrices of pairs. BERT keeps these matrices if it trains with dropout, as in the paper.
+    Without dropout its fused CPU kernel keeps none, so BlockBERT needs as much memory as BERT. The claim reports both.
+    """
+    shares: dict[int, dict[int, float]] = {n: {} for n in blocks}
+    facts: dict[str, str] = {}
+    with torch.random.fork_rng(devices=[]):
+        for length in lengths:
+            drawn = torch.Generator().manual_seed(0)
+            tokens = torch.randint(256, (ROWS, length), generator=drawn)
+            plain, dropping = (kept(made(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
+            for n in blocks:
+                shares[n][length] = kept(made(n, length, DROPOUT), tokens) / dropping
+                facts[f"bytes kept over BERT's without dropout, {n} blocks, rows of {length}"] = (
+                    f"{kept(made(n, length), tokens) / plain:.3f}"
+                )
+        least = min(lengths) // 6 * 6  # a whole number of blocks
+        off: dict[int, list[float]] = {n: [] for n in blocks}
+        for seed in seeds:
+            torch.manual_seed(seed)
+            rows = torch.randint(256, (1, least))
+            for n in blocks:
+                off[n].append(away(made(n, least), rows, n))
+        read = {n: pairs(made(n, least), least) for n in blocks}
+    measures: list[Measure] = []
+    for n in blocks:
+        measures += [
+            Measure(f"bytes kept over BERT's with dropout, {n} blocks, rows of {length}", (share,), "most", LESS)
+            for length, share in shares[n].items()
+        ]
+        measures.append(
+            Measure(f"share of the pairs that are read, {n} blocks", (read[n],), "near", 1 / n, within=1e-6)
+        )
+        measures.append(Measure(f"furthest from the paper's equation, {n} blocks", off[n], "most", ROUNDING))
+    return Claim(SAYS, SOURCE, tuple(measures), facts, {"bytes that a step keeps": partial(_draw, shares)})
+
+
+def _draw(shares: dict[int, dict[int, float]], axes: Any) -> None:
+    for n, of in shares.items():
+        axes.plot(list(of), list(of.values()), "o-", label=f"{n} blocks")
+    axes.axhline(LESS, color="tab:gray", linestyle="--", label="BERT")
+    axes.axhspan(1 - 0.361, 1 - 0.187, color="tab:blue", alpha=0.15, label="the paper's")
+    axes.set(xscale="log", xlabel="tokens of a row", ylabel="bytes kept with dropout, over BERT's", ylim=(0, None))
+    ticks(axes, list(next(iter(shares.values()))))
+    axes.legend()

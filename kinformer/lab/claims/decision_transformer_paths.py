@@ -1,0 +1,122 @@
+"""Decision Transformer: asked for the best return, it takes shortest paths, of which it saw random walks alone."""
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import numpy
+import torch
+
+from kinformer.core.acting import Seen
+from kinformer.lab.claims.support.episodes import offline, taught
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.data.offline import to_go
+from kinformer.lab.data.support.episodes import Episode
+from kinformer.members.behaviour_cloning import behaviour_cloning
+from kinformer.members.decision_transformer import decision_transformer
+from kinformer.models.trajectory import Trajectory
+
+NODES, LINKED, WALKS, LONGEST, STEPS, RATE = 20, 0.1, 5000, 10, 600, 3e-3
+SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": LONGEST, "dropout": 0.0, "best": 100}
+SAYS = "asked for the best return seen, a Decision Transformer that learned from random walks takes shortest paths"
+SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 2 and figure 2"
+
+
+def graph(chance: numpy.random.Generator) -> numpy.ndarray:
+    """Which nodes are linked; from each of them a path leads to the goal, node 0."""
+    while True:
+        upper = numpy.triu(chance.random((NODES, NODES)) < LINKED, 1)
+        links = upper | upper.T
+        if (far := distances(links)).min() >= 0 and far.max() <= LONGEST:
+            return links
+
+
+def distances(links: numpy.ndarray) -> numpy.ndarray:
+    """How many steps each node is from the goal; -1 where no path leads there."""
+    found, waiting = numpy.full(len(links), -1), deque([0])
+    found[0] = 0
+    while waiting:
+        at = waiting.popleft()
+        for node in map(int, numpy.flatnonzero(links[at] & (found < 0))):
+            found[node] = found[at] + 1
+            waiting.append(node)
+    return found
+
+
+def walk(links: numpy.ndarray, chance: numpy.random.Generator) -> Episode:
+    """A random walk, which ends at the goal or is given up; each step costs 1."""
+    at = int(chance.integers(1, NODES))
+    states, actions = list[int](), list[int]()
+    while at and len(states) < LONGEST:
+        states.append(at)
+        at = int(chance.choice(numpy.flatnonzero(links[at])))
+        actions.append(at)
+    rewards = numpy.full(len(states), -1, numpy.float32)
+    return Episode(numpy.eye(NODES, dtype=numpy.float32)[states], numpy.array(actions), rewards)
+
+
+@torch.no_grad()
+def paths(model: Trajectory, links: numpy.ndarray, asked: numpy.ndarray | None) -> numpy.ndarray:
+    """How many steps a model takes to the goal from each other node; one more than the longest where it never comes."""
+    actor = model.actor(None if asked is None else torch.from_numpy(asked).float())
+    state, at = actor.start(NODES - 1), numpy.arange(1, NODES)
+    taken, begins = numpy.full(NODES - 1, LONGEST + 1), torch.ones(NODES - 1, dtype=torch.bool)
+    for step in range(1, LONGEST + 1):
+        seen = Seen(torch.eye(NODES)[at], torch.full((NODES - 1,), -float(step > 1)), begins)
+        action, state = actor.act(seen, state)
+        wanted = action.numpy()
+        at, begins = numpy.where(links[at, wanted], wanted, at), torch.zeros_like(begins)  # where no link is it stays
+        taken[(at == 0) & (taken > LONGEST)] = step
+    return taken
+
+
+def measured(seed: int, steps: int) -> dict[str, Any]:
+    """Of one graph the steps from each node: of walks, of models, and the fewest there are."""
+    chance = numpy.random.default_rng(seed)
+    links = graph(chance)
+    walks = [walk(links, chance) for _ in range(WALKS)]
+    arrived = [one for one in walks if one.actions[-1] == 0]
+    data, best = offline(arrived), numpy.full(NODES, -float(LONGEST))
+    for one in arrived:
+        numpy.maximum.at(best, one.states.argmax(1), to_go(one.rewards))
+    fewest = distances(links)[1:]
+    asking = taught(decision_transformer, data, seed, steps, RATE, **SMALL)
+    cloning = taught(behaviour_cloning, data, seed, steps, RATE, **SMALL)
+    return {
+        "Decision Transformer": paths(asking, links, best[1:]) - fewest,
+        "behaviour cloning": paths(cloning, links, None) - fewest,
+        "walks that arrive": numpy.array([len(one.actions) - fewest[one.states[0].argmax() - 1] for one in arrived]),
+        "arrived": len(arrived) / len(walks),
+    }
+
+
+def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
+    """A graph for each seed; every node but the goal is a start. Walks that do not arrive are left out.
+
+    The best return seen from a start is asked for, so what came beside what was asked is told by the share of shortest
+    paths; `decision_transformer_asked` has the correlation over returns of all sizes.
+    """
+    found = [measured(seed, steps) for seed in seeds]
+    names = ("Decision Transformer", "behaviour cloning", "walks that arrive")
+    share = {name: [float((one[name] == 0).mean()) for one in found] for name in names}
+    beside = mean(share["behaviour cloning"])
+    measures = (Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, nothing=beside),)
+    more = ", ".join(f"{name} {mean(one[name].mean() for one in found):.2f}" for name in names)
+    told = {
+        **{f"share of shortest ones, {name}": f"{mean(share[name]):.3f}" for name in names[1:]},
+        "steps more than the fewest": more,
+        "share of random walks that arrive": f"{mean(one['arrived'] for one in found):.3f}",
+    }
+    return Claim(SAYS, SOURCE, measures, told, {"steps more than the fewest": partial(_draw, found, names)})
+
+
+def _draw(found: list[dict[str, Any]], names: Sequence[str], axes: Any) -> None:
+    wide = 0.8 / len(names)
+    for n, name in enumerate(names):
+        every = numpy.concatenate([one[name] for one in found])
+        shares = [float((every == more).mean()) for more in range(LONGEST + 1)]
+        axes.bar(numpy.arange(LONGEST + 1) + (n - 1) * wide, shares, wide, label=name)
+    axes.set(xlabel="steps more than the fewest", ylabel="share of paths")
+    axes.legend()

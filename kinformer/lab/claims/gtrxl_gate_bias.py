@@ -1,0 +1,97 @@
+"""GTrXL: gates that start near the identity (b_g > 0) learn in fewer steps than gates that start half open."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.members.gtrxl import gtrxl
+
+SYMBOLS, LAG, LENGTH, ROWS = 4, 8, 24, 16  # each symbol is to be said again LAG later
+WIDTH, DEPTH, SHALLOW, RATE = 32, 6, 2, 1e-3
+STARTS, STEPS, ENOUGH = (0.0, 1.0, 2.0), 300, 0.9
+SAYS = "gates with b_g = 1 or 2 learn to repeat a symbol in fewer steps than with b_g = 0"
+SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2: an initial b_g > 0 improves the speed of learning"
+
+
+class Reader(nn.Module):
+    """Symbols in, what stood LAG before each out, through a gated stack."""
+
+    def __init__(self, b_g: float, depth: int):
+        super().__init__()
+        self.begin, self.end = nn.Linear(SYMBOLS, WIDTH), nn.Linear(WIDTH, SYMBOLS)
+        self.body = gtrxl(d=WIDTH, depth=depth, heads=2, segment=LENGTH, memory=0, b_g=b_g).body
+
+    def forward(self, symbols: Int[Tensor, "B T"]) -> Float[Tensor, "B _ N"]:
+        return self.end(self.body(self.begin(F.one_hot(symbols, SYMBOLS).float())).y)[:, LAG:]
+
+
+class Learned(NamedTuple):
+    """The share of right answers in each batch, before it was learned from, up to the first that was enough."""
+
+    right: list[float]
+
+    @property
+    def steps(self) -> int:
+        """How many batches it took, or was given."""
+        return len(self.right)
+
+
+def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> Learned:
+    """Batches of fresh rows, equal for every b_g, until a batch is answered well enough."""
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Reader(b_g, depth)
+    optimiser, right = torch.optim.Adam(model.parameters(), RATE), []
+    for _ in range(steps):
+        symbols = torch.randint(SYMBOLS, (ROWS, LENGTH), generator=drawn)
+        said, wanted = model(symbols), symbols[:, :-LAG]
+        right.append(float((said.argmax(-1) == wanted).float().mean()))
+        if right[-1] >= ENOUGH:
+            break
+        optimiser.zero_grad()
+        F.cross_entropy(said.flatten(0, 1), wanted.flatten()).backward()
+        optimiser.step()
+    return Learned(right)
+
+
+def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
+    """Steps to ENOUGH by where the biases start; what has not learned in all its steps counts as if it then had."""
+    found = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
+    closed = [one.steps for one in found[STARTS[0]]]
+    measures = tuple(
+        Measure(
+            f"steps with b_g = 0 for each step with b_g = {b_g:g}",
+            [slow / one.steps for slow, one in zip(closed, found[b_g], strict=True)],
+            "least",
+            1.0,
+        )
+        for b_g in STARTS[1:]
+    )
+    told = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in found.items()}
+    for b_g in STARTS:
+        told[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
+            _said(learned(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
+        )
+    return Claim(
+        SAYS, SOURCE, measures, told, {f"a symbol again, {LAG} later, by {DEPTH} blocks": partial(_draw, found)}
+    )
+
+
+def _said(one: Learned) -> str:
+    return f"{one.steps}" if one.right[-1] >= ENOUGH else f"{one.steps}, which were not enough"
+
+
+def _draw(found: dict[float, list[Learned]], axes: Any) -> None:
+    for color, (b_g, of) in zip(("tab:gray", "tab:orange", "tab:blue"), found.items(), strict=True):
+        for n, one in enumerate(of):
+            axes.plot(one.right, color=color, alpha=0.7, label=None if n else f"b_g = {b_g:g}")
+    axes.axhline(1 / SYMBOLS, linestyle="--", color="tab:gray", label="guessing")
+    axes.set(xlabel="steps", ylabel="answers that are right", ylim=(0, 1))
+    axes.legend()

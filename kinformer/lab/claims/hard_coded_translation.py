@@ -1,0 +1,71 @@
+"""Hard-coded Gaussian attention: translation loses little by it within a sequence, and much across to the source."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.train.fit import fit
+from kinformer.members.hard_coded_gaussian import hard_coded_gaussian
+from kinformer.members.transformer import transformer
+from kinformer.models.seq2seq import Seq2Seq
+
+WORDS, LENGTH, ROWS, STEPS, RATE = 8, 8, 32, 300, 3e-3
+SMALL = 0.25  # the share of the whole loss that is a small one
+SIZES: dict[str, Any] = {"d": 32, "depth": 2, "heads": 4, "hidden": 64, "norm": "pre", "vocab": WORDS}
+SAYS = "hard-coded attention within source and target costs a translation less than hard-coded attention to the source"
+SOURCE = "You et al., 2020, arXiv:2005.00742, abstract and section 4: small losses of BLEU, and large ones"
+FORMS: dict[str, Callable[[], Seq2Seq]] = {
+    "learned": lambda: transformer(**SIZES, dropout=0.0, smoothing=0.0),
+    "hard-coded within": lambda: _hard_coded(across="learned"),
+    "hard-coded within and across": lambda: _hard_coded(across="hard_coded"),
+}
+
+
+def _hard_coded(**across: Any) -> Seq2Seq:
+    model = hard_coded_gaussian(**SIZES, **across)
+    assert isinstance(model, Seq2Seq)
+    return model
+
+
+def pairs(rows: int, seed: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Sentences of random words, and their translations: each word by another, in reverse order."""
+    source = torch.randint(WORDS, (rows, LENGTH), generator=torch.Generator().manual_seed(seed))
+    words = torch.randperm(WORDS, generator=torch.Generator().manual_seed(0))
+    return source, words[source].flip(1)
+
+
+def bits(form: str, seed: int, steps: int) -> float:
+    """What a token of new translations costs after a training."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        data = Batches(lambda step: pairs(ROWS, 10_000 * (seed + 1) + step), [pairs(8 * ROWS, 9_999)])
+        return fit(FORMS[form](), data, steps=steps, lr=RATE, seed=seed).points[-1].valid
+
+
+def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
+    """Compare bits per token after equal trainings; the two losses in bits decide the verdict."""
+    found = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
+    learned, within, across = found.values()
+    more = [far - near for near, far in zip(within, across, strict=True)]
+    share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
+    measures = (
+        Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
+        Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, nothing=1.0),
+    )
+    told = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in found.items()}
+    told["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
+    return Claim(SAYS, SOURCE, measures, told, {"words translated, in reverse": partial(_draw, found)})
+
+
+def _draw(found: dict[str, list[float]], axes: Any) -> None:
+    for n, of in enumerate(found.values()):
+        axes.plot([n] * len(of), of, "o", color="tab:blue")
+    axes.set(ylabel="bits per token", ylim=(0, None), xticks=range(len(found)), xlim=(-0.5, len(found) - 0.5))
+    axes.set_xticklabels([form.replace(" ", "\n") for form in found])

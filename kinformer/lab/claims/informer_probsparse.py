@@ -1,0 +1,107 @@
+"""Informer: a sample of keys finds the queries that have most to read, and reading by them alone forecasts as well."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.train.fit import fit
+from kinformer.members.informer import Kind, informer
+from kinformer.models.batch import Windows
+from kinformer.models.forecast import Forecast
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+
+CONTEXT, HORIZON, PERIODS, NOISE = 96, 24, (24.0, 12.0, 7.3), 0.3
+KINDS: tuple[Kind, Kind] = ("probsparse", "full")
+STEPS, BATCH, VALID, RATE = 300, 16, 128, 3e-3
+LEARNED = 0.5  # of the error of saying 0: two models that learned nothing are alike
+SAYS = (
+    "a sample of keys finds the queries that have most to read, and forecasts by them are within 10% of full attention"
+)
+SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"
+
+
+def series(rows: int, seed: int, noise: float = NOISE) -> Windows:
+    """Windows of sums of sines, each of a phase of its own, and noise."""
+    drawn = torch.Generator().manual_seed(seed)
+    at = torch.arange(CONTEXT + HORIZON)
+    phase = torch.rand(rows, len(PERIODS), 1, generator=drawn)
+    waves = (2 * torch.pi * (at / torch.tensor(PERIODS)[:, None] + phase)).sin()  # [B 3 T]
+    whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=drawn)
+    return Windows(whole[..., None], torch.zeros(rows, len(at), 0))
+
+
+def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
+    """A small Informer, and its mean squared error."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = informer(
+            channels=1, calendar=0, context=CONTEXT, horizon=HORIZON, d=32, heads=2, hidden=64, attention=attention,
+            dropout=0.0
+        )  # fmt: skip
+        data = Batches(lambda step: series(BATCH, 10_000 * (seed + 1) + step), [series(VALID, 9_999)])
+        return model, fit(model, data, steps=steps, lr=RATE, seed=seed).points[-1].valid
+
+
+@torch.no_grad()
+def hits(model: Forecast, batch: Windows) -> tuple[float, float]:
+    """Of the queries with the largest exact M, in the lowest layer, the part that the sample finds; and their share."""
+    found: list[Tensor] = []
+    layer = next(part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
+    exact = ProbSparse(factor=layer.factor, measure="max-mean")
+
+    def watch(part: ProbSparse, inputs: tuple[Any, ...]) -> None:
+        queries, keys, _, ctx = inputs
+        request, _ = part.request(queries, keys, None, ctx)
+        found.extend(one.chosen(request) for one in (part, exact))
+
+    hook = layer.register_forward_pre_hook(watch)
+    try:
+        model.eval().forecast(batch)
+    finally:
+        hook.remove()
+    sampled, true = found
+    rate = (sampled[..., :, None] == true[..., None, :]).any(-1).double().mean()
+    return float(rate), true.shape[-1] / CONTEXT
+
+
+def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) -> Claim:
+    """Hit rates of the trained model, and its error over that of the same with full attention."""
+    few, full = ([trained(kind, seed, steps) for seed in seeds] for kind in KINDS)
+    rates, blind = zip(*(hits(model, series(16, 77)) for model, _ in few), strict=True)
+    nothing = float(series(VALID, 9_999).values[:, CONTEXT:].square().mean())
+    ratios = [one / other for (_, one), (_, other) in zip(few, full, strict=True)]
+    measures = (
+        Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, nothing=blind[0]),
+        Measure("mean squared error over that of full attention", ratios, "most", 1.1),
+        Measure(
+            "mean squared error of full attention over that of saying 0",
+            [e / nothing for _, e in full],
+            "most",
+            learned,
+        ),
+    )
+    told = {
+        f"mean squared error, {kind}": f"{mean(error for _, error in found):.4f}"
+        for kind, found in zip(KINDS, (few, full), strict=True)
+    }
+    told["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
+    told["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
+    drawn: dict[str, Draw] = {f"a sum of sines, after {steps} steps": partial(_draw, few[0][0], full[0][0])}
+    return Claim(SAYS, SOURCE, measures, told, drawn)
+
+
+def _draw(few: Forecast, full: Forecast, axes: Any) -> None:
+    batch = series(1, 78)
+    at, values = range(1 - CONTEXT, HORIZON + 1), batch.values[0, :, 0]
+    axes.plot(at[CONTEXT // 2 :], values[CONTEXT // 2 :], color="tab:gray", label="what came")
+    for model, name in ((few, "probsparse"), (full, "full")):
+        with torch.no_grad():
+            axes.plot(at[CONTEXT:], model.eval().forecast(batch)[0, :, 0], label=name)
+    axes.set(xlabel="rows from the last known one")
+    axes.legend()

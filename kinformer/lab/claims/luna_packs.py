@@ -1,0 +1,119 @@
+"""Luna: multiplications linear in the row, and more of a set is kept by more packs."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.layer import Layer
+from kinformer.core.patterns.full import Full
+from kinformer.lab.claims.support.growth import draw_growth, ticks
+from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.cost.tally import Tally
+from kinformer.members.luna import luna
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.projections.qkv import QKV
+
+KINDS, SIZE, ROWS, WIDTH = 8, 32, 32, 32  # kinds of members of a set, members, sets in a batch, numbers of a vector
+PACKS, STEPS, LENGTHS = (1, 4, 16), 300, (512, 1024, 2048, 4096)
+SAYS = "Luna multiplies in proportion to the row, and tells more of a set the more packs it has"
+SOURCE = "Ma et al., 2021, arXiv:2106.01540, abstract and section 4 (accuracy by the length of P)"
+
+
+class Sets(NamedTuple):
+    """Members of sets, each a kind and a number, and whether the numbers of its kind are above 0 in the mean."""
+
+    x: Float[Tensor, "B T N"]
+    above: Bool[Tensor, "B T"]
+
+
+def sets(rows: int, drawn: torch.Generator) -> Sets:
+    """A number is its kind's, drawn for each set, and noise as large."""
+    kind = torch.randint(KINDS, (rows, SIZE), generator=drawn)
+    number = torch.randn(rows, KINDS, generator=drawn).gather(1, kind) + torch.randn(rows, SIZE, generator=drawn)
+    one = F.one_hot(kind, KINDS).float()
+    total = (one * number[..., None]).sum(1).gather(1, kind)
+    return Sets(torch.cat([3 * one, number[..., None]], -1), total > 0)
+
+
+def layer(packs: int) -> Layer:
+    """A Luna layer with one head and no positions, because a set has no order."""
+    return luna(d=WIDTH, depth=1, heads=1, packs=packs, length=SIZE).body
+
+
+def accuracy(packs: int, seed: int, steps: int) -> float:
+    """Of a layer of so many packs with one head, trained a little: how many members it tells right of fresh sets."""
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        body = layer(packs)
+        begin, end = nn.Linear(KINDS + 1, WIDTH), nn.Linear(WIDTH, 1)
+    optimiser = torch.optim.Adam([*begin.parameters(), *body.parameters(), *end.parameters()], 5e-3)
+    for _ in range(steps):
+        x, above = sets(ROWS, drawn)
+        loss = F.binary_cross_entropy_with_logits(end(body(begin(x)).y)[..., 0], above.float())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        x, above = sets(16 * ROWS, torch.Generator().manual_seed(10_000 + seed))
+        return float(((end(body(begin(x)).y)[..., 0] > 0) == above).float().mean())
+
+
+@torch.no_grad()
+def products(layer: Layer, length: int) -> int:
+    """Additions and multiplications of a forward over a row, by the executor that makes all scores."""
+    for part in layer.modules():
+        if isinstance(part, Softmax):
+            part.impl = "reference"
+    x = torch.randn(1, length, layer.d)
+    with Tally() as tally:
+        layer(x)
+    return tally.flops
+
+
+def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = STEPS) -> Claim:
+    """Multiplications by length, in which there is no chance, and accuracy by packs, by seeds."""
+    packed = layer(PACKS[-1])
+    dense = Attention(QKV(WIDTH, 1), Softmax(Full(), lse=False))
+    count = {"Luna": [products(packed, n) for n in lengths], "dense attention": [products(dense, n) for n in lengths]}
+    found = {packs: [accuracy(packs, seed, steps) for seed in seeds] for packs in PACKS}
+    gains = [
+        Measure(
+            f"accuracy gained from {few} to {many} packs",
+            [b - a for a, b in zip(found[few], found[many], strict=True)],
+            "least",
+            0.02,
+            nothing=0.0,
+        )
+        for few, many in zip(PACKS, PACKS[1:], strict=False)
+    ]
+    linear = Measure(
+        "exponent of multiplications in the length", (slope(lengths, count["Luna"]),), "near", 1.0, within=0.02
+    )
+    told = {f"accuracy with {packs} packs": f"{mean(of):.3f}" for packs, of in found.items()}
+    told["exponent of dense attention"] = f"{slope(lengths, count['dense attention']):.3f}"
+    drawn: dict[str, Draw] = {
+        "multiplications of a layer": partial(_draw_products, lengths, count),
+        f"sets of {SIZE} members of {KINDS} kinds": partial(_draw_accuracy, found),
+    }
+    return Claim(SAYS, SOURCE, (linear, *gains), told, drawn)
+
+
+def _draw_products(lengths: Sequence[int], count: dict[str, list[int]], axes: Any) -> None:
+    draw_growth(count, lengths, axes)
+    axes.set(xlabel="tokens in a row", ylabel="additions and multiplications")
+
+
+def _draw_accuracy(found: dict[int, list[float]], axes: Any) -> None:
+    for packs, of in found.items():
+        axes.plot([packs] * len(of), of, "o", color="tab:blue", alpha=0.4)
+    axes.plot(list(found), [mean(of) for of in found.values()], color="tab:blue")
+    axes.set(xlabel="packs", ylabel="members told right", xscale="log", ylim=(0.5, 1.0))
+    ticks(axes, list(found))

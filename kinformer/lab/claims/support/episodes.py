@@ -1,0 +1,81 @@
+"""Episodes that claims learn from, and models that learned from them."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy
+import torch
+from jaxtyping import Float
+
+from kinformer.lab.data.offline import Offline, read
+from kinformer.lab.data.support.episodes import Episode, written
+from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.models.trajectory import Trajectory
+
+BATCH = 64
+CART = "CartPole-v1,max_episode_steps=200"
+LEANS = 0.02, 0.6  # of controllers: the smallest balances for 200 steps, the largest falls within ten
+Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # from what is seen to a kind of action
+
+
+def followed(policy: Policy, env: Any, seed: int) -> Episode:
+    """An episode by a policy that remembers nothing."""
+    seen, over = env.reset(seed=seed)[0], False
+    states, actions, rewards = [], [], []
+    while not over:
+        states.append(seen)
+        actions.append(policy(seen))
+        seen, reward, ended, cut, _ = env.step(actions[-1])
+        rewards.append(reward)
+        over = ended or cut
+    return Episode(numpy.array(states, numpy.float32), numpy.array(actions), numpy.array(rewards, numpy.float32))
+
+
+def leaning(count: int, seed: int) -> list[Episode]:
+    """Episodes of CartPole of all qualities: each by a controller that leans by another angle, which is not seen."""
+    env, chance = make(CART), numpy.random.default_rng(seed)
+    found = []
+    for n in range(count):
+        lean = numpy.exp(chance.uniform(*numpy.log(LEANS)))
+
+        def policy(seen: Float[numpy.ndarray, " S"], lean: float = lean) -> int:
+            place, speed, angle, turning = seen
+            return int(angle + 0.5 * turning + 0.05 * speed + 0.02 * place + lean > 0)
+
+        found.append(followed(policy, env, seed * count + n))
+    return found
+
+
+def offline(episodes: Sequence[Episode], **options: str) -> Offline:
+    """Episodes as `--data offline=` reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "episodes.npz"
+        written(file, list(episodes))
+        return read(str(file), **options)
+
+
+def taught(
+    member: Callable[..., Trajectory], data: Offline, seed: int, steps: int, rate: float, **keywords: Any
+) -> Trajectory:
+    """A member of the data's sizes after so many steps, the rate warmed up and then falling to 0."""
+    torch.manual_seed(seed)
+    model = member(**data.keywords, **keywords)
+    data.tell(model)
+    batches, optimiser = data.stream(model, BATCH, 1, seed, 1 << 16), torch.optim.AdamW(model.parameters(), rate)
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(1, (step + 1) / 30) * (1 - step / steps)
+        optimiser.zero_grad()
+        model(batches.at(step)).total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    return model.eval()
+
+
+def returned(model: Trajectory, spec: str, episodes: int, asked: float | None, seed: int) -> float:
+    """What a model returns on average."""
+    return mean(one.episode.returned for one in rolled(model, Way(spec, episodes, asked, seed=seed)))

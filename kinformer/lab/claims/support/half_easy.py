@@ -1,0 +1,103 @@
+"""A small model with exits, taught a task of which half is easy, and what it writes at each of its thresholds."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from kinformer.decoding.consistency import By, Text, losses, ruled, written
+from kinformer.decoding.generate import generate
+from kinformer.decoding.prompts import Prompts
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.train.fit import fit
+from kinformer.members.calm import calm
+from kinformer.models.multi_exit import MultiExit
+from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.decaying import Threshold
+from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.rules import Confident, Rule
+
+DEPTH, TASK = 8, "task=half_easy"
+
+
+class Size(NamedTuple):
+    """How wide the layers are, and how long and at which rate they are trained.
+
+    At width 64 what is saved is hidden by the Python around small layers: what is promised of losses can be seen
+    there, what is saved of time cannot.
+    """
+
+    width: int
+    steps: int
+    lr: float
+
+
+SMALL, WIDE = Size(64, 700, 3e-3), Size(256, 400, 1e-3)
+
+
+class Lost(NamedTuple):
+    """What texts lose at a threshold, each of them; how many layers a token takes, and a token at each place."""
+
+    textual: list[float]
+    risk: list[float]
+    layers: float
+    places: list[float]
+
+
+def trained(seed: int, size: Size) -> MultiExit:
+    """Eight layers with a probe; softmax response and saturation need none of it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
+        if size.steps:
+            fit(model, TASK, steps=size.steps, batch=32, lr=size.lr, seed=seed, measures=1)
+    assert isinstance(model, MultiExit)
+    return model.eval()
+
+
+def prompts(model: MultiExit, split: str, count: int) -> Prompts:
+    """Rows of the task up to their answers."""
+    return read_spec(TASK).prompts(model, split, count, 0, 0)
+
+
+def rules(model: MultiExit) -> dict[str, Confident]:
+    """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
+    own = model.exits.rule
+    assert isinstance(own, Confident) and isinstance(own.confidence, Probe)
+    each: dict[str, Confidence] = {
+        "softmax response": SoftmaxResponse(),
+        "saturation": Saturation(),
+        "classifier": own.confidence,
+    }
+    return {name: Confident(one, 1.0) for name, one in each.items()}
+
+
+def full(model: MultiExit, given: Prompts) -> list[Text]:
+    """What the full model writes."""
+    with ruled(model.exits, Nobody()):
+        return written(model, given).texts
+
+
+def lost(model: MultiExit, rule: Confident, threshold: Threshold, given: Prompts, whole: Sequence[Text]) -> Lost:
+    """What is lost where tokens leave at a threshold."""
+    rule.leave_at(threshold)
+    with ruled(model.exits, rule):
+        early = written(model, given)
+    each: dict[By, list[float]] = {by: losses(by, given, early.texts, whole) for by in ("textual", "risk")}
+    return Lost(each["textual"], each["risk"], early.layers, early.places)
+
+
+def seconds(
+    model: MultiExit, leaving: dict[str, Rule], given: Prompts, texts: int = 12, rounds: int = 5
+) -> dict[str, float]:
+    """Seconds to write texts one by one by each rule, turn by turn, the least of some rounds."""
+    found = dict.fromkeys(leaving, float("inf"))
+    for _ in range(rounds):
+        for name, rule in leaving.items():
+            with ruled(model.exits, rule):
+                began = time.perf_counter()
+                for prompt in given.prompts[:texts]:
+                    generate(model, torch.tensor([list(prompt)]), given.tokens, temperature=0)
+                found[name] = min(found[name], time.perf_counter() - began)
+    return found

@@ -1,0 +1,73 @@
+"""Environments to act in: `env=t_maze,corridor=10`, `env=CartPole-v1`; what an agent learns from is what it does.
+
+Choose it for a policy: `kinformer train gtrxl --data env=t_maze` puts one over the layers of that member.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kinformer.core.model import Model
+from kinformer.lab.data.kind import Data
+from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.worlds import flat, limits
+from kinformer.lab.train.agent import Rollouts
+
+FORM, SERVES = "env=ID", ("environments",)
+APART, MEASURED = 1 << 20, 32  # seeds of a split, of which so many episodes are measured
+
+
+@dataclass(frozen=True, eq=False)
+class Env(Data):
+    """An environment, and seeds of the episodes that are measured; those that are learned from have others.
+
+    observations: the shape of what it shows; actions: how many kinds of actions there are, or, where they are not
+    `discrete`, how many numbers an action has.
+    """
+
+    what: ClassVar[str] = "an environment"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    lends: ClassVar[str] = "agent"
+    counted: ClassVar[str] = "steps"
+    name: str
+    spec: str
+    observations: tuple[int, ...]
+    actions: int
+    discrete: bool
+    train: range = range(APART, APART + MEASURED)
+    valid: range = range(2 * APART, 2 * APART + MEASURED)
+    test: range = range(3 * APART, 3 * APART + 4 * MEASURED)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {"observations": self.observations, "actions": self.actions, "discrete": self.discrete}
+
+    def longest(self, length: int) -> None:
+        return None
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Rollouts:
+        """What a model does in `batch` environments, `length` steps at a time. ValueError for one of other spaces."""
+        for name, wanted in self.keywords.items():
+            if (its := getattr(model, name, wanted)) != wanted:
+                raise ValueError(f"{self.spec} has {name}={wanted}, and this model {its}; give one made for that")
+        return Rollouts(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{len(getattr(self, split))} episodes"
+
+
+def read(where: str, **keywords: str) -> Env:
+    """An environment of ours, of a file of one's own or of Gymnasium, with keywords such as corridor=10.
+
+    Errors: as `make`'s; ValueError too for actions that are neither kinds nor a row of numbers.
+    """
+    spec = ",".join([where, *(f"{name}={value}" for name, value in keywords.items())])
+    env = flat(make(spec))
+    space, between = env.action_space, limits(env.action_space)
+    actions = int(space.n) if between is None else math.prod(space.shape)
+    env.close()
+    return Env(f"env={spec}", spec, tuple(env.observation_space.shape), actions, between is None)

@@ -1,0 +1,153 @@
+"""Images with their labels: MNIST's idx files in a folder, or a file of numpy arrays.
+
+Choose `images=FOLDER` or `images=FILE.npz` for what reads images. A batch is (images uint8 [B C H W], labels [B]).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from kinformer.checkpoint.data_files import found
+from kinformer.core.model import Model
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.support import unpacked
+from kinformer.lab.data.support.arrays import arrays
+from kinformer.lab.data.support.compressors import compressed
+from kinformer.lab.data.support.copies import copies
+from kinformer.lab.data.support.sample import sampled_rows
+
+FORM, SERVES = "images=FOLDER", ("images",)
+PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin
+HELD_OUT, MEASURED = 0.1, 64  # the share of train that is watched; images of a batch that is measured
+Lot = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Images(Data):
+    """Three lots of images with the number of their label, each a pair of tensors."""
+
+    what: ClassVar[str] = "images"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
+    name: str
+    train: Lot
+    valid: Lot
+    test: Lot
+    split: str = ""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {"shape": tuple(self.train[0].shape[1:])}
+
+    def longest(self, length: int) -> None:
+        return None
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        if model.metric.name != "bits per dimension":
+            return {}
+        return compressed(getattr(self, split)[0][self._sample(limit, split)].numpy().tobytes())
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{len(self._sample(limit, split)):,} images of {split}"
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+        """Training batches drawn by seed and step, and validation images spread over valid, at most `limit` bytes.
+
+        ValueError for a model of pictures of another shape.
+        """
+        pixels, labels = self.train
+        if (wanted := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
+            raise ValueError(
+                f"{self.name} has pictures [C H W] of {shape}, and this model reads {wanted}; give "
+                f"shape={','.join(map(str, shape))}"
+            )
+
+        def at(step: int) -> Lot:
+            drawn = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
+            return pixels[drawn], labels[drawn]
+
+        sample = self._sample(limit)
+        lots = (tensor[sample].split(MEASURED) for tensor in self.valid)
+        return Batches(at, zip(*lots, strict=True))
+
+    def _sample(self, limit: int, split: str = "valid") -> list[int]:
+        """The indices of the images that a measurement reads."""
+        pixels = getattr(self, split)[0]
+        return sampled_rows(range(len(pixels)), [pixels[0].numel()] * len(pixels), limit)
+
+
+def read(where: str) -> Images:
+    """The images of a folder of idx files (train-images..., train-labels..., t10k-...), packed or not, or of a .npz.
+
+    An .npz has uint8 arrays x_train, y_train, x_test, y_test, or train_images and so on: [N H W] or [N H W C]. The last
+    tenth of train is watched, test kept for the end.
+
+    Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
+    """
+    path = found(where, "write images=FOLDER or images=FILE.npz")
+    train, test = _idx(path) if path.is_dir() else _arrays(path)
+    held = max(1, round(len(train[0]) * HELD_OUT))
+    lots = (train[0][:-held], train[1][:-held]), (train[0][-held:], train[1][-held:])
+    named = dict(zip(("train", "valid", "test"), (*lots, test), strict=True))
+    copied = copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
+    counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named.items())
+    description = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
+    return Images(f"images={where}", *lots, test, split=description)
+
+
+def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
+    return pixels.numpy().tobytes()
+
+
+def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
+    if labels.dtype.kind not in "iu" and not numpy.array_equal(labels, numpy.round(labels)):
+        raise ValueError(
+            f"{place} has invalid labels: got {labels[labels % 1 != 0][0]}, expected integers. Number the labels"
+        )
+    if pixels.dtype != numpy.uint8 or pixels.ndim not in (3, 4) or len(pixels) != labels.size or len(pixels) < 2:
+        raise ValueError(
+            f"{place} has images {pixels.dtype}{list(pixels.shape)} and {labels.size} labels; uint8 [N H W] or "
+            "[N H W C] and a label for each, two or more, are wanted"
+        )
+    whole = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+    return torch.from_numpy(whole.copy()), torch.from_numpy(labels.reshape(-1).astype(numpy.int64))
+
+
+def _idx(folder: Path) -> tuple[Lot, Lot]:
+    return _of(folder, "train"), _of(folder, "t10k")
+
+
+def _of(folder: Path, split: str) -> Lot:
+    files = []
+    for kind, magic in (("images", PIXELS), ("labels", NUMBERS)):
+        there = sorted(folder.glob(f"{split}-{kind}*"))
+        if not there:
+            raise FileNotFoundError(f"{folder} has no file {split}-{kind}-idx; give MNIST's four files, or a .npz")
+        files.append(_numbers(there[0], magic))
+    return _lot(files[0], files[1], str(folder))
+
+
+def _numbers(path: Path, magic: bytes) -> numpy.ndarray:
+    data = b"".join(unpacked.chunks(path))
+    sizes = numpy.frombuffer(data[4 : 4 + 4 * magic[3]], ">u4").astype(int)
+    if data[:4] != magic or len(data) != 4 + 4 * magic[3] + numpy.prod(sizes):
+        raise ValueError(f"{path} is cut off, or no idx file of {'images' if magic == PIXELS else 'labels'}")
+    return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * magic[3]).reshape(sizes)
+
+
+def _arrays(path: Path) -> tuple[Lot, Lot]:
+    held = arrays(path)
+    for pixels, labels in (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_x", "{}_y")):
+        if all(name.format(split) in held for split in ("train", "test") for name in (pixels, labels)):
+            train, test = (
+                _lot(held[pixels.format(split)], held[labels.format(split)], f"{split} of {path}")
+                for split in ("train", "test")
+            )
+            return train, test
+    raise ValueError(f"{path} has the arrays {', '.join(held) or 'none'}; x_train, y_train, x_test, y_test are wanted")

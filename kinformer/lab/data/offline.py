@@ -1,0 +1,225 @@
+"""Episodes that are there already: what was observed, done and rewarded, by whoever acted.
+
+Choose `offline=PATH` for what learns to act from them. A batch is `Steps`: the last steps before one that is drawn,
+padded to the left, with what rewards add up to from each on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.checkpoint.data_files import TEST, VALID, digest, found
+from kinformer.core.checks import one_of
+from kinformer.core.model import Model, called
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.support.episodes import Episode, episodes
+from kinformer.lab.data.support.scales import scales
+from kinformer.models.batch import Steps
+from kinformer.models.support.measured import Scales
+from kinformer.models.trajectory import Trajectory
+
+FORM, SERVES = "offline=PATH", ("trajectories",)
+MEASURED, MOST = 64, 512  # rows of a batch that is measured, and of all of them in training
+SPLITS = ("train", "valid", "test")
+CONTEXT = 20  # steps of a row of a model that does not say how many
+Reward = Literal["step", "end"]
+
+
+class Held(NamedTuple):
+    """The steps of some episodes, one behind the other."""
+
+    returns: Float[Tensor, " N"]
+    states: Float[Tensor, "N S"]
+    actions: Tensor  # [N] kinds, or [N A] numbers
+    times: Int[Tensor, " N"]
+
+    @property
+    def firsts(self) -> Int[Tensor, " E"]:
+        """Where each episode begins."""
+        return (self.times == 0).nonzero().squeeze(1)
+
+    @property
+    def whole(self) -> Float[Tensor, " E"]:
+        """What each episode returned."""
+        return self.returns[self.firsts]
+
+    def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> Steps:
+        """Rows of `length` steps that end there and begin so many before, padded to the left."""
+        back = torch.arange(1 - length, 1)
+        at = (ends[:, None] + back).clamp_min(0)
+        real = -back <= before[:, None]
+        steps = Steps._make(part[at] for part in self)
+        return steps._replace(times=steps.times.masked_fill(~real, -1))
+
+    def best(self, percent: int) -> Int[Tensor, " M"]:
+        """Where the steps of the episodes are that return most: of as many as make so many percent of all steps."""
+        if percent == 100:
+            return torch.arange(len(self.times))
+        firsts = self.firsts
+        sizes = torch.diff(firsts, append=torch.tensor([len(self.times)]))
+        order = self.whole.argsort(descending=True, stable=True)
+        taken = sizes[order].cumsum(0) - sizes[order] < percent / 100 * len(self.times)
+        return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[taken].sort().values])
+
+    def tiles(self, length: int, most: int) -> Int[Tensor, " W"]:
+        """Where rows end that hold each step once, of each episode from its first on; or so many from all over."""
+        last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
+        there = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
+        count = min(len(there), most)
+        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Offline(Data):
+    """Three lots of episodes; each is in one of them alone.
+
+    states: how many numbers an observation has.
+    actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers one has.
+    steps: how many the longest episode has.
+    delayed: all that an episode is worth comes at its end.
+    """
+
+    what: ClassVar[str] = "episodes"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
+    counted: ClassVar[str] = "steps"
+    name: str
+    train: Held
+    valid: Held
+    test: Held
+    states: int
+    actions: int
+    discrete: bool
+    steps: int
+    delayed: bool = False
+    split: str = ""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {"states": self.states, "actions": self.actions, "discrete": self.discrete, "steps": self.steps}
+
+    def longest(self, length: int) -> None:
+        return None
+
+    def tell(self, model: Model) -> None:
+        """Means, deviations and the largest numbers of train, by which the model takes all that it reads."""
+        if isinstance(model, Trajectory):
+            model.measured.tell(self.scales)
+
+    @property
+    def scales(self) -> Scales:
+        """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
+        held, largest = self.train, self.train.returns.abs().max()
+        numbers = held.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
+        mean, span = held.states.double().mean(0).float(), torch.stack(held.whole.aminmax())
+        deviation = scales(held.states)[0].float()
+        return Scales(mean, deviation, _some(largest), _some(numbers), span, torch.tensor(self.delayed))
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+        """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
+
+        A model says how many steps it reads (`context`) and from what percent of the best it learns (`best`), whatever
+        `length` is. ValueError for a model of other observations, actions or fewer steps, and where no episodes are
+        held to measure.
+        """
+        if not len(self.valid.times):
+            raise ValueError(f"{self.name} has no episodes in that split; give another one, or more episodes")
+        for name, number in self.keywords.items():
+            its = getattr(model, name, number)
+            # an environment may have kinds of actions that no episode shows
+            more = name == "steps" or (name == "actions" and self.discrete)
+            if its != number and not (more and its > number):
+                raise ValueError(
+                    f"{self.name} has {name}={number}, and this {called(model)} {its}; train one with {name}={number}"
+                )
+        size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
+
+        def at(step: int) -> Steps:
+            drawn = numpy.random.default_rng((seed, step)).integers(len(eligible), size=batch)
+            ends = eligible[torch.from_numpy(drawn)]
+            return self.train.rows(ends, self.train.times[ends].clamp_max(size - 1), size)
+
+        ends = self.valid.tiles(size, self._most(size, limit))
+        before = self.valid.times[ends] % size
+        lots = zip(ends.split(MEASURED), before.split(MEASURED), strict=True)
+        return Batches(at, [self.valid.rows(*lot, size) for lot in lots])
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"steps of {len(getattr(self, split).firsts):,} episodes of {split}"
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
+        """Baselines: the accuracy of the commonest action of train, or the error of its mean in the model's unit."""
+        if not isinstance(model, Trajectory):
+            return {}
+        held, learned = getattr(self, split).actions, self.train.actions
+        if self.discrete:
+            return {"always the commonest": float((held == learned.mode().values).float().mean())}
+        apart = (held - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the model's error
+        return {"always the mean": float(apart.square().mean())}
+
+    def _most(self, size: int, limit: int) -> int:
+        """How many rows are measured: all that fit into a limit of bytes, or in training some."""
+        return max(1, limit // size if limit > 1 << 20 else min(MOST, limit // size))
+
+
+def read(where: str, *, reward: str = "step") -> Offline:
+    """Episodes of an .npz, of a folder of them, or of one that Minari wrote.
+
+    An .npz has, flat over all steps, `obs` [N S], `actions` [N], whole numbers, or [N A], `rewards` [N] and
+    `episode_starts` [N], True at the first step of each. About 90 : 5 : 5 by the SHA-256 of each episode. reward=end
+    moves all rewards of an episode to its last step, as where only the outcome counts.
+
+    Errors: FileNotFoundError for what is not there, ImportError without the package h5py where Minari's are read;
+    ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
+    """
+    one_of("reward", reward, Reward)
+    path = found(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
+    there = {_told(one): one for one in episodes(path)}  # the same one twice may not be on both sides
+    if len(there) < 2:
+        raise ValueError(f"{where} has {len(there)} episodes; give two, one to learn from and one to measure, and more")
+    every = [there[key] for key in sorted(there, key=digest)]
+    held, last = max(1, round(VALID * len(every))), round(TEST * len(every))
+    ends = [0, len(every) - held - last, len(every) - last, len(every)]
+    train, valid, test = (_held(every[first:end], every[0], reward) for first, end in pairwise(ends))
+    discrete = every[0].actions.ndim == 1
+    actions = 1 + max(int(one.actions.max()) for one in every) if discrete else every[0].actions.shape[1]
+    name = f"offline={where}{'' if reward == 'step' else f',reward={reward}'}"
+    sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
+    whole = [one.returned for one in every]
+    text = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
+    steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
+    text += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
+    return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", text)
+
+
+def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
+    """What rewards [T] add up to from each step on."""
+    return numpy.cumsum(rewards[::-1], dtype=numpy.float64)[::-1]
+
+
+def _held(some: list[Episode], like: Episode, reward: str) -> Held:
+    if not some:
+        empty = (torch.from_numpy(part[:0]) for part in (like.rewards, like.states, like.actions))
+        return Held._make((*empty, torch.zeros(0, dtype=torch.long)))
+    left = [numpy.full(len(one.rewards), one.returned) if reward == "end" else to_go(one.rewards) for one in some]
+    times = [numpy.arange(len(one.rewards)) for one in some]
+    states, actions = ([getattr(one, name) for one in some] for name in ("states", "actions"))
+    parts = (numpy.concatenate(part) for part in (left, states, actions, times))
+    returns, *others = (torch.from_numpy(part) for part in parts)
+    return Held._make((returns.float(), *others))
+
+
+def _told(one: Episode) -> bytes:
+    return b"".join(part.tobytes() for part in one)
+
+
+def _some(scale: Tensor) -> Tensor:
+    """The same, 1 where it is 0."""
+    return scale.where(scale > 0, 1.0)

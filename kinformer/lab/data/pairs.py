@@ -1,0 +1,134 @@
+"""Pairs of texts, for what reads one and writes the other: a file of lines, source TAB target, or of JSON lines.
+
+Choose `pairs=FILE.tsv` to train a sequence-to-sequence member, like transformer. A token is a byte, or what
+`tokenizer=bpe:4096` makes of both sides.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.model import Model
+from kinformer.decoding.padded import padded
+from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.support.buckets import Buckets
+from kinformer.lab.data.support.columns import refuse_fields, three_lots, two_columns
+from kinformer.lab.data.support.sample import sampled_rows
+from kinformer.models.tokenizer import Tokenizer, encode_rows, tokenizer_of
+
+FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
+MEASURED = 16  # pairs of a batch that is measured
+Pair = tuple[Sequence[int], Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(Data):
+    """Three lots of pairs that share no source: to learn from, to watch, and to report once at the very end."""
+
+    what: ClassVar[str] = "pairs"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    name: str
+    train: tuple[Pair, ...]
+    valid: tuple[Pair, ...]
+    test: tuple[Pair, ...]
+    tokenizer: Tokenizer | None = None
+    split: str = ""
+
+    def within(self, length: int) -> "Pairs":
+        """Those whose source and target have at most `length` bytes; ValueError where too few are left."""
+        kept = {name: tuple(pair for pair in getattr(self, name) if max(map(len, pair)) <= length) for name in SPLITS}
+        for name in ("train", "valid"):
+            if not kept[name]:
+                raise ValueError(
+                    f"{self.name} has no pair to {'learn from' if name == 'train' else 'validate on'} of at most "
+                    f"{length:,} {self.unit} on either side; give a larger length, or more pairs"
+                )
+        return replace(self, train=kept["train"], valid=kept["valid"], test=kept["test"])
+
+    @property
+    def unit(self) -> str:
+        """What its tokens are called."""
+        return "bytes" if self.tokenizer is None else "tokens"
+
+    def longest(self, length: int) -> int:
+        """The most tokens of a row that is learned from; a target has one more than bytes."""
+        return max(max(len(source), len(target) + 1) for source, target in self.within(length).train)
+
+    def left_out(self, length: int) -> str | None:
+        if not (count := len(self.train) - len(self.within(length).train)):
+            return None
+        return (
+            f"{count:,} of {len(self.train):,} pairs have a side of more than {length:,} {self.unit} and are "
+            "left out; give a larger length to keep them"
+        )
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{sum(map(len, self.within(length).watched(limit, split))):,} pairs of {split}"
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+        return self.batches(batch, length, seed, limit)
+
+    def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
+        """Batches of pairs of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
+        kept = self.within(length)
+        drawn = Buckets([len(source) + len(target) for source, target in kept.train], batch, seed)
+
+        def at(step: int) -> tuple[Tensor, Tensor]:
+            return rows([kept.train[n] for n in drawn.at(step)])
+
+        return Batches(at, [rows(some) for some in kept.watched(limit)])
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Sources drawn from a split, none twice, with their targets."""
+        rows = getattr(self, split)
+        some = [rows[n] for n in some_of(count, len(rows), f"pairs of {split}")]
+        targets = [target for _, target in some]
+        return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
+
+    def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
+        """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
+        pairs = getattr(self, split)
+        sample = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
+        return (sample[first : first + MEASURED] for first in range(0, len(sample), MEASURED))
+
+
+SPLITS = ("train", "valid", "test")
+
+
+@named
+def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> Pairs:
+    """The pairs of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
+
+    So none is in two of the splits; a data set's own splits are kept. Every line is a source, a tab and a target,
+    neither of them empty; of JSON lines and data sets the fields that `source` and `target` name, "source" and "target"
+    unless given. Compressed files are unpacked; all pairs are held in memory. tokenizer, valid: as in `text.read`.
+
+    Errors: FileNotFoundError for what is not there, OSError for what cannot be read, and ValueError, in one line, for a
+    file that is empty or ragged, or has fewer than two sources.
+    """
+    fields, name = (source or NAMES[0], target or NAMES[1]), f"pairs={where}"
+    refuse_fields(name, (where, valid), source=source, target=target)
+    found = two_columns("pairs", where, NAMES, fields)
+    others = two_columns("pairs", valid, NAMES, fields) if valid else None
+    if others is None and len({row.texts[0] for row in found}) < 2:
+        raise ValueError(f"{name} has one source alone; give at least two, one to learn from and one to measure")
+    lots, how = three_lots(name, "sources", found, 0, others)
+    said = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
+    made = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))
+    sides = ((row.place, text) for rows in lots.values() for row in rows for text in row.texts)
+    tokens = iter(encode_rows(made, sides, name))
+    kept = {split: tuple((next(tokens), next(tokens)) for _ in rows) for split, rows in lots.items()}
+    told = f"{name}: {said}; {how}{' source' if how.endswith('each') else ''}"
+    return Pairs(name, **kept, tokenizer=made, split=told)
+
+
+def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
+    """Sources and targets as rows of tokens, padded with -1 behind."""
+    sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
+    sources, targets = (padded(side) for side in sides)
+    return sources, targets

@@ -1,0 +1,237 @@
+"""Sets of vectors with a number to be said of each: made up as they are wanted, or from an .npz.
+
+Choose `sets=maximum` for the largest of some numbers, `sets=unique` or `sets=pictures,images=FOLDER` to count kinds,
+`sets=FILE.npz` for sets of one's own. A batch is (elements [B T C], marks [B T], -1 where there is none, answers [B]).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from kinformer.checkpoint.data_files import TEST, VALID, digest, found
+from kinformer.core.checks import one_of
+from kinformer.core.keywords import nearest, parse_keywords
+from kinformer.core.model import Model, called
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.support.arrays import arrays
+from kinformer.lab.data.support.drawn_sets import PROBLEMS, Drawn, Problem
+from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.data.task import split_of
+
+FORM, SERVES = "sets=maximum,most=10", ("sets",)
+SPLITS = ("train", "valid", "test")
+MEASURED, MOST = 64, 512  # sets of a batch that is measured, and of all of them
+TRIED = 10_000  # draws in which a set of a split must come
+ANSWERS = ("number", "count")
+SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """The sets of one split of a problem, as many as are wanted; a set belongs to a split by its elements."""
+
+    problem: Problem
+    split: str
+
+    def __len__(self) -> int:
+        """How many are measured at most."""
+        return MOST
+
+    def drawn(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
+        """Sets, the same for the same seed and step; ValueError where none comes in many draws."""
+        chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
+        sets = [self._one(chance) for _ in range(count)]
+        elements = torch.zeros(count, max(len(one.elements) for one in sets), self.problem.inputs)
+        marks = torch.full(elements.shape[:2], -1)
+        for n, one in enumerate(sets):
+            elements[n, : len(one.elements)], marks[n, : len(one.elements)] = torch.from_numpy(one.elements), 0
+        return elements, marks, torch.tensor([one.answer for one in sets])
+
+    first = drawn
+
+    def _one(self, chance: numpy.random.Generator) -> Drawn:
+        for _ in range(TRIED):
+            if split_of(unordered((one := self.problem.draw(chance, self.split)).elements)) == self.split:
+                return one
+        raise ValueError(
+            f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: none of {self.split} came in "
+            f"{TRIED:,} draws; give it larger sizes"
+        )
+
+
+class Held(NamedTuple):
+    """The sets of one split that are there already."""
+
+    elements: Float[Tensor, "N T C"]
+    marks: Int[Tensor, "N T"]
+    answers: Float[Tensor, " N"]
+
+    def drawn(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
+        """Sets, drawn by seed and step."""
+        at = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(self.answers), size=count))
+        return self.elements[at], self.marks[at], self.answers[at]
+
+    def first(self, count: int) -> SetBatch:
+        """The first of them."""
+        return self.elements[:count], self.marks[:count], self.answers[:count]
+
+
+@dataclass(frozen=True, eq=False)
+class Sets(Data):
+    """Three lots of sets; the same elements, in whatever order, are in one of them alone.
+
+    inputs: how many numbers an element is.
+    answer: what kind of answers sets have: any "number", or a "count".
+    most: how many elements the largest set has.
+    """
+
+    what: ClassVar[str] = "sets"
+    counted: ClassVar[str] = "numbers"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
+    name: str
+    train: Made | Held
+    valid: Made | Held
+    test: Made | Held
+    inputs: int
+    answer: str
+    most: int
+    split: str = ""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {"inputs": self.inputs, "answer": self.answer}
+
+    def longest(self, length: int) -> None:
+        return None
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+        """Batches drawn by seed and step, and of valid always the same sets.
+
+        ValueError for a model of other elements or answers, and where no sets are held to measure.
+        """
+        if isinstance(self.valid, Held) and not len(self.valid.answers):
+            raise ValueError(f"{self.name} has no sets in that split; give another one, or more sets")
+        for name, its in (
+            ("inputs", getattr(model, "inputs", self.inputs)),
+            ("answer", getattr(getattr(model, "answer", None), "name", self.answer)),
+        ):
+            if its != (mine := self.keywords[name]):
+                raise ValueError(f"{self.name} has {name}={mine}, and this {called(model)} {its}; give {name}={mine}")
+        valid = self.valid.first(self._count(limit))
+        lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
+        return Batches(lambda step: self.train.drawn(batch, seed, step), lots)
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{self._count(limit, split):,} sets of {split} (always the same answer scores {self.guessing:.3f})"
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
+        """What the best answer scores that is always the same."""
+        return {"always the same answer": self.guessing}
+
+    @property
+    def guessing(self) -> float:
+        """What the best answer scores that is always the same: the likeliest count, or the median of numbers."""
+        right = self.train.first(MOST)[2]
+        best = right.mode().values if self.answer == "count" else right.median()
+        return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
+
+    def _count(self, limit: int, split: str = "valid") -> int:
+        there = len(part.answers) if isinstance(part := getattr(self, split), Held) else MOST
+        return max(1, min(there, limit // self.most))
+
+
+def unordered(elements: ndarray) -> bytes:
+    """What a set [n C] is, its elements in an order of their own."""
+    return b"".join(sorted(element.tobytes() for element in elements))
+
+
+@named
+def read(where: str, *, answer: str = "number", **sizes: str) -> Sets:
+    """Sets of a problem, with sizes like most=20, or of an .npz, whose answers are any "number" or a "count".
+
+    An .npz has `elements` [N T C] and `answers` [N], and `sizes` [N] where sets differ in how many elements they have:
+    the first so many are. About 90 : 5 : 5 by the SHA-256 of each set's elements.
+
+    Errors: FileNotFoundError for what is not there; ValueError, in one line, for unknown problems and sizes and for
+    arrays of another form.
+    """
+    if where in PROBLEMS:
+        return _made(where, answer, sizes)
+    if not where.endswith(".npz"):
+        raise ValueError(f"there are no sets {where!r}{nearest(where, PROBLEMS)}; or give a FILE.npz")
+    if sizes:
+        raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; it has answer")
+    return _held(where, one_of("answer", answer, ANSWERS))
+
+
+def _made(name: str, answer: str, sizes: dict[str, str]) -> Sets:
+    kind = PROBLEMS[name]
+    if answer != "number":
+        raise ValueError(f"sets={name} has answers of one kind, {kind.answer}; leave out answer")
+    try:
+        problem = kind(**parse_keywords(kind, [f"{key}={value}" for key, value in sizes.items()]))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    spelled = ",".join([f"sets={name}", *(f"{key}={value}" for key, value in sizes.items())])
+    train, valid, test = (Made(problem, split) for split in SPLITS)
+    return Sets(spelled, train, valid, test, problem.inputs, problem.answer, problem.most)
+
+
+def _held(where: str, answer: str) -> Sets:
+    path = found(where, "write sets=FILE.npz")
+    elements, marks, answers = _arrays(path)
+    if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
+        raise ValueError(f"{where} has answers that are no counts; leave out answer=count")
+    by_set: dict[bytes, list[int]] = {}
+    for n, (one, mark) in enumerate(zip(elements, marks, strict=True)):
+        by_set.setdefault(unordered(one[mark >= 0]), []).append(n)
+    if len(by_set) < 2:
+        raise ValueError(f"{where} has one set alone; give at least two, one to learn from and one to measure")
+    keys = sorted(by_set, key=digest)
+    held, last = (round(len(keys) * share) for share in (VALID, TEST))
+    ends = [0, len(keys) - max(1, held) - last, len(keys) - last, len(keys)]
+    lots = []
+    for first, end in pairwise(ends):
+        at = [n for key in keys[first:end] for n in by_set[key]]
+        lots.append(Held(*(torch.from_numpy(x[at]) for x in (elements, marks, answers))))
+    counts = ", ".join(f"{len(lot.answers):,} {split}" for split, lot in zip(SPLITS, lots, strict=True))
+    told = f"sets={where}: {counts}, by the SHA-256 of each set"
+    train, valid, test = lots
+    return Sets(f"sets={where}", train, valid, test, elements.shape[2], answer, elements.shape[1], told)
+
+
+def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
+    """Elements [N T C], marks [N T] and answers [N] of a file."""
+    held = arrays(path)
+    if missing := [name for name in ("elements", "answers") if name not in held]:
+        raise ValueError(f"{path} has the arrays {', '.join(held) or 'none'}; {' and '.join(missing)} are wanted")
+    elements, answers = held["elements"], held["answers"]
+    sizes = held.get("sizes", numpy.full(elements.shape[:1], elements.shape[1] if elements.ndim == 3 else 0))
+    numbers = all(x.dtype.kind in "fiu" for x in (elements, answers)) and sizes.dtype.kind in "iu"
+    if not numbers or elements.ndim != 3 or not elements.size or not answers.shape == sizes.shape == elements.shape[:1]:
+        shapes = ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in held.items())
+        raise ValueError(
+            f"{path} has {shapes}; numbers elements [N T C], answers [N] and, if any, sizes [N] are wanted"
+        )
+    if sizes.min() < 1 or sizes.max() > elements.shape[1]:
+        raise ValueError(
+            f"{path} has sets of {sizes.min()} to {sizes.max()} of {elements.shape[1]} elements; give 1 up"
+        )
+    marks = numpy.where(numpy.arange(elements.shape[1]) < sizes[:, None], 0, -1)
+    refuse_flattened(str(path), "elements", elements[marks >= 0])
+    refuse_flattened(str(path), "answers", answers)
+    with numpy.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        elements, answers = elements.astype(numpy.float32), answers.astype(numpy.float32)
+    if not (numpy.isfinite(elements[marks >= 0]).all() and numpy.isfinite(answers).all()):
+        raise ValueError(f"{path} has a number that is not finite in float32; give others")
+    return elements, marks, answers

@@ -1,0 +1,54 @@
+"""Standardized columns: (number - mean) / deviation, with checks that a model can compute with the result."""
+
+from collections.abc import Sequence
+
+import numpy
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.lab.data.support.scales import scales
+
+FARTHEST = 1e18  # deviations from the mean: a model squares such numbers in float32, and adds up hundreds of them
+MOVES = 1e-6  # of a column's largest number: one that moves by more and has no deviation has lost it to underflow
+
+
+def column_scales(
+    where: str, names: Sequence[str], numbers: Float[Tensor, "N C"]
+) -> tuple[Float[Tensor, "2 C"], Bool[Tensor, " C"]]:
+    """The mean and deviation of each column, and which columns are constant.
+
+    Errors: ValueError for numbers whose squares are beyond float64, or so small that they are 0.
+    """
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        mean = torch.from_numpy(numbers.numpy().mean(0))
+    deviation, constant = scales(numbers)
+    scale = torch.stack([mean, deviation])
+    _refuse_size(where, names, numbers, ~scale.isfinite().all(0), "small enough to square")
+    moves = numbers.amax(0) - numbers.amin(0) > MOVES * numbers.abs().amax(0)
+    _refuse_size(where, names, numbers, constant & moves, "large enough to square")
+    return scale, constant
+
+
+def standardized(
+    where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], scale: Float[Tensor, "2 C"]
+) -> Float[Tensor, "N C"]:
+    """(numbers - mean) / deviation in float32; ValueError for numbers whose squares overflow float32."""
+    values = (numbers - scale[0]) / scale[1]
+    far = ~(values.abs() <= FARTHEST)
+    _refuse_size(where, names, numbers, far.any(0), f"within {FARTHEST:g} deviations of the mean in train")
+    return values.float()
+
+
+def _refuse_size(
+    where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], wrong: Bool[Tensor, " C"], expected: str
+) -> None:
+    """Refuse the first wrong column; the ValueError names the column and the row of its largest number."""
+    if not bool(wrong.any()):
+        return
+    column = int(wrong.nonzero()[0])
+    row = int(numbers[:, column].abs().argmax())
+    raise ValueError(
+        f"{where} cannot be standardized: got {float(numbers[row, column])!r} in row {row + 1:,} of the column "
+        f"{names[column]}, expected numbers {expected}. Mend the number, or give the column another unit."
+    )

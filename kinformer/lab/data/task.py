@@ -1,0 +1,172 @@
+"""Tasks as data: `task=recall,pairs=16`, rows drawn as they are wanted, for members of any kind; a token is a byte.
+
+Choose it to tell what a member can do where a text only tells how well it does. It is judged by accuracy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy
+from torch import Tensor
+
+from kinformer.checkpoint.data_files import digest
+from kinformer.core.checks import at_least
+from kinformer.core.discover import modules, own_module
+from kinformer.core.keywords import nearest, parse_keywords
+from kinformer.core.model import ACCURACY, Metric, Model
+from kinformer.core.task import Row, Task
+from kinformer.decoding.padded import padded
+from kinformer.decoding.prompts import Prompts
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.kind import Data
+from kinformer.models.batch import TokenBatch
+
+FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
+SPLITS = ("train", "valid", "test")
+HELD = 0.1  # of all rows there are that are valid's, and so many that are test's
+MEASURED, MOST = 32, 512  # rows of a batch that is measured, and of all of them
+PROMPTED = 1  # the seed of rows to write on from; valid and test are measured on those of 0
+TRIED = 10_000  # draws in which a row of a split must come
+
+
+@dataclass(frozen=True)
+class Lot:
+    """The rows of one split of a task, as many as are wanted."""
+
+    task: Task
+    split: str
+
+    def __len__(self) -> int:
+        """How many are measured at most."""
+        return MOST
+
+    def rows(self, count: int, seed: int = 0, step: int = 0) -> list[Row]:
+        """Rows, the same for the same seed and step; fewer are the first of more.
+
+        Errors: ValueError where none comes in many draws: the task has too few.
+        """
+        chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
+        return [self._row(chance) for _ in range(count)]
+
+    def _row(self, chance: numpy.random.Generator) -> Row:
+        for _ in range(TRIED):
+            if split_of((row := self.task.row(chance)).question) == self.split:
+                return row
+        raise ValueError(
+            f"{self.task} has too few rows to split into {', '.join(SPLITS)}: none of {self.split} came in {TRIED:,} "
+            "draws; give it larger sizes"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks(Data):
+    """Rows of a task, as many as are wanted. Those of train, valid and test are never the same.
+
+    A question belongs to a split by its SHA-256; each split draws until it finds one of its own. Rows have the length
+    that the task's sizes give them, so a length of training says nothing. A model that learns what comes next predicts
+    the answers alone, one that fills in hides exactly these, and one that reads pairs has the questions for a source
+    and the answers for a target; each row is read from a fresh state.
+    """
+
+    what: ClassVar[str] = "a task"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
+    name: str
+    task: Task
+    train: Lot
+    valid: Lot
+    test: Lot
+
+    @classmethod
+    def of(cls, name: str, task: Task) -> "Tasks":
+        """All splits of a task."""
+        return cls(name, task, *(Lot(task, split) for split in SPLITS))
+
+    def metric(self, model: Model) -> Metric:
+        return ACCURACY
+
+    def longest(self, length: int) -> int:
+        return self.task.width
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+        """Batches drawn by seed and step, and of valid always the same rows."""
+
+        def at(step: int) -> Any:
+            return of_form(self.train.rows(batch, seed, step), model.reads)
+
+        rows = self.valid.rows(self.count(limit))
+        lots = (rows[first : first + MEASURED] for first in range(0, len(rows), MEASURED))
+        return Batches(at, [of_form(lot, model.reads) for lot in lots])
+
+    def count(self, limit: int) -> int:
+        """How many rows of at most so many bytes in all are measured."""
+        return max(1, min(MOST, limit // self.task.width))
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        return {"guessing": self.task.guessing}
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Rows up to their last answer; of what reads pairs questions for sources."""
+        rows = getattr(self, split).rows(at_least("texts", count, 1), PROMPTED)
+        if model.reads == "pairs":
+            answers = [row.answer for row in rows]
+            return Prompts([b""] * count, answers, max(map(len, answers)), [row.question for row in rows], True)
+        answers = [row.pieces[-1][1] for row in rows]
+        begins = [row.text[: len(row.text) - len(answer)] for row, answer in zip(rows, answers, strict=True)]
+        return Prompts(begins, answers, max(map(len, answers)), by_place=True)
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{self.count(limit):,} rows of {split} (guessing scores {self.task.guessing:.3f})"
+
+
+def split_of(question: bytes) -> str:
+    """The split of a question: train, valid or test, by its SHA-256."""
+    place = int.from_bytes(digest(question)[:8]) / 2**64
+    return "valid" if place < HELD else "test" if place < 2 * HELD else "train"
+
+
+def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
+    """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
+    if reads != "pairs":
+        return TokenBatch(padded([row.text for row in rows]), padded([row.scored for row in rows], 0).bool())
+    target = padded([row.answer for row in rows])
+    return padded([row.question for row in rows]), TokenBatch(target, target >= 0)
+
+
+def read(where: str, **sizes: str) -> Tasks:
+    """A task of the folder, or of a user's own FILE.py:Name, with sizes like pairs=16.
+
+    Raises ValueError, in one line, for a name or a size that is not there, with the nearest, and what the task refuses.
+    """
+    kind = _own(where) if ".py:" in where else _found(where)
+    try:
+        task = kind(**parse_keywords(kind, [f"{name}={value}" for name, value in sizes.items()]))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    return Tasks.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
+
+
+def _found(name: str) -> type[Task]:
+    there = modules("tasks")
+    if name not in there:
+        raise ValueError(f"there is no task {name!r}{nearest(name, there)}")
+    kinds = [one for one in vars(there[name]).values() if _is_task(one) and one.__module__ == there[name].__name__]
+    if not kinds:
+        raise ValueError(f"the file of the task {name!r} holds no Task")
+    return kinds[-1]
+
+
+def _own(where: str) -> type[Task]:
+    path, name = where.rsplit(":", 1)
+    try:
+        kinds = {one.__name__: one for one in vars(own_module(path)).values() if _is_task(one)}
+    except (LookupError, ImportError) as error:
+        raise ValueError(str(error)) from error
+    if name not in kinds:
+        raise ValueError(f"{path} has no task {name!r}{nearest(name, kinds)}")
+    return kinds[name]
+
+
+def _is_task(one: Any) -> bool:
+    return isinstance(one, type) and issubclass(one, Task) and one is not Task

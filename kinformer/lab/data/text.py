@@ -1,0 +1,177 @@
+"""Text: a file, a folder, a glob, rows of a data set, or the standard library's own source, which is on every machine.
+
+Choose `text=stdlib` to try something at once, `text=PATH` for your own. A token is a byte (0 to 255), so nothing is
+ever out of vocabulary and bits per byte of different models compare directly; `tokenizer=bpe:4096` learns larger ones
+from the text, and bits are still told for each byte.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from kinformer.core.model import Metric, Model
+from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.lanes import DocumentLanes, Lanes
+from kinformer.lab.data.support.compressors import compressed, unigram
+from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.sources import source_of
+from kinformer.lab.data.support.splits import NAMES, Split, split
+from kinformer.lab.data.support.tokens import tokens_of
+from kinformer.lab.data.windows import Windows
+from kinformer.models.tokenizer import Tokenizer, wanted
+
+FORM, SERVES = "text=PATH", ("text", "masked")
+
+
+@dataclass(frozen=True, eq=False)
+class Text(Data):
+    """Three texts: train to learn from, valid to watch, and test to report once at the end.
+
+    They share no documents unless the data contains copies; a warning gives their number.
+
+    tokenizer: what made tokens of bytes; None where a token is a byte.
+    begins: of each split, where its documents begin, where they are kept apart.
+    widths: for each split, the number of bytes that each token restores; None if each token is a byte.
+    split: what was split how, in a line.
+    packed: True lets several documents share a training row; else each document has its own rows. A training decides
+        this for its model (`train/decisions.py`).
+    """
+
+    what: ClassVar[str] = "a text"
+    serves: ClassVar[tuple[str, ...]] = SERVES
+    name: str
+    train: Shaped[Tensor, " N"]
+    valid: Shaped[Tensor, " V"]
+    test: Shaped[Tensor, " E"]
+    tokenizer: Tokenizer | None = None
+    begins: Mapping[str, Int[Tensor, "_"]] = field(default_factory=dict)
+    widths: Mapping[str, Int[Tensor, "_"]] = field(default_factory=dict)
+    split: str = ""
+    packed: bool = False
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.part("train").bytes_per_token
+
+    def metric(self, model: Model) -> Metric:
+        """The metric of the model's class; bits are reported per byte for any tokenizer."""
+        metric = super().metric(model)
+        return metric._replace(per="byte") if metric.unit == "bits" else metric
+
+    def part(self, split: str) -> Part:
+        """The tokens of a split with their documents and widths."""
+        return Part(getattr(self, split), self.begins.get(split), self.widths.get(split))
+
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | Windows:
+        """Lanes for a model that asks for them, else random windows; documents share rows if `packed` is true."""
+        train, valid = self.part("train"), self.part("valid")
+        if len(valid.tokens) < 2:
+            its = f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
+            more = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
+            raise ValueError(f"{its} to validate on, and 2 are needed; {more}, or another file to watch: --valid FILE")
+        if model.lanes:
+            if train.begins is None:
+                return Lanes(train.tokens, batch, length)
+            return DocumentLanes(train, batch, length)
+        packed = train.begins is None or self.packed
+        return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Windows drawn from a split, none over another, as draws must not be, or over a document's end."""
+        part, width = self.part(split), length + tokens
+        rooms = part.sizes // width  # by document how many windows stand side by side
+        ends = rooms.cumsum(0)
+        what = f"windows of {width:,} {part.unit} of {split}, side by side,"
+        at = torch.tensor(some_of(count, int(ends[-1]) if len(ends) else 0, what))
+        document = torch.searchsorted(ends, at, right=True)
+        first = part.firsts[document] + (at - (ends - rooms)[document]) * width
+        rows = [part.tokens[one : one + width].tolist() for one in first.tolist()]
+        return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        """What gzip and xz reach; where bytes are filled in, what knowing how often each stands there is worth."""
+        name = model.metric.name
+        if name not in ("bits per byte", "bits per masked byte"):
+            return {}
+        tokens = self.part(split).spread(limit, length).tokens.tolist()
+        data = bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens)
+        if name == "bits per byte":
+            return compressed(data)
+        return {"unigram entropy": unigram(data)} if self.tokenizer is None else {}
+
+    def measured(self, split: str, length: int, limit: int) -> str:
+        part = self.part(split)
+        sample = part.spread(limit, length)
+        count, stretches = min(limit, part.bytes), len(sample.firsts)
+        if stretches == 1 or sample is part:
+            return f"the first {count:,} bytes of {split}"
+        of = " of documents" if self.begins else ""
+        return f"{count:,} bytes in {stretches:,} stretches{of} from all over {split}"
+
+
+@named
+def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:
+    """The text of "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
+
+    Compressed files (gzip, xz, zstandard) are read unpacked; JSON lines by a field of each.
+
+    field: the field of a row that is its text, "text" unless given.
+    documents: a row, a file of a folder or glob, and a file are one document each, and documents read only themselves.
+        "lines", "blank" (lines) or a text say what ends one in a file; "joined" makes one text of all.
+    tokenizer: "bytes"; "bpe:4096", a byte-level BPE of so many tokens, learned from what is learned from; the path of a
+        tokenizer.json.
+    valid: what is watched in place of a split, a file or folder of the same form; nothing is kept for the end then.
+
+    A file is cut at two places. A folder of a hundred files or more, and the standard library without its tests, is
+    split by the SHA-256 of each file's relative name, a hundred rows or more by that of each, so that each keeps its
+    split whatever stands beside it. Of fewer each is cut at two places, so that all of them are in every split.
+    Files are in the order of their hashes, so that the first bytes of a split are drawn from everywhere; hidden ones
+    are left out. Tokens are kept on disk, by a hash of what they were made from, unless they are few bytes.
+
+    Errors: FileNotFoundError for what is not there, ValueError for what holds no byte, is no text, damaged or not of
+    the form, ImportError for a package that is missing, and OSError for what cannot be read or kept.
+    """
+    between = "" if documents == "joined" else documents
+    made = wanted(tokenizer)
+    splits = [split(source_of(where, field, between))]
+    if valid:
+        splits = [Split(splits[0].source, "train"), Split(source_of(valid, field, between), "valid")]
+    found = tokens_of(splits, tokenizer, made)
+    arrays, name = found.arrays, splits[0].source.name
+    if not sum(found.counts.values()):
+        raise ValueError(f"{name} holds no byte; give a text")
+    if found.tokenizer is not None:
+        found.tokenizer.report(found.loss, name)
+    found.copies.warn(name, "documents")
+    text = Text(
+        name,
+        arrays["train"],
+        arrays["valid"],
+        arrays["test"],
+        tokenizer=found.tokenizer,
+        widths={one: arrays[f"{one}.widths"] for one in NAMES if f"{one}.widths" in arrays},
+    )
+    several = sum(len(arrays[f"{one}.begins"]) for one in NAMES) > len(NAMES)
+    if documents != "joined" and several:
+        text = replace(text, begins={one: arrays[f"{one}.begins"] for one in NAMES})
+    return replace(text, split=_told(text, splits, found.counts, valid))
+
+
+def _told(text: Text, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
+    """What was split how, in a line."""
+    shares = [f"{counts[one]:,} bytes to {use}" for one, use in zip(NAMES, USES, strict=True) if counts[one]]
+    how = f"valid is text={valid}" if valid else splits[0].by
+    said = f"{text.name}: {', '.join(shares)}; {how}"
+    if text.begins:
+        said += f"; {sum(map(len, text.begins.values())):,} documents, which read only themselves"
+    if text.tokenizer is not None:
+        said += f"; {sum(len(getattr(text, one)) for one in NAMES):,} tokens of {text.vocab:,} kinds"
+    return said
+
+
+USES = ("learn from (train)", "watch (valid)", "keep for the end (test)")

@@ -1,0 +1,37 @@
+"""IVF: vectors in lists around centres, of which a query looks into the nearest few, by FAISS."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kinformer.core.checks import at_least
+from kinformer.lab.search.support.faiss import Faiss, lists_of, package
+
+
+@dataclass(frozen=True)
+class IVF(Faiss):
+    """Lists of vectors around centres that k-means finds; a query reads the lists of its nearest centres (extra faiss).
+
+    Choose it for large stores in memory that are built in seconds: with sqrt(n) lists a query looks at probes sqrt(n)
+    vectors. They are held in float32.
+
+    lists: centres; about sqrt(n) unless given, and no more than can be learned from n vectors.
+    probes: lists that a query reads.
+
+    Errors: ValueError for numbers out of range, and where the package is not installed. Source: Sivic and Zisserman,
+    2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor search".
+    """
+
+    learns: ClassVar[bool] = True
+    lists: int | None = None
+    probes: int = 8
+
+    def __post_init__(self) -> None:
+        if self.lists is not None:
+            at_least("lists", self.lists, 1)
+        at_least("probes", self.probes, 1)
+
+    def factory(self, count: int, width: int) -> str:
+        return f"IVF{lists_of(self.lists, count)},Flat"
+
+    def thoroughly(self, index: Any, k: int) -> Any:
+        return package(self.name).SearchParametersIVF(nprobe=min(self.probes, index.nlist))

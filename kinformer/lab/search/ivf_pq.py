@@ -1,0 +1,40 @@
+"""IVF-PQ: lists around centres, in which a vector is a few bytes, by FAISS."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kinformer.core.checks import at_least
+from kinformer.lab.search.ivf import IVF
+from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, lists_of
+
+
+@dataclass(frozen=True)
+class IVFPQ(IVF):
+    """`IVF` whose vectors are product quantised: each is cut into `codes` pieces, a piece is the number of a centre.
+
+    Choose it where vectors do not fit into memory: it holds `codes` bytes of each (half of it below 9,984 vectors), and
+    finds candidates by them; four for each that is wanted are compared exactly, where they lie on the disk. This is the
+    kNN-LM paper's index.
+
+    lists, probes: as of `IVF`.
+    codes: pieces of a vector; they must divide its width.
+
+    Errors: ValueError for codes that do not divide the width, for fewer vectors than codes can be learned from, and
+    where the package is not installed. Source: Jegou et al., 2011, "Product quantization for nearest neighbor search";
+    Khandelwal et al., 2020, arXiv:1911.00172, section 3.
+    """
+
+    more: ClassVar[int] = 4
+    codes: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("codes", self.codes, 1)
+
+    def factory(self, count: int, width: int) -> str:
+        if width % self.codes:
+            raise ValueError(f"codes={self.codes} does not divide vectors of width {width}; give a divisor of it")
+        if 0 < count < FEWEST:
+            raise ValueError(f"ivf_pq learns codes from {FEWEST} vectors at least, and {count} came; use 'exact'")
+        bits = 8 if count >= CODES * ENOUGH else 4
+        return f"IVF{lists_of(self.lists, count)},PQ{self.codes}x{bits}"

@@ -1,0 +1,38 @@
+"""Copy: a word is written again, symbol by symbol."""
+
+from dataclasses import dataclass
+
+from kinformer.core.checks import at_least
+from kinformer.lab.tasks.support.words import Words
+
+
+@dataclass(frozen=True)
+class Copy(Words):
+    """A word, a bar, the word again: `hbbd|hbbd`. Choose it as the first thing that a new member must learn.
+
+    It shows whether a model reads one place after the other, or keeps all of a word in its state. Guessing scores
+    1 / symbols, by default 0.125.
+
+    length: of the word.
+    symbols: how many different ones there are, letters, up to 52.
+    gap: dots between the word and the bar, over which a model must remember it: the copying memory problem.
+
+    Errors: ValueError for sizes without a meaning. Source: Graves et al., 2014, arXiv:1410.5401, section 4.1; with a
+    gap: Hochreiter and Schmidhuber, 1997, Neural Computation 9(8), and Arjovsky et al., 2016, arXiv:1511.06464.
+    """
+
+    gap: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("gap", self.gap, 0)
+
+    @property
+    def between(self) -> bytes:
+        return b"." * self.gap + b"|"
+
+    def written(self, word: bytes) -> bytes:
+        return word
+
+
+EXAMPLES = (Copy, lambda: Copy(4, 20, gap=10))

@@ -1,0 +1,323 @@
+"""A model's metric on data: no chance in it, no byte scored twice, the same bytes for every model."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from time import monotonic
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from kinformer.core.checks import at_least, whole
+from kinformer.core.model import ACCURACY, Judged, Metric, Model, called
+from kinformer.lab.data.batches import on
+from kinformer.lab.data.support.part import STRETCH, Part
+from kinformer.lab.data.text import Text
+from kinformer.lab.train.budget import Budget
+from kinformer.lab.train.parallel import ALONE, Alone
+from kinformer.lab.train.peek import warn_of_measuring
+from kinformer.lab.train.settings import Settings
+from kinformer.models.support.sliding import beyond
+
+BATCH = 16
+LANE = STRETCH  # bytes of a lane
+SHARE = 0.25  # of the training's time that measuring may take, so that even two minutes have a curve of some points
+TRIED = 4096  # bytes that measure the speed of an evaluation
+BYTES = "scored bytes"  # among sums by name
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measurement: the value of the model's metric, the number of items it is the mean over, and further metrics.
+
+    bytes_per_token: for text, the mean number of bytes of a scored token.
+    """
+
+    value: float
+    count: int
+    metric: Metric
+    others: Mapping[str, float] = field(default_factory=dict)
+    bytes_per_token: float = 1.0
+
+
+class ScoredRows(NamedTuple):
+    """Rows that were judged together, and the bytes of their scored tokens; None if each token is a byte."""
+
+    judged: Judged
+    bytes: int | None = None
+
+
+def evaluate(
+    model: Model,
+    text: Shaped[Tensor, " N"] | Part,
+    length: int,
+    limit: int | None = None,
+    *,
+    stride: int | None = None,
+    lanes: int | None = None,
+    full: bool = False,
+    hear: Callable[[int], None] = lambda count: None,
+    group: Alone = ALONE,
+    probe: bool = True,
+) -> Measured:
+    """The metric of a model for a text, or for `limit` bytes of it, in order, in eval mode.
+
+    These lie all over it, in stretches of one text and in documents (`Part.spread`); for `lanes` they are the first.
+
+    Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
+    One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
+    within a lane. Another reads windows of `length` tokens, each half a window after the one before, and is scored on
+    the half that is new: every byte but those of the first window has at least half a window before it. They are no
+    longer than the learned positions that a model has, which a warning says. One that predicts no next token reads
+    windows side by side: its score compares with its like alone.
+
+    text: tokens, or a `Part`: each of its documents is read by itself, all its tokens but the first are scored, and
+        bits are reported per byte: the bits of the scored tokens divided by their bytes.
+    stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
+        least `length - stride` before it.
+    lanes: read so many lanes side by side; 1 reads the text in one piece.
+    full: of windows leave out the bytes of the first that have less than `length - stride` before them; with a stride
+        of 1 the last position of each whole window is scored and no other.
+    hear: told now and then how many predictions have been scored.
+    group: the processes that share the work, each some of the rows.
+    probe: warn of a model that reads ahead on rows of this length (`train/peek.py`), because its score would be too
+        good. A training passes False for its own model, which it has already tested.
+
+    Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
+    """
+    for name, number in {"length": length, "limit": limit, "stride": stride, "lanes": lanes}.items():
+        if number is not None:
+            whole(name, number)
+    at_least("length", length, 1)
+    if limit is not None:
+        at_least("limit", limit, 1)
+    part = Part.of(text).spread(limit, length) if lanes is None else Part.of(text).first(limit)
+    last = int(part.sizes.max()) - 1
+    if last < 1:
+        raise ValueError(
+            f"the text to evaluate on is too short: {len(part.tokens)} {part.unit} are there, and 2 are needed"
+        )
+    carries = lanes is not None or (model.lanes and stride is None)
+    _refuse_reading(model, part, length, stride, lanes)
+    if full and (carries or not model.predicts_next):
+        raise ValueError("full is of windows that overlap, and this model is read otherwise; leave it out")
+    if not carries and beyond(model, min(length, last)):
+        length = cast(int, model.window)
+        stride = None if stride is None else min(stride, length)
+    if probe:
+        warn_of_measuring(model, min(length, last))
+    if carries:
+        found = _in_lanes(model, part, length, lanes, group)
+    elif model.predicts_next:
+        found = _windows(model, part, length, stride, full, group)
+    else:
+        found = _side_by_side(model, part, length, group)
+    score = _scored(model, found, hear, group)
+    if not score.count and full:
+        raise ValueError(f"no piece of the text to evaluate on has a whole window of {length} before a token")
+    if not score.count:
+        raise ValueError(
+            f"of the {len(part.tokens)} {part.unit} to evaluate on none was chosen to be hidden; give more text"
+        )
+    if score.metric.unit != "bits":
+        return score
+    if not score.bytes_per_token:
+        raise ValueError(f"no bits per byte: the {score.count:,} scored tokens have no bytes. Use another tokenizer")
+    return replace(score, value=score.value / score.bytes_per_token)
+
+
+def _refuse_reading(model: Model, part: Part, length: int, stride: int | None, lanes: int | None) -> None:
+    """ValueError for windows or lanes in which a model cannot read so many predictions."""
+    if stride is None and lanes is None:
+        return
+    if not model.predicts_next:
+        raise ValueError("a model that fills in reads windows side by side; leave out stride and lanes")
+    if stride is not None and lanes is not None:
+        raise ValueError("windows have a stride, and lanes have none; give one of stride and lanes")
+    if lanes is not None and part.begins is not None:
+        raise ValueError("lanes go through a text of one piece, and documents are read each by itself; leave out lanes")
+    last = len(part.tokens) - 1
+    if stride is not None and not 1 <= stride <= length:
+        raise ValueError(f"stride={stride} is none for windows of {length}; give 1 to {length}")
+    if lanes is not None and not 1 <= lanes <= last:
+        raise ValueError(f"lanes={lanes} cannot share {last:,} predictions; give 1 to {last:,}")
+    if lanes is not None and model.window is not None and -(-last // lanes) > model.window:
+        raise ValueError(
+            f"a lane has {-(-last // lanes):,} tokens, and this model has learned {model.window:,} positions; "
+            "give a stride in place of lanes"
+        )
+
+
+def measuring(
+    models: Sequence[Model], text: Text, budget: Budget, settings: Settings, group: Alone = ALONE
+) -> Settings:
+    """The settings with the bytes and the number of measurements fixed, the same for all models and processes.
+
+    The choice of measured bytes depends only on data, length and settings. The number of measurements keeps their time
+    at about a quarter of the training's time, with at least one measurement.
+    """
+    if settings.valid_bytes is not None:
+        return settings
+
+    def speed() -> float:
+        return -group.most(-min(_speed(model, text, settings.length) for model in models))
+
+    allowed = SHARE * budget.bytes_measured(settings.batch * settings.length, speed)
+    size = min(settings.sample_bytes, text.part("valid").bytes)
+    measures = min(max(int(allowed / max(size, 1)), 1), settings.measures)
+    return replace(settings, valid_bytes=settings.sample_bytes, measures=measures)
+
+
+def _speed(model: Model, text: Text, length: int) -> float:
+    """Bytes a second that are measured, the second time."""
+    began = 0.0
+    for _ in range(2):
+        began = monotonic()
+        trial = evaluate(model, text.part("valid"), length, TRIED, probe=False)
+    return trial.count * trial.bytes_per_token / max(monotonic() - began, 1e-9)
+
+
+def evaluate_batches(model: Model, batches: Iterable[Any], group: Alone = ALONE) -> Measured:
+    """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
+    mine = (part for part in map(group.part, batches) if part is not None)
+    score = _scored(model, (ScoredRows(model.judge(on(device_of(model), batch))) for batch in mine), group=group)
+    if not score.count:
+        raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
+    return score
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's parameters are."""
+    return next(model.parameters()).device
+
+
+def _scored(
+    model: Model,
+    judgements: Iterable[ScoredRows],
+    hear: Callable[[int], None] = lambda count: None,
+    group: Alone = ALONE,
+) -> Measured:
+    """Sum the judged rows; they are computed lazily, in eval mode."""
+    training, sums = model.training, dict[str, tuple[float, int]]()
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for judged, size in judgements:
+                for name, (part, some) in judged.totals.items():
+                    value, count = sums.get(name, (0.0, 0))
+                    sums[name] = value + float(part), count + int(some)
+                hear(next(iter(sums.values()))[1])
+                size = _count(judged) if size is None else size
+                sums[BYTES] = 0.0, sums.get(BYTES, (0.0, 0))[1] + size
+    finally:
+        model.train(training)
+    sums = group.sum(sums)
+    _, size = sums.pop(BYTES, (0.0, 0))
+    means = {name: value / max(count, 1) for name, (value, count) in sums.items()}
+    first = next(iter(sums), model.metric.name)
+    # the data decides what comes first, and may be other data than the training's
+    known = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
+    metric = next((one for one in known if one.name == first), model.metric)
+    count = sums[first][1] if sums else 0
+    return Measured(means.pop(first, 0.0), count, metric, means, size / max(count, 1))
+
+
+def _count(judged: Judged) -> int:
+    """The number of items that the metric is a mean over."""
+    return int(next(iter(judged.totals.values()), (0, 0))[1])
+
+
+def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
+    """Judge the model on pieces of a text, each from its first token on or from a state."""
+    rows = rows_of(model, part, places)
+    judged = model.judge(rows, state)
+    if part.widths is None:
+        return ScoredRows(judged)
+    scored = judged.scored
+    if scored is None and model.predicts_next:
+        scored = F.pad(rows[:, 1:] >= 0, (1, 0))
+    if scored is None or int(scored.sum()) != _count(judged):
+        marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
+        raise ValueError(
+            f"cannot compute bits per byte: {called(model)}.judge returned {_count(judged):,} scored tokens and "
+            f"{marked}, expected a mask with as many. Return Judged(..., scored=mask), True at each scored token"
+        )
+    widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
+    return ScoredRows(judged, int(widths[scored.cpu()].sum()))
+
+
+def rows_of(model: Model, part: Part, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
+    """The tokens from first to end, end excluded, of each place, -1 behind them."""
+    rows = [part.tokens[first:end].long() for first, end in places]
+    return pad_sequence(rows, batch_first=True, padding_value=-1).to(device_of(model))
+
+
+def _documents(part: Part) -> Iterator[tuple[int, int]]:
+    """Where each document begins and ends, of those that have a token to predict."""
+    firsts = part.firsts.tolist()
+    return ((first, end) for first, end in pairwise([*firsts, len(part.tokens)]) if end - first > 1)
+
+
+def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: Alone) -> Iterator[ScoredRows]:
+    last = len(part.tokens) - 1
+    lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
+    # neighbours share the token at which one ends and the other begins; the last of a document may be shorter
+    pieces = [
+        (begin, min(begin + lane + 1, end)) for first, end in _documents(part) for begin in range(first, end - 1, lane)
+    ]
+    pieces.sort(key=lambda piece: piece[0] - piece[1])
+    for some in _lots(pieces, lanes or BATCH, group):
+        longest = some[0][1] - some[0][0] - 1
+        state = model.start(len(some), longest)
+        for at in range(0, longest, length):
+            chunk = [(min(first + at, end), min(first + at + length + 1, end)) for first, end in some]
+            piece = _judged(model, part, chunk, state)
+            state = piece.judged.state
+            yield piece
+
+
+def _windows(
+    model: Model, part: Part, length: int, stride: int | None, full: bool, group: Alone
+) -> Iterator[ScoredRows]:
+    stride = min(stride or max(length // 2, 1), length)
+    groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
+    for begin, end in _documents(part):
+        last, most = end - 1, min(length, end - 1 - begin)
+        ends = [begin + most, *range(begin + most + stride, last, stride), *([last] if last > begin + most else [])]
+        if not full:
+            groups.setdefault(0, []).append((begin, ends[0] + 1))
+        elif most == length:
+            groups.setdefault(length - stride, []).append((begin, ends[0] + 1))
+        for before, at in pairwise(ends):
+            groups.setdefault(most - (at - before), []).append((at - most, at + 1))
+    for known, windows in groups.items():
+        windows.sort(key=lambda window: window[0] - window[1])
+        for some in _lots(windows, BATCH, group):
+            if not known:
+                yield _judged(model, part, some)
+                continue
+            before = rows_of(model, part, [(first, first + known + 1) for first, _ in some])
+            state = model.judge(before, model.start(len(some), some[0][1] - some[0][0] - 1)).state
+            yield _judged(model, part, [(first + known, end) for first, end in some], state)
+
+
+def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterator[ScoredRows]:
+    windows = [
+        (first, min(first + length, end))
+        for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)])
+        for first in range(begin, end, length)
+    ]
+    windows.sort(key=lambda window: window[0] - window[1])
+    for some in _lots(windows, BATCH, group):
+        # what is hidden is drawn by a row alone, so padding changes nothing
+        yield _judged(model, part, some)
+
+
+def _lots(pieces: Sequence[tuple[int, int]], count: int, group: Alone) -> Iterator[Sequence[tuple[int, int]]]:
+    """The pieces so many at a time; of these the ones that this process reads, where it has any."""
+    lots = (pieces[first : first + count] for first in range(0, len(pieces), count))
+    return (mine for lot in lots if (mine := lot[group.places(len(lot))]))

@@ -1,0 +1,98 @@
+"""Head values: what the heads of a trained model have learned, by layer, as means over the tokens that they read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.bias import Bias, Plus
+from kinformer.core.heads import HeadValues
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.request import Request
+from kinformer.lab.train.reads import layers_that_read
+from kinformer.nn.attention import Attention
+
+
+@dataclass
+class ByLayer:
+    """One number of every head: `layers` has the heads' values by the name of the attention layer in the model.
+
+    numbers: which of all attention layers each of them is, from 1, in the model's own order.
+    """
+
+    unit: str
+    layers: dict[str, list[float]] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+
+    def add(self, layer: str, number: int, values: list[float]) -> None:
+        self.layers[layer] = values
+        self.numbers.append(number)
+
+
+def has_head_values(model: nn.Module) -> bool:
+    """Do heads of this model learn numbers that `head_values_by_layer` shows?"""
+    return any(_static(part) or _by_request(part) for part in model.modules())
+
+
+@contextmanager
+def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, ByLayer]]:
+    """What heads have learned, by name; the dict is filled when the context ends.
+
+    A value that depends on the token is the mean over all queries that were read meanwhile, padding excepted.
+    """
+    by_name: dict[str, ByLayer] = {}
+    sums: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+    units: dict[str, str] = {}
+
+    def hear(layer: str, executor: str, request: Request) -> None:
+        if request.bias is None or not _by_request(request.bias):
+            return
+        with torch.no_grad():
+            for name, value in request.bias.head_values(request).items():
+                total, count = _total(value, request.queries.pos)
+                before = sums.get((name, layer), (0.0, 0.0))
+                sums[name, layer] = (before[0] + total, before[1] + count)
+                units[name] = value.unit
+
+    if not has_head_values(model):
+        yield by_name
+        return
+    with layers_that_read(model, hear):
+        yield by_name
+    attention = ((layer, part) for layer, part in model.named_modules() if isinstance(part, Attention))
+    for number, (layer, part) in enumerate(attention, 1):
+        for name, value in _learned(part).items():
+            by_name.setdefault(name, ByLayer(value.unit)).add(layer, number, value.values[0, :, 0].tolist())
+        for name in [name for name, place in sums if place == layer]:
+            total, count = sums[name, layer]
+            by_name.setdefault(name, ByLayer(units[name])).add(layer, number, (total / count.clamp_min(1)).tolist())
+
+
+def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of each head over real queries, and how many these are."""
+    heads = max(value.values.shape[1], pos.shape[1])
+    real = (pos >= 0).expand(-1, heads, -1)  # [B H T]
+    values = value.values.detach().double().expand(real.shape)
+    return torch.where(real, values, 0.0).sum((0, 2)), real.sum((0, 2))
+
+
+def _learned(layer: Attention) -> dict[str, HeadValues]:
+    """What the mechanisms of a layer have learned themselves."""
+    by_name: dict[str, HeadValues] = {}
+    with torch.no_grad():
+        for part in layer.mechanism.modules():
+            if isinstance(part, Mechanism):
+                by_name |= part.head_values()
+    return by_name
+
+
+def _static(part: nn.Module) -> bool:
+    return isinstance(part, Mechanism) and bool(part.head_values())
+
+
+def _by_request(part: nn.Module) -> bool:
+    if isinstance(part, Plus):
+        return any(_by_request(bias) for bias in part.biases)
+    return isinstance(part, Bias) and type(part).head_values is not Bias.head_values

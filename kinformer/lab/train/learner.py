@@ -1,0 +1,155 @@
+"""Learner: one optimiser step after the other; what goes wrong in one leaves all as it was before."""
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinformer.core.after_step import after_step
+from kinformer.core.layer import State
+from kinformer.core.loss import Loss
+from kinformer.core.model import Model
+from kinformer.core.state import select
+from kinformer.lab.data.batches import on, tokens_of
+from kinformer.lab.data.carried import Carried
+from kinformer.lab.data.kind import Stream
+from kinformer.lab.data.lanes import Lanes
+from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.train.fits import fitting, out_of_memory
+from kinformer.lab.train.optimise import adamw, clip, clipped_apart
+from kinformer.lab.train.parallel import Alone
+from kinformer.lab.train.pieces import cut, cut_state, detached, joined, row_count, rows, together
+from kinformer.lab.train.recipe_lr import RecipeLR
+from kinformer.lab.train.remember import random_tensors, restore_random
+from kinformer.lab.train.settings import Settings
+
+
+class NotLearned(RuntimeError):
+    """A batch that cannot be learned from, and what to do about it; nothing of it is left in the model."""
+
+    def __init__(self, why: str, advice: str) -> None:
+        super().__init__(why)
+        self.advice = advice
+
+
+class Learned(NamedTuple):
+    """What came of a step: tokens of the whole batch, the rate, the norm of the gradient, the loss with its parts."""
+
+    tokens: int
+    lr: float
+    norm: float
+    parts: Mapping[str, float]
+
+
+class Learner:
+    """A model with its optimiser, what it learns from, and the state that it carries from step to step."""
+
+    def __init__(self, model: Model, stream: Stream, settings: Settings, group: Alone) -> None:
+        self.model, self.stream, self.settings, self.group = model, stream, settings, group
+        self.device = device_of(model)
+        self.recipe = settings.recipe(model)
+        self.call = group.call(model, torch.compile if settings.compile else _as_it_is)
+        recipe = self.recipe
+        self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
+        self.schedule = RecipeLR(self.optimiser, recipe)
+        self.apart = clipped_apart(model)
+        self.state: State | None = None
+
+    def step(self, number: int, spent: float) -> Learned:
+        """A step, at a point of the budget; NotLearned where its loss is not finite, or there is too little memory."""
+        self.group.stir(self.settings.seed, number)
+        tokens, losses, norm = self.gradients(number, spent)
+        lr = self.schedule.begin(number, spent)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        parts, stats = together(losses)
+        with self.stream.moving() if isinstance(self.stream, Carried) else nullcontext():
+            after_step(self.model, spent, stats)
+        self.state = joined([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
+        return Learned(tokens, lr, float(norm), parts)
+
+    def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
+        """The tokens of a step's batch, the losses of its pieces, and the norm of the gradient, which is clipped."""
+        chance, failed = random_tensors(self.device), None
+        try:
+            pieces, states, tokens = self.pieces(number)
+            losses = self.learn(number, pieces, states, spent)
+            norm = clip(self.apart, self.settings.clip)
+            self._finite("gradient", norm, number)
+            return tokens, losses, norm
+        except NotLearned as error:
+            failed = error
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
+                raise
+        self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
+        failed = failed or self._too_large(number, spent)
+        restore_random(self.device, chance)
+        raise failed
+
+    def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:
+        """This process's rows of a step's batch in the pieces that are read one after the other, the state before each,
+        and how many tokens the whole batch has."""
+        count = self.settings.accumulate
+        batch = self.stream.at(number)
+        mine = self.group.share(batch, count)
+        pieces = [on(self.device, piece) for piece in cut(mine, count)]
+        if not isinstance(self.stream, Lanes):
+            return pieces, [None] * len(pieces), tokens_of(batch)
+        self.state = self.stream.ready(self.model, number, self.state, self.group.rows(self.stream.batch))
+        return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
+
+    def learn(self, number: int, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
+        """Gradients of the mean loss over all targets of these pieces, and the losses, without their graphs."""
+        losses = []
+        for piece, state in zip(pieces, states, strict=True):
+            loss = self.read(piece, state, spent)
+            self._finite("loss", loss.total, number)
+            (loss.total if len(pieces) == 1 else loss.total * loss.count).backward()
+            losses.append(detached(loss))
+        if len(pieces) > 1:
+            self.divide(sum(float(loss.count) for loss in losses))
+        return losses
+
+    def read(self, piece: Any, state: State | None, spent: float) -> Loss:
+        """The loss of a piece."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            return self.call(piece, state, spent)
+
+    def divide(self, count: float) -> None:
+        """Make means of gradients that are sums over so many targets."""
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(max(count, 1.0))
+
+    def _finite(self, what: str, value: Tensor, number: int) -> None:
+        if not math.isfinite(found := float(value.detach())):
+            batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
+            why = f"the {what} became {found} at step {number:,}, in {batch}"
+            raise NotLearned(why, f"try a lr below {self.recipe.peak:g}")
+
+    def _too_large(self, number: int, spent: float) -> NotLearned:
+        """What was too large for the memory, and what fits, tried on this very batch."""
+        batch, state = self.stream.at(number), self.state
+        count = row_count(batch)
+
+        def attempt(some: int) -> None:
+            before = None if state is None else select(state, torch.arange(some, device=self.device))
+            try:
+                self.learn(number, [on(self.device, rows(batch, 0, some))], [before], spent)
+            finally:
+                self.optimiser.zero_grad(set_to_none=True)
+
+        fits = fitting(attempt, -(-count // self.settings.accumulate))
+        why = f"a batch of {count:,} at step {number:,} takes more memory than there is on {self.device}"
+        if not fits:
+            return NotLearned(why, "a single row does not fit: give checkpointing, a smaller length or a smaller model")
+        advice = f"{fits:,} fit: give batch={fits}, or accumulate={-(-count // fits)} for the same batch in pieces"
+        return NotLearned(why, advice)
+
+
+def _as_it_is(model: Model) -> Model:
+    return model

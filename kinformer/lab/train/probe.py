@@ -1,0 +1,89 @@
+"""Probe: a copy of a model that a training tests before the first step."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from kinformer.core.dropping import drop_nothing
+from kinformer.core.jitter import jitter
+from kinformer.core.model import Model, called
+from kinformer.lab.train.fits import out_of_memory
+
+M = TypeVar("M", bound=Model)
+SHARE = 0.1  # of a parameter's standard deviation: enough to move a single zero among other entries
+NUDGE = 1e-10  # of a parameter's entry: far more than float64 rounds by, and too little to change a hard choice
+EXACT, COARSE = 1e-9, 1e-5  # of the largest output: changes below this are rounding, in float64 and in lower precision
+
+
+def probe_of(model: M, share: float | None = SHARE) -> M:
+    """A copy of a model in float64, without dropout and with noise on every parameter.
+
+    Noise moves a head or a convolution off a start of zeros, which would hide the output of the layers below. The copy
+    takes twice the memory of the model's weights in float32, which is less than the optimiser's state later.
+
+    share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
+
+    Errors: ValueError for a model that cannot be copied; if memory is too small, PyTorch's own error
+    (`fits.out_of_memory`).
+    """
+    try:
+        with _Detached():
+            probe = copy.deepcopy(model)
+    except (TypeError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
+        raise ValueError(
+            f"cannot copy this {called(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
+        ) from error
+    if next(probe.parameters()).device.type == "mps":  # which has no float64
+        probe = probe.to("cpu")
+    probe = probe.double()
+    drop_nothing(probe)
+    if share is not None:
+        jitter(probe, share)
+    probe.load_state_dict(probe.state_dict())  # for the hooks of parts that keep a number of their weights
+    return probe
+
+
+@contextmanager
+def seeded(model: Model) -> Iterator[None]:
+    """Fix the random seed in this context; on exit restore the state of the generators."""
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        yield
+
+
+class _Detached(TorchFunctionMode):
+    """Lets deepcopy copy the values of tensors with a gradient history, which modules may keep for inspection."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            args = (args[0].detach(), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+def change(before: Tensor, after: Tensor) -> float:
+    """The largest difference of two outputs, relative to the largest finite number in the first."""
+    equal = (before == after) | (before.isnan() & after.isnan())
+    apart = (after - before).abs().masked_fill(equal, 0.0).nan_to_num(nan=torch.inf).amax()
+    return float(apart / before.abs().where(before.isfinite(), 0.0).amax().clamp_min(torch.finfo(before.dtype).tiny))
+
+
+def rounding(probe: Model, outputs: Callable[[], Tensor], before: Tensor) -> float:
+    """Relative bound on the difference of outputs that are equal in exact arithmetic.
+
+    It is at least 1e-9. It is larger for a model that computes in float32 inside or amplifies rounding: ten times the
+    relative change of outputs when every parameter changes by a factor 1 + 1e-10. The probe keeps these changes.
+    """
+    for p in probe.parameters():
+        p.data.mul_(1 + NUDGE * torch.randn_like(p))
+    floor = EXACT if before.dtype == torch.float64 else COARSE
+    return max(floor, 10 * change(before, outputs()))

@@ -1,0 +1,72 @@
+"""Segments: which sentence, line or paragraph of a text each token belongs to."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.models.tokenizer import Tokenizer
+
+Unit = Literal["sentence", "line", "paragraph"]
+LINE, SPACES, STOPS = 10, b" \n", b".!?"
+
+
+def segments(
+    tokens: Int[Tensor, "B T"], tokenizer: Tokenizer | None = None, *, unit: Unit = "sentence"
+) -> Int[Tensor, "B T"]:
+    """The number of each token's segment in its row, from 0; -1 at padding.
+
+    A sentence ends with a stop and the space after it, a line with its newline, a paragraph with the empty lines after
+    it. Later tokens change no number. A token without bytes, such as a mask, ends no segment. Tokens are bytes, or come
+    from a tokenizer: then each belongs to the segment of the last byte that it adds to the text.
+
+    Errors: ValueError for a tokenizer that loses the characters that end such a segment.
+    """
+    if tokenizer is None or not tokens.numel():
+        return _of_bytes(tokens, unit)
+    _refuse_lost(tokenizer, unit)
+    spelled, ends = _spelled(tokens, tokenizer)
+    numbers = _of_bytes(spelled, unit).gather(1, (ends - 1).clamp_min(0))
+    return torch.where(tokens >= 0, numbers.clamp_min(0), -1)
+
+
+def _of_bytes(tokens: Int[Tensor, "B T"], unit: Unit) -> Int[Tensor, "B T"]:
+    before, last = (F.pad(tokens, (n, 0), value=-1)[:, : tokens.shape[1]] for n in (2, 1))
+    if unit == "line":
+        begins = last == LINE
+    elif unit == "sentence":
+        begins = _among(before, STOPS) & _among(last, SPACES)
+    else:
+        begins = (before == LINE) & (last == LINE) & (tokens != LINE)
+    return torch.where(tokens >= 0, (begins & (tokens >= 0)).cumsum(1), -1)
+
+
+def _among(tokens: Tensor, some: bytes) -> Tensor:
+    return torch.stack([tokens == one for one in some]).any(0)
+
+
+def _refuse_lost(tokenizer: Tokenizer, unit: Unit) -> None:
+    ends = STOPS if unit == "sentence" else bytes([LINE])
+    if not any(byte in tokenizer.joined for byte in ends):
+        missing = "no stops" if unit == "sentence" else "no line ends"
+        raise ValueError(
+            f"unit={unit} cannot be found: tokens of {tokenizer.place} have {missing}; give another unit or tokenizer"
+        )
+
+
+def _spelled(tokens: Int[Tensor, "B T"], tokenizer: Tokenizer) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
+    """The bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
+
+    An id outside the vocabulary, such as a mask, becomes one symbol that is not a byte.
+    """
+    joined, starts = tokenizer.table(tokens.device)
+    size = len(starts) - 2  # behind the tokens' bytes there is the sign
+    known = torch.where((tokens >= 0) & (tokens < size), tokens, size)
+    counts = torch.where(tokens >= 0, starts[known + 1] - starts[known], 0)
+    ends = counts.cumsum(1)
+    place = torch.arange(max(int(ends.max()), 1), device=tokens.device).repeat(len(tokens), 1)
+    token = torch.searchsorted(ends, place, right=True).clamp_max(tokens.shape[1] - 1)
+    at = starts[known.gather(1, token)] + place - (ends - counts).gather(1, token)
+    return torch.where(place < ends[:, -1:], joined[at.clamp(0, len(joined) - 1)], -1), ends

@@ -1,0 +1,374 @@
+"""Tokenizers: what turns text into tokens, where a token is no byte. Kept as the JSON that `tokenizers` writes."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from kinformer.checkpoint.from_json import from_json
+from kinformer.lab.data.support.unpacked import text as opened
+
+LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
+NO_BYTE = 256
+GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens before them that are decoded too
+
+
+class LostBytes(NamedTuple):
+    """Counts the bytes of a text that decoding does not restore, and keeps the first lost character."""
+
+    read: int = 0
+    lost: int = 0
+    letter: str = ""
+    place: str = ""
+
+    def plus(self, other: "LostBytes") -> "LostBytes":
+        """The combined loss of two texts."""
+        first = self if self.lost else other
+        return LostBytes(self.read + other.read, self.lost + other.lost, first.letter, first.place)
+
+    def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
+        """Warn, in one line, of lost bytes in the text with this name; `so` is the consequence."""
+        if self.lost:
+            share, where = self.lost / self.read, f" in {self.place}" if self.place and self.place not in name else ""
+            lost = f"{self.lost:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{where}"
+            warnings.warn(f"the tokenizer loses {lost}: {so}", stacklevel=3)
+
+
+class Encoded(NamedTuple):
+    """The tokens of a text, the number of bytes that each token restores, and the loss."""
+
+    tokens: Int[numpy.ndarray, " N"]
+    widths: Int[numpy.ndarray, " N"]
+    loss: LostBytes
+
+
+class Tokenizer:
+    """A tokenizer of `tokenizers`, made when it is first used: a model can be loaded where the package is missing.
+
+    A text is read whole, alone and the same each time: truncation, padding and the dropout of merges are switched off.
+
+    text: its JSON. place: its name in errors. Errors: ValueError for what is no tokenizer, ImportError where the
+    package is missing.
+    """
+
+    def __init__(self, text: str, place: str = "tokenizer.json") -> None:
+        self.text, self.place = text, place
+        self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def made(self) -> Any:
+        """The tokenizer itself."""
+        tokenizers = _package()
+        try:
+            made = tokenizers.Tokenizer.from_str(self.text)
+        except Exception as error:  # the package raises plain Exceptions
+            raise ValueError(f"{self.place} is no tokenizer.json that tokenizers reads: {error}") from error
+        made.no_truncation()
+        made.no_padding()
+        if "dropout" in self.switched_off:
+            made.model.dropout = None
+        return made
+
+    @cached_property
+    def switched_off(self) -> tuple[str, ...]:
+        """The settings of the JSON that this class ignores: truncation, padding and dropout."""
+        values = {name: self._settings.get(name) for name in ("truncation", "padding")}
+        values["dropout"] = self._settings["model"].get("dropout")
+        return tuple(name for name, value in values.items() if value)
+
+    @cached_property
+    def size(self) -> int:
+        """How many tokens a model must know: one more than the largest id."""
+        return 1 + max(self.made.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of all that it is."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...] | None:
+        """The bytes that each token decodes to, by id, of a byte-level tokenizer; None for other tokenizers.
+
+        The decoder takes every token for one of bytes if each of its letters stands for one. So an added token "é"
+        decodes to the byte 0xE9, though it stands for two bytes of a text.
+        """
+        if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        pieces = [b""] * self.size
+        for token, number in self.made.get_vocab(with_added_tokens=True).items():
+            pieces[number] = bytes(map(_BYTE.__getitem__, token)) if _BYTE.keys() >= set(token) else token.encode()
+        return tuple(pieces)
+
+    @cached_property
+    def widest(self) -> int | None:
+        """The number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
+        return None if self.token_bytes is None else max(map(len, self.token_bytes))
+
+    @cached_property
+    def drops(self) -> bool:
+        """True if the tokenizer has no token for unknown letters and so drops them."""
+        model = self._settings["model"]
+        known = model.get("unk_token") is not None or model.get("byte_fallback")
+        return model.get("type") == "BPE" and not known and self.token_bytes is None
+
+    def report(self, loss: LostBytes, name: str) -> None:
+        """Warn of bytes lost in the text with this name; ValueError, in one line, if the tokenizer drops letters."""
+        if loss.lost and self.drops:
+            raise ValueError(
+                f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
+                "it an unk_token, or use a byte-level one: tokenizer=bpe:4096"
+            )
+        loss.warn(name)
+
+    def encode(self, text: bytes) -> list[int]:
+        """The tokens of a text; bytes that are no UTF-8 are read as U+FFFD."""
+        return self.made.encode(text.decode(errors="replace"), add_special_tokens=False).ids
+
+    def decode(self, tokens: Sequence[int]) -> bytes:
+        """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
+        return self._said([token for token in tokens if 0 <= token < self.size]).encode()
+
+    @cached_property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The text that each token adds when it is decoded after a letter: " the", "ing", "."."""
+        size = self.size
+        known = range(size)
+        alone = [text.encode() for text in self.made.decode_batch([[token] for token in known])]
+        before = next((token for token in known if alone[token].isalnum()), None)
+        if before is None:
+            return tuple(alone)
+        pairs = [text.encode() for text in self.made.decode_batch([[before, token] for token in known])]
+        first = alone[before]
+        behind = [pair[len(first) :] if pair.startswith(first) else None for pair in pairs]
+        return tuple(text if pair is None else pair for text, pair in zip(alone, behind, strict=True))
+
+    @cached_property
+    def joined(self) -> bytes:
+        """The pieces of all tokens, concatenated."""
+        return b"".join(self.pieces)
+
+    def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The bytes of all pieces followed by NO_BYTE, and the index where each token's piece starts."""
+        if device not in self._tables:
+            lengths = [0, *map(len, self.pieces), 1]
+            data = [*self.joined, NO_BYTE]
+            made = torch.tensor(data, device=device), torch.tensor(lengths, device=device).cumsum(0)
+            self._tables[device] = made
+        return self._tables[device]
+
+    def encoded(self, texts: Sequence[str]) -> list[Encoded]:
+        """Tokenize texts and count the bytes that each token restores."""
+        if self.token_bytes is None:
+            encodings = self.made.encode_batch(texts, add_special_tokens=False)
+            return [self._aligned(*pair) for pair in zip(texts, encodings, strict=True)]
+        encode = getattr(self.made, "encode_batch_fast", self.made.encode_batch)
+        encodings = encode(texts, add_special_tokens=False)
+        return [self._by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
+
+    def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoded:
+        """Tokens whose widths are their lengths in bytes; `_aligned` if their bytes are not the text's."""
+        pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
+        if b"".join(pieces) != data:  # something changes letters before they are tokens
+            return self._aligned(text, self.made.encode(text, add_special_tokens=False))
+        widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
+        return Encoded(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
+
+    def _aligned(self, text: str, encoding: Any) -> Encoded:
+        """Tokens whose widths count the letters up to their ends; the last token gets the rest.
+
+        Letters that decoding does not restore count for no token.
+        """
+        ids, sizes = numpy.array(encoding.ids, dtype=numpy.int64), _sizes(text)
+        ends = numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)
+        if len(ends):
+            ends = numpy.maximum.accumulate(ends)
+            ends[-1] = len(text)
+        kept = self._given_back(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
+        before = numpy.append(0, (sizes * kept).cumsum())
+        lost = int(sizes.sum() - before[-1])
+        letter = text[int(kept.argmin())] if lost else ""
+        return Encoded(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost, letter))
+
+    def _given_back(
+        self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
+    ) -> Bool[numpy.ndarray, " letters"]:
+        """True for the letters of a text that its tokens restore, given the start and end of each token."""
+        if self._spelt(ids) in (text, f" {text}"):  # some put a space before a text
+            return numpy.ones(len(text), bool)
+        kept = numpy.zeros(len(text), bool)
+        whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
+        cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
+        for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
+            begin = max(first - BEFORE, 0)
+            left, end = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
+            before, said = (self._spelt([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last))
+            letters = text[left : ends[last - 1]]
+            for block in SequenceMatcher(None, letters, said, autojunk=False).get_matching_blocks():
+                passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
+                kept[left + block.a + passed : left + block.a + block.size] = True
+        return kept
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """The id of the token for unknown letters."""
+        model = self._settings["model"]
+        name = model.get("unk_token")
+        return model.get("unk_id") if name is None else self.made.token_to_id(name)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return cast(dict[str, Any], from_json(self.text))
+
+    def _said(self, tokens: Sequence[int]) -> str:
+        return self.made.decode(tokens, skip_special_tokens=False)
+
+    def _spelt(self, tokens: Sequence[int]) -> str:
+        """Decode tokens; without a decoder, join the pieces themselves.
+
+        Decoding such pieces would insert spaces that the text does not have.
+        """
+        if self._settings.get("decoder") is None and self._settings["model"].get("type") in ("BPE", "Unigram"):
+            return "".join(self.made.id_to_token(number) or "" for number in tokens)
+        return self._said(tokens)
+
+    def speaker(self) -> Callable[[int], str]:
+        """What a new token adds to the text, told token by token."""
+        from tokenizers.decoders import DecodeStream
+
+        stream = DecodeStream(skip_special_tokens=False)
+        return lambda token: (stream.step(self.made, token) or "") if 0 <= token < self.size else ""
+
+
+def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
+    """The number of UTF-8 bytes of each letter."""
+    data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
+    return numpy.diff(numpy.flatnonzero((data & 0xC0) != 0x80), append=len(data))
+
+
+def _byte_letters() -> dict[str, int]:
+    """The byte of each letter of a byte-level vocabulary: a printable byte is its own letter, others use 256 and up."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE = _byte_letters()
+
+
+def _package() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            "a tokenizer needs the package tokenizers, which is not installed; pip install 'kinformer[tokenizers]'"
+        ) from error
+    return tokenizers
+
+
+def wanted(text: str) -> Tokenizer | int | None:
+    """What "bytes", "bpe:4096" or the path of a tokenizer.json names: nothing, the size of one to train, or itself.
+
+    Raises FileNotFoundError, or ValueError in one line, for what is neither.
+    """
+    if text == "bytes":
+        return None
+    kind, colon, size = text.partition(":")
+    if kind == "bpe" and colon:
+        if not size.isdecimal():
+            raise ValueError(f"tokenizer={text}: got {size!r}, expected a number of tokens; write bpe:4096")
+        if int(size) < LEAST:
+            raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
+        _package()
+        return int(size)
+    path = Path(text).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no tokenizer {text}; write bytes, bpe:4096 or the path of a tokenizer.json")
+    return read(path)
+
+
+def read(path: Path) -> Tokenizer:
+    """The tokenizer of a file; ValueError, in one line, for what is none."""
+    try:
+        text = b"".join(opened(path)).decode()
+        known = isinstance(from_json(text), dict)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no tokenizer.json: it is truncated or no JSON") from error
+    found = Tokenizer(text, str(path))
+    if not known or not found.size:
+        raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
+    if found.switched_off:
+        warnings.warn(
+            f"{path} sets {' and '.join(found.switched_off)}; switched off, since a text is read whole and alone",
+            stacklevel=2,
+        )
+    return found
+
+
+def trained(texts: Iterable[str], size: int) -> Tokenizer:
+    """A byte-level BPE of at most `size` tokens, fewer where the texts have no more pairs to merge.
+
+    Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
+    multitask learners".
+    """
+    _package()
+    from tokenizers import Tokenizer as Made
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    made = Made(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    )
+    return Tokenizer(made.to_str())
+
+
+def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
+    """What "bytes", "bpe:4096" or the path of a tokenizer.json makes tokens by, learned from these texts."""
+    found = wanted(spelled)
+    return trained((text.decode(errors="ignore") for text in texts), found) if isinstance(found, int) else found
+
+
+def letters(data: bytes, place: str) -> str:
+    """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{place} is not UTF-8: got the byte 0x{data[error.start]:02x}, but a tokenizer reads only UTF-8; "
+            "convert the text, or use tokenizer=bytes"
+        ) from error
+
+
+def encode_rows(
+    tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
+) -> list[bytes] | list[list[int]]:
+    """Tokenize many short texts, each given with its place; without a tokenizer return their bytes.
+
+    Warns, with the name of the data, of lost bytes. Errors: ValueError for a text without any token.
+    """
+    places, texts = zip(*rows, strict=True)
+    if tokenizer is None:
+        return list(texts)
+    encodings = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    whole = LostBytes()
+    for place, encoding in zip(places, encodings, strict=True):
+        if not len(encoding.tokens):
+            raise ValueError(f"{place} has a text for which the tokenizer returns no token; give another tokenizer")
+        whole = whole.plus(encoding.loss._replace(place=place))
+    tokenizer.report(whole, name)
+    return [encoding.tokens.tolist() for encoding in encodings]

@@ -1,0 +1,1 @@
+"""Exact search for the nearest keys. Approximate searches are in lab/search."""

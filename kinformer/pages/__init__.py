@@ -1,0 +1,1 @@
+"""Pages and pictures: what turns parts and runs into something to look at."""

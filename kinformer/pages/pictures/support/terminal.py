@@ -1,0 +1,102 @@
+"""A picture as lines of a terminal: two characters a cell, panels side by side."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from rich.text import Text
+
+from kinformer.pages.pictures.support.panel import Panel, Picture, kinds_in
+
+SHADES = ("░░", "▒▒", "▓▓", "██")
+GLYPHS = ("██", "▒▒", "oo", "++", "xx", "::")
+LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+STYLES = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow3", "red3", "grey62")
+EDGES, HALF = (0.2, 0.5, 0.95), 0.5  # from which share of a cell on it is drawn darker
+NOTHING, GAP, EVERY = " ·", "   ", 4
+
+
+def lines(picture: Picture, width: int) -> Iterator[Text]:
+    """The lines of a picture, no wider than `width` where one panel is not."""
+    for line in textwrap.wrap(picture.caption, width):
+        yield Text(line, style="bold")
+    for line in textwrap.wrap(picture.note, width):
+        yield Text(line)
+    if 0 < len(picture.kinds) <= len(GLYPHS):
+        yield _legend(picture)
+    for row in _rows(picture.panels, width):
+        yield Text()
+        blocks = [list(_block(panel, len(picture.kinds))) for panel in row]
+        sizes = [max(line.cell_len for line in block) for block in blocks]
+        tallest = max(len(block) for block in blocks)
+        for block in blocks:  # titles of several lines stand on the grids
+            block[:0] = [Text()] * (tallest - len(block))
+        for parts in zip_longest(*blocks, fillvalue=Text()):
+            whole = Text()
+            for part, size in zip(parts, sizes, strict=True):
+                whole.append_text(part)
+                whole.append(" " * (size - part.cell_len) + GAP)
+            whole.rstrip()
+            yield whole
+
+
+def glyph(kind: int, kinds: int, level: float = 1.0) -> str:
+    """The two characters of a cell."""
+    if kind == 0:
+        return NOTHING
+    if kinds > len(GLYPHS):
+        return LETTERS[(kind - 1) % len(LETTERS)] * 2
+    if kinds > 1:
+        return GLYPHS[kind - 1] if level >= HALF else f" {GLYPHS[kind - 1][0]}"
+    return SHADES[sum(level >= edge for edge in EDGES)]
+
+
+def _rows(panels: Sequence[Panel], width: int) -> Iterator[list[Panel]]:
+    row: list[Panel] = []
+    used = 0
+    for panel in panels:
+        size = _margin(panel) + 2 * panel.kind.shape[1] + len(GAP)
+        if row and used + size > width + len(GAP):
+            yield row
+            row, used = [], 0
+        row.append(panel)
+        used += size
+    yield row
+
+
+def _margin(panel: Panel) -> int:
+    return max((len(name) for name in panel.rows), default=0) + 1
+
+
+def _block(panel: Panel, kinds: int) -> Iterator[Text]:
+    margin, across = _margin(panel), panel.kind.shape[1]
+    for line in textwrap.wrap(panel.title, 2 * across) if panel.title else ():
+        yield Text(" " * margin + line, style="italic")
+    yield Text(" " * margin + _scale(panel.columns), style="dim")
+    every = 1 if len(panel.rows) <= 12 or not all(name.isdigit() for name in panel.rows) else EVERY
+    for n, (kind, level) in enumerate(zip(panel.kind.tolist(), panel.level.tolist(), strict=True)):
+        name = panel.rows[n] if n < len(panel.rows) and n % every == 0 else ""
+        row = Text(f"{name:>{margin - 1}} ")
+        for one, full in zip(kind, level, strict=True):
+            style = "dim" if one == 0 else STYLES[(one - 1) % len(STYLES)] if kinds > 1 else ""
+            row.append(glyph(one, kinds, full), style=style)
+        row.rstrip()
+        yield row
+
+
+def _scale(names: Sequence[str]) -> str:
+    """Names of columns, as many as there is room for: every fourth, or more where they are long."""
+    found, every = "", EVERY * max(1, -(-max((len(name) + 1 for name in names), default=1) // (2 * EVERY)))
+    for n, name in enumerate(names):
+        if n % every == 0:
+            found = found.ljust(2 * n) + name
+    return found
+
+
+def _legend(picture: Picture) -> Text:
+    line, kinds = Text(), len(picture.kinds)
+    for n in kinds_in(picture):
+        line.append(glyph(n, kinds), style=STYLES[(n - 1) % len(STYLES)] if kinds > 1 else "")
+        line.append(f" {picture.kinds[n - 1]}   ")
+    line.rstrip()
+    return line

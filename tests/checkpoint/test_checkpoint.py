@@ -1,0 +1,343 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from kinformer.checkpoint.checkpoint import CheckpointError, formatted, load, read_tensors, save
+from kinformer.core.discover import Record
+from tests.lab.train import tiny
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(tiny.bigram(d=4), tmp_path)
+    return tmp_path
+
+
+def test_a_model_comes_back_with_its_ties(tmp_path: Path) -> None:
+    model = tiny.bigram(d=4)
+    model.seen += 7
+    save(model, tmp_path / "new" / "folder")
+    back = load(tmp_path / "new" / "folder", member=tiny.bigram)
+    assert back.head.weight is back.embedding.weight and not back.training
+    assert back.member.keywords == {"d": 4}
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, back.state_dict()[name])
+
+
+def test_a_tied_tensor_is_written_once_under_its_first_name(saved: Path) -> None:
+    assert sorted(load_file(saved / "model.safetensors")) == ["embedding.weight", "mix.bias", "mix.weight", "seen"]
+
+
+def test_the_config_says_how_to_build_it(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    assert config["member"] == "bigram" and config["keywords"] == {"d": 4} and config["tokenizer"] == "bytes"
+    assert config["file"] == "tiny.py" and len(config["sha256"]) == 64
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_dtype_comes_back(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = tiny.bigram(d=4).to(dtype)
+    save(model, tmp_path)
+    back = load(tmp_path, member=tiny.bigram)
+    assert back.mix.weight.dtype == dtype and torch.equal(back.mix.weight, model.mix.weight)
+    assert back.seen.dtype == torch.long
+
+
+def test_loading_draws_no_number(saved: Path) -> None:
+    state = torch.get_rng_state()
+    load(saved, member=tiny.bigram)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_model_without_a_record_cannot_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="only a model that a member function built"):
+        save(tiny.Bigram(4), tmp_path)
+
+
+def edit(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+    return change
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        found = load_file(folder / "model.safetensors")
+        change(found)
+        save_file(found, folder / "model.safetensors")
+
+    return rewrite
+
+
+def cut(name: str, at: int | None) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:at])
+
+
+def put(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(data) and None
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (drop("config.json"), "it has no config.json"),
+        (drop("model.safetensors"), "it has no model.safetensors"),
+        (cut("config.json", 20), "config.json is truncated or no JSON"),
+        (cut("config.json", 0), "config.json is truncated or no JSON"),
+        (put("config.json", b"\xff\xfe"), "config.json is truncated or no JSON"),
+        (put("config.json", b"[]"), "was not written by kinformer: it has no 'member'"),
+        (put("config.json", b'{"model_type": "gpt2"}'), "was not written by kinformer: it has no 'member'"),
+        (cut("model.safetensors", -1), "model.safetensors is truncated or no safetensors file"),
+        (cut("model.safetensors", 5), "model.safetensors is truncated or no safetensors file"),
+        (cut("model.safetensors", 0), "model.safetensors is truncated or no safetensors file"),
+        (put("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or no safetensors file"),
+        (put("model.safetensors", (2).to_bytes(8, "little") + b"{}"), "lacks embedding.weight, mix.bias, mix.weight"),
+        (edit(keywords={"d": 8}), "are of different models: their members or keywords differ"),
+        (edit(member="lane"), "was built by 'lane', and 'bigram' was given"),
+        (edit(tokenizer="bpe"), "wants the tokenizer 'bpe'; this version knows 'bytes'"),
+        (edit(keywords=None), "was not written by kinformer: it has no 'keywords'"),
+        (tensors(lambda t: t.pop("mix.bias")), "lacks mix.bias; it is of another model"),
+        (tensors(lambda t: t.update(more=torch.zeros(1))), "has the unexpected more;"),
+        (
+            tensors(lambda t: t.update({"mix.bias": torch.zeros(3)})),
+            "has wrong shapes: mix.bias is (3,) and must be (4,);",
+        ),
+        (
+            tensors(lambda t: [t.update({f"x{n}": torch.zeros(1)}) for n in range(9)]),
+            "has the unexpected x0, x1, x2 and 6 more;",
+        ),
+    ],
+)
+def test_a_spoiled_folder_is_named_in_one_line(saved: Path, spoil: Callable[[Path], None], said: str) -> None:
+    spoil(saved)
+    with pytest.raises((CheckpointError, FileNotFoundError)) as caught:
+        load(saved, member=tiny.bigram)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_config_that_was_edited_names_the_keyword_and_the_copy_to_restore(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "best"):
+        save(tiny.bigram(d=4), folder)
+    edit(keywords={"d": 9})(tmp_path)
+    with pytest.raises(CheckpointError, match="of different models: .* differ: got d=9, expected d=4. Copy ") as error:
+        load(tmp_path, member=tiny.bigram)
+    words = str(error.value).partition("Copy ")[2].split()
+    (tmp_path / "config.json").write_bytes(Path(words[0]).read_bytes())
+    assert words[2] == f"{tmp_path}/config.json," and load(tmp_path, member=tiny.bigram).member.keywords == {"d": 4}
+    edit(keywords={"d": 9})(tmp_path)
+    edit(keywords={"d": 9})(tmp_path / "best")
+    with pytest.raises(CheckpointError, match="Put back the config.json that the training wrote, or train the model"):
+        load(tmp_path, member=tiny.bigram)
+
+
+def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
+    edit(keywords={"dd": 4})(saved)
+    tensors(lambda found: None)(saved)
+    with pytest.raises(CheckpointError, match="has no keyword 'dd'; the nearest is 'd'"):
+        load(saved, member=tiny.bigram)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
+        load(tmp_path / "none")
+
+
+def test_a_bit_that_is_another_anywhere_changes_no_weight_unseen(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    whole, size = path.read_bytes(), int.from_bytes(path.read_bytes()[:8], "little")
+    chance, before = Random(0), load(saved, member=tiny.bigram).state_dict()
+    for place in [8 + size, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(60))]:
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(spoilt)
+        try:
+            found = load(saved, member=tiny.bigram).state_dict()
+        except CheckpointError as told:
+            assert "\n" not in str(told) and (place < 8 + size or "is damaged" in str(told)), place
+        else:  # of what is said of the numbers something may be gone, such as that there is a digest
+            assert place < 8 + size and all(torch.equal(found[name], before[name]) for name in before)
+    path.write_bytes(whole)
+    load(saved, member=tiny.bigram)
+
+
+def test_weights_without_a_digest_are_taken_as_they_are_and_changed_ones_say_what_to_do(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    with safe_open(path, framework="pt") as file:
+        said = file.metadata()
+    changed = {name: tensor + 1 for name, tensor in load_file(path).items()}
+    save_file(changed, path, said)
+    with pytest.raises(CheckpointError, match="is damaged.*changed on purpose, write it without 'sha256'"):
+        load(saved, member=tiny.bigram)
+    del said["sha256"]
+    for metadata in (said, None):
+        save_file(changed, path, metadata)
+        found = load(saved, member=tiny.bigram).state_dict()
+        assert all(torch.equal(found[name], tensor) for name, tensor in changed.items())
+
+
+def test_a_member_of_ones_own_must_be_given(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"built by 'bigram' of tiny.py: give load\(folder, member=bigram\)"):
+        load(saved)
+    with pytest.raises(CheckpointError, match="was built by 'bigram', and 'lane' was given"):
+        load(saved, member=tiny.lane)
+
+
+def test_a_changed_file_is_warned_of(saved: Path) -> None:
+    edit(sha256="0" * 64)(saved)
+    with pytest.warns(UserWarning, match=r"tiny.py has changed since the model in .* was saved"):
+        load(saved, member=tiny.bigram)
+
+
+def test_a_name_in_a_folder_never_runs_a_file(saved: Path) -> None:
+    evil = saved / "evil.py"
+    evil.write_text("raise SystemExit('code from a folder was run')")
+    edit(member=f"{evil}:bigram", file=None)(saved)
+    tensors(lambda found: None)(saved)
+    with pytest.raises(CheckpointError, match="which is not the name of a member"):
+        load(saved)
+
+
+def test_an_unknown_member_names_the_nearest(saved: Path) -> None:
+    edit(member="gpd", file=None)(saved)
+    with pytest.raises(CheckpointError, match="which is not the name of a member; the nearest is 'gpt'"):
+        load(saved)
+
+
+def test_tuples_come_back_as_tuples(tmp_path: Path) -> None:
+    model = tiny.bigram(d=4)
+    model.member = Record("bigram", {"d": (4, 5)})
+    save(model, tmp_path)
+    with pytest.raises(CheckpointError, match=r"is int, and \(4, 5\) came"):
+        load(tmp_path, member=tiny.bigram)
+
+
+SAVER = """
+import sys
+import torch
+from tests.lab.train import tiny
+from kinformer.checkpoint.checkpoint import save
+model = tiny.bigram(d=512)
+while True:
+    with torch.no_grad():
+        model.seen += 1
+        model.mix.weight.fill_(int(model.seen))
+    save(model, sys.argv[1])
+    print("saved", flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(tmp_path)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    for round_ in range(3):
+        process.stdout.readline()
+        time.sleep(0.003 * round_)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    back = load(tmp_path, member=tiny.bigram)
+    assert int(back.seen) >= 3 and (back.mix.weight == int(back.seen)).all()
+    save(tiny.bigram(d=4), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_real_write_error_of_the_system_leaves_the_old_file(saved: Path) -> None:
+    """The kernel refuses to let the file grow, as it does when a disk or a quota is full."""
+    code = (
+        "import resource, signal, sys\n"
+        "from tests.lab.train import tiny\n"
+        "from kinformer.checkpoint.checkpoint import save\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try:\n    save(tiny.bigram(d=4), sys.argv[1])\nexcept OSError as error:\n    print(error)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(saved)], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("\n") == 1 and "File too large; what was there before is unchanged" in done.stdout
+    assert sorted(path.name for path in saved.iterdir()) == ["config.json", "model.safetensors"]
+    load(saved, member=tiny.bigram)
+
+
+def test_a_checkpoint_of_the_first_edition_is_refused_in_one_line(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    assert config.pop("format") == 2
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="of edition 1 of the form of a checkpoint, and this version") as e:
+        load(saved, member=tiny.bigram)
+    assert "\n" not in str(e.value)
+    (saved / "config.json").write_text(json.dumps(config | {"format": 3}))
+    with pytest.raises(CheckpointError, match="is of edition 3"):
+        load(saved, member=tiny.bigram)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("trained_length", "8"), ("trained_length", True), ("trained_length", 0), ("metric", []), ("metric", {"name": 1})],
+)
+def test_what_a_config_says_of_training_is_looked_at(tmp_path: Path, name: str, value: object) -> None:
+    save(tiny.bigram(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(CheckpointError, match=f"config.json says {name}="):
+        load(tmp_path, tiny.bigram)
+
+
+SAVE_AND_TELL = """
+import sys, hashlib, pathlib
+from kinformer.members.gpt import gpt
+from kinformer.checkpoint.checkpoint import save
+import torch
+torch.manual_seed(0)
+save(gpt(d=16, depth=1, heads=2), sys.argv[1], step=3)
+print(hashlib.sha256(pathlib.Path(sys.argv[1], "model.safetensors").read_bytes()).hexdigest())
+"""
+
+
+def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", SAVE_AND_TELL, tmp_path / seed],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert told[0] == told[1] != ""
+    said, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
+    every = {formatted(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
+    assert len(every) == 1
+    path = tmp_path / "one.safetensors"
+    path.write_bytes(every.pop())
+    back, told_back = read_tensors(path)
+    assert told_back == said and all(torch.equal(back[name], tensors[name]) for name in tensors)
+
+
+def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save(tiny.bigram(), tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=f"it has no config.json; give one of .*: {tmp_path / 'a'}, .*b$"):
+        load(tmp_path)

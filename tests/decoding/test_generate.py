@@ -1,0 +1,535 @@
+"""generate: against naive loops that read the whole row at each step."""
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import kinformer
+from kinformer.core.layer import Out
+from kinformer.core.mechanism import NoState
+from kinformer.core.memo import Memo
+from kinformer.core.numbering import Numbered
+from kinformer.core.patterns.full import Full
+from kinformer.core.state import fork, leaves
+from kinformer.decoding.draw import keep_top_k, keep_top_p
+from kinformer.decoding.generate import generate
+from kinformer.members.bloom import bloom
+from kinformer.members.gpt import gpt
+from kinformer.models.lm import LM
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
+from tests.decoding.writers import FORMS, VOCAB, writer
+
+
+@pytest.fixture
+def model(float64: None) -> LM:
+    torch.manual_seed(3)
+    return sharp(gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB))
+
+
+def sharp(model: LM) -> LM:
+    """Larger weights, so that the likeliest token is no accident of rounding and depends on the whole row."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=0.4)
+    return model
+
+
+def greedy(model: LM, prompt: list[int], steps: int) -> list[int]:
+    row = list(prompt)
+    for _ in range(steps):
+        row.append(int(model.logits(torch.tensor([row])).y[0, -1].argmax()))
+    return row
+
+
+def log_probability(model: LM, row: list[int], start: int) -> float:
+    """Of row[start:] given row[:start]."""
+    logp = model.logits(torch.tensor([row])).y[0].log_softmax(-1).detach()
+    return sum(float(logp[n - 1, row[n]]) for n in range(start, len(row)))
+
+
+# Greedy --------------------------------------------------------------------------------------------------------------
+
+
+def test_temperature_0_takes_the_likeliest(model: LM) -> None:
+    got = generate(model, torch.tensor([[1, 2, 3], [6, 0, 5]]), 9, temperature=0)
+    assert got.tolist() == [greedy(model, [1, 2, 3], 9), greedy(model, [6, 0, 5], 9)]
+
+
+def test_it_is_a_public_name(model: LM) -> None:
+    assert kinformer.generate is generate
+
+
+def test_prompts_padded_on_the_left_give_what_each_gives_alone(model: LM) -> None:
+    prompts = [[4], [1, 2, 3, 4, 5], [6, 0, 2]]
+    padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
+    got = generate(model, padded, 8, temperature=0)
+    wanted = [greedy(model, p, 8) for p in prompts]
+    assert [row[5 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == wanted
+    assert torch.equal(got[:, :5], padded)
+
+
+@pytest.mark.parametrize(("form", "beam"), [*((form, 1) for form in FORMS), ("learned", 2), ("memory", 2)])
+@pytest.mark.filterwarnings("ignore:.*positions that this model has learned")
+def test_prompts_of_any_lengths_give_what_each_gives_alone(form: str, beam: int, float64: None) -> None:
+    model, prompts = writer(form), [[4], [1, 2, 3, 4, 5, 0, 3], [6, 0, 2]]
+    padded = torch.tensor([[-1] * (7 - len(p)) + p for p in prompts])
+    got = generate(model, padded, 7, temperature=0, beam=beam, stop=0).tolist()
+    for row, prompt in zip(got, prompts, strict=True):
+        alone = generate(model, torch.tensor([prompt]), 7, temperature=0, beam=beam, stop=0)[0]
+        assert row[7 - len(prompt) :] == alone.tolist()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_recompute_gives_the_same_without_a_state(model: LM, beam: int) -> None:
+    prompt = torch.tensor([[-1, -1, 4], [1, 2, 3]])
+    rows = [generate(model, prompt, 8, temperature=0, beam=beam, stop=2, recompute=r) for r in (False, True)]
+    assert torch.equal(*rows)
+
+
+def test_after_stop_comes_padding(model: LM) -> None:
+    prompts = torch.tensor([[1, 2, 3], [6, 0, 5]])
+    free = generate(model, prompts, 9, temperature=0)
+    stop = int(free[0, 5])
+    got = generate(model, prompts, 9, temperature=0, stop=stop)
+    for row, stopped in zip(free.tolist(), got.tolist(), strict=True):
+        end = row.index(stop, 3) + 1 if stop in row[3:] else len(row)
+        assert stopped == row[:end] + [-1] * (len(row) - end)
+    assert -1 in got[0].tolist()
+
+
+def test_a_stopped_row_does_not_disturb_the_others(model: LM) -> None:
+    prompts = torch.tensor([[1, 2, 3], [6, 0, 5], [0, 0, 0]])
+    stop = int(generate(model, prompts, 1, temperature=0)[0, -1])
+    together = generate(model, prompts, 9, temperature=0, stop=stop)
+    alone = torch.cat([generate(model, row[None], 9, temperature=0, stop=stop) for row in prompts])
+    assert torch.equal(together, alone)
+
+
+def test_a_state_goes_on(model: LM) -> None:
+    model.eval()
+    prompts = torch.tensor([[-1, 2, 3, 4], [6, 0, 5, 1]])
+    whole = generate(model, prompts, 6, temperature=0)
+    state = model.logits(prompts[:, :-1], model.start(2, 10, dtype=torch.float64)).state
+    kept = fork(state)
+    for beam in (1, 2):
+        got = generate(model, prompts[:, -1:], 6, temperature=0, state=fork(kept), beam=beam)
+        assert torch.equal(got, generate(model, prompts, 6, temperature=0, beam=beam)[:, 3:])
+    assert torch.equal(generate(model, prompts[:, -1:], 6, temperature=0, state=state), whole[:, 3:])
+
+
+def test_no_steps_give_the_prompt(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]])
+    assert torch.equal(generate(model, prompt, 0), prompt)
+    assert torch.equal(generate(model, prompt, 0, beam=3), prompt)
+
+
+# Drawing -------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_follow_the_probabilities(model: LM) -> None:
+    rows, temperature = 4000, 1.7
+    drawn = generate(model, torch.tensor([[1, 2, 3]]).expand(rows, -1), 1, temperature=temperature, seed=0)[:, -1]
+    wanted = (model.logits(torch.tensor([[1, 2, 3]])).y[0, -1] / temperature).softmax(-1)
+    found = drawn.bincount(minlength=VOCAB) / rows
+    assert (found - wanted).abs().max() < 4 * (0.25 / rows) ** 0.5  # four standard deviations of the widest
+
+
+def test_a_seed_draws_the_same_and_another_seed_does_not(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]])
+    one, again, other = (generate(model, prompt, 20, temperature=2.0, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_a_seed_leaves_the_global_generator_alone(model: LM) -> None:
+    before = torch.get_rng_state()
+    generate(model, torch.tensor([[1, 2, 3]]), 5, seed=1)
+    assert torch.equal(before, torch.get_rng_state())
+    generate(model, torch.tensor([[1, 2, 3]]), 5)
+    assert not torch.equal(before, torch.get_rng_state())
+
+
+def test_top_k_and_top_p_draw_only_what_they_keep(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]]).expand(500, -1)
+    logits = model.logits(prompt[:1]).y[0, -1] / 3.0
+    order = logits.argsort(descending=True).tolist()
+    drawn = generate(model, prompt, 1, temperature=3.0, top_k=3, seed=0)[:, -1]
+    assert set(drawn.tolist()) == set(order[:3])
+    probability = logits.softmax(-1)[order].tolist()
+    fewest = next(n for n in range(1, VOCAB + 1) if sum(probability[:n]) >= 0.6)
+    assert 1 < fewest < VOCAB
+    drawn = generate(model, prompt, 1, temperature=3.0, top_p=0.6, seed=0)[:, -1]
+    assert set(drawn.tolist()) == set(order[:fewest])
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-40, 1e-37, 1e-3])
+def test_a_cold_draw_is_the_likeliest(model: LM, temperature: float) -> None:
+    model.float()
+    prompt = torch.tensor([[1, 2, 3]])
+    assert torch.equal(generate(model, prompt, 6, temperature=temperature), generate(model, prompt, 6, temperature=0))
+
+
+@pytest.mark.parametrize("p", [5e-324, 1e-50, 1e-40, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_smallest_top_p_leaves_the_likeliest_token(p: float, dtype: torch.dtype) -> None:
+    rows = [[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0], [-9.0, -8.0, -7.0, 30.0]]
+    kept = keep_top_p(torch.tensor(rows, dtype=dtype), p).isfinite()
+    assert [row.nonzero()[:, 0].tolist() for row in kept] == [[row.index(max(row))] for row in rows]
+
+
+def test_a_draw_with_the_smallest_top_p_is_the_likeliest(model: LM) -> None:
+    model.float()
+    prompt = torch.tensor([[1, 2, 3]])
+    assert generate(model, prompt, 6, top_p=1e-50)[0].tolist() == greedy(model, [1, 2, 3], 6)
+
+
+def naive_top_k(row: list[float], k: int) -> set[int]:
+    return set(sorted(range(len(row)), key=lambda n: -row[n])[:k])
+
+
+def naive_top_p(row: list[float], p: float) -> set[int]:
+    kept, total = set(), 0.0
+    probability = torch.tensor(row).softmax(-1).tolist()
+    for n in sorted(range(len(row)), key=lambda n: -row[n]):
+        if total >= p:
+            break
+        kept.add(n)
+        total += probability[n]
+    return kept
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_filters_keep_what_a_sort_keeps(float64: None, ties: bool) -> None:
+    logits = torch.randn(20, 9) * 2
+    logits = logits.round() if ties else logits
+    for k in (1, 4, 9, 50):
+        got = keep_top_k(logits, k)
+        wanted = [naive_top_k(row, k) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+        assert torch.equal(got[got.isfinite()], logits[got.isfinite()])
+    for p in (1e-9, 0.3, 0.71, 0.97, 1.0):
+        got = keep_top_p(logits, p)
+        wanted = [naive_top_p(row, p) if p < 1 else set(range(9)) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+
+
+def test_top_p_stops_where_the_sum_is_reached_exactly() -> None:
+    kept = keep_top_p(torch.zeros(1, 4), 0.5).isfinite()
+    assert kept.tolist() == [[True, True, False, False]]
+
+
+# Beam search ---------------------------------------------------------------------------------------------------------
+
+
+def naive_beam(
+    model: LM, prompt: list[int], steps: int, beam: int, stop: int | None, penalty: float
+) -> tuple[list[int], float]:
+    def worth(found: tuple[float, list[int]]) -> float:
+        return found[0] / ((5 + len(found[1]) - len(prompt)) / 6) ** penalty
+
+    live, ended = [(0.0, list(prompt))], []
+    for _ in range(steps):
+        grown = []
+        for score, row in live:
+            logp = model.logits(torch.tensor([row])).y[0, -1].log_softmax(-1).tolist()
+            grown += [(score + p, [*row, token]) for token, p in enumerate(logp)]
+        grown.sort(key=lambda g: -g[0])
+        ended += [g for g in grown[:beam] if g[1][-1] == stop]
+        live = [g for g in grown if g[1][-1] != stop][:beam]
+    score, row = max(ended + live, key=worth)
+    return row + [-1] * (len(prompt) + steps - len(row)), score
+
+
+FEW_BEAMS = ((2, None, 0.0), (3, 0, 0.0), (5, 4, 0.0), (20, 4, 0.0), (2, 4, 0.6), (5, 0, 0.6))
+BEAMS = [*itertools.product([2, 3, 5, 20], [None, 0, 4], [0.0]), *itertools.product([2, 5], [0, 4], [0.6])]
+
+
+@pytest.mark.parametrize(
+    ("beam", "stop", "penalty"),
+    [pytest.param(*one, marks=[pytest.mark.prove] * (one not in FEW_BEAMS)) for one in BEAMS],
+)
+def test_beam_search_is_the_naive_one(model: LM, beam: int, stop: int | None, penalty: float) -> None:
+    prompts = [[1, 2, 3], [5], [6, 0]]
+    padded = torch.tensor([[-1] * (3 - len(p)) + p for p in prompts])
+    heard: list[Tensor] = []
+    got = generate(
+        model,
+        padded,
+        5,
+        beam=beam,
+        stop=stop,
+        length_penalty=penalty,
+        hear=lambda new, likely: heard.append(torch.stack([new.double(), likely], -1)),
+    )
+    wanted = [naive_beam(model, p, 5, beam, stop, penalty) for p in prompts]
+    assert [row[3 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == [row for row, _ in wanted]
+    found = torch.stack(heard, 1)  # [B n 2]
+    assert found[..., 0].tolist() == got[:, 3 : 3 + len(heard)].tolist() and (got[:, 3 + len(heard) :] == -1).all()
+    torch.testing.assert_close(found[..., 1].sum(1), torch.tensor([score for _, score in wanted]))
+
+
+def test_an_ended_row_takes_no_place_of_those_that_go_on(model: LM) -> None:
+    """Under a penalty what ranked behind it may be better in the end. What is likeliest at once ends a row here."""
+    for first in range(VOCAB):
+        stop = greedy(model, [first, 1], 1)[-1]
+        got = generate(model, torch.tensor([[first, 1]]), 4, beam=2, stop=stop, length_penalty=4.0)[0].tolist()
+        assert got == naive_beam(model, [first, 1], 4, 2, stop, 4.0)[0]
+
+
+def test_a_length_penalty_makes_rows_longer(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3], [4, 4, 0], [6, 0, 5], [2, 2, 2]])
+    none, much = (generate(model, prompt, 8, beam=6, stop=0, length_penalty=p) for p in (0.0, 8.0))
+    assert (none >= 0).sum() < (much >= 0).sum()
+
+
+def test_a_beam_that_holds_everything_finds_the_likeliest_row(model: LM) -> None:
+    prompt, stop = [1, 2], 3
+    every = itertools.product(range(VOCAB), repeat=3)
+    rows = [[*prompt, *new[: new.index(stop) + 1 if stop in new else 3]] for new in every]
+    best = max(rows, key=lambda row: log_probability(model, row, 2))
+    got = generate(model, torch.tensor([prompt]), 3, beam=VOCAB**3, stop=stop, length_penalty=0)[0].tolist()
+    assert got == best + [-1] * (5 - len(best))
+
+
+def test_beam_search_breaks_ties_by_the_smaller_token() -> None:
+    model = gpt(d=8, depth=1, heads=2, length=8, vocab=5)
+    nn.init.zeros_(model.embedding.weight)
+    assert generate(model, torch.tensor([[3, 1]]), 3, beam=4).tolist() == [[3, 1, 0, 0, 0]]
+    assert generate(model, torch.tensor([[3, 1]]), 3, temperature=0).tolist() == [[3, 1, 0, 0, 0]]
+
+
+# The model is left as it was -----------------------------------------------------------------------------------------
+
+
+def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB, dropout=0.5)
+    model.body.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    one, two = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
+    assert torch.equal(one, two)
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(ValueError, match=f"unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}"):
+        generate(model, torch.tensor([[1, VOCAB]]), 8)
+
+    def breaks(*_: object) -> None:
+        raise ArithmeticError("on the way")
+
+    with model.head.register_forward_hook(breaks), pytest.raises(ArithmeticError, match="on the way"):
+        generate(model, torch.tensor([[1, 2]]), 8)
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_it_builds_no_graph_and_works_in_half_precision() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB).bfloat16()
+    seen: list[Tensor] = []
+    model.head.register_forward_hook(lambda _, __, y: seen.append(y))
+    assert generate(model, torch.tensor([[1, 2]]), 4, top_k=3, top_p=0.9, seed=0).shape == (1, 6)
+    assert generate(model, torch.tensor([[1, 2]]), 4, beam=2).shape == (1, 6)
+    assert {(y.dtype, y.requires_grad) for y in seen} == {(torch.bfloat16, False)}
+
+
+def test_the_state_has_the_models_dtype(model: LM) -> None:
+    started: list[torch.dtype] = []
+    logits = model.logits
+
+    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+        started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
+        return logits(tokens, state, *given, **more)
+
+    model.logits = noted  # type: ignore[method-assign]
+    for dtype in (torch.float64, torch.bfloat16):
+        generate(model.to(dtype), torch.tensor([[1]]), 2)
+    assert started == [torch.float64, torch.bfloat16]
+
+
+def test_a_model_without_a_state_says_so_and_recomputes() -> None:
+    torch.manual_seed(0)
+    body = Stack([PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
+    model = sharp(LM(VOCAB, 16, body))
+    prompt = torch.tensor([[-1, 1], [2, 3]])
+    with pytest.raises(NoState, match="recompute=True"):
+        generate(model, prompt, 3)
+    got = generate(model, prompt, 6, temperature=0, recompute=True).tolist()
+    assert [got[0][1:], got[1]] == [greedy(model, [1], 6), greedy(model, [2, 3], 6)]
+
+
+def test_a_window_forgets_and_still_decodes(float64: None) -> None:
+    torch.manual_seed(0)
+    body = Stack([PreNorm(Attention(QKV(16, 2), Softmax(Band(2, 0))), MLP(16)) for _ in range(2)])
+    model = sharp(LM(VOCAB, 16, body))
+    prompt = torch.tensor([[-1, -1, -1, 4, 1], [0, 5, 2, 3, 6]])
+    got = generate(model, prompt, 12, temperature=0).tolist()
+    assert [got[0][3:], got[1]] == [greedy(model, [4, 1], 12), greedy(model, [0, 5, 2, 3, 6], 12)]
+
+
+# What it costs --------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_is_computed_for_the_last_position_alone(model: LM) -> None:
+    seen: list[tuple[int, ...]] = []
+    model.head.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
+    for recompute in (False, True):
+        generate(model, torch.randint(0, VOCAB, (2, 9)), 3, recompute=recompute)
+    assert seen == [(2, 1, 16)] * 6
+
+
+def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = Memo.look
+    monkeypatch.setattr(Memo, "look", lambda memo, *numbers: looks.append(len(numbers)) or look(memo, *numbers))
+    generate(model, torch.randint(0, VOCAB, (2, 9)), 1)
+    prompt = len(looks)
+    generate(model, torch.randint(0, VOCAB, (2, 9)), 7)
+    assert prompt <= 1 and len(looks) == 2 * prompt + 6
+
+
+def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: Any, **more: Any) -> None:
+        raise AssertionError("sorted")
+
+    for name in ("sort", "argsort"):
+        monkeypatch.setattr(torch, name, refused)
+        monkeypatch.setattr(Tensor, name, refused)
+    keep_top_k(torch.randn(2, 500), 5)
+    keep_top_p(torch.randn(2, 500), 0.99)
+
+
+@pytest.mark.parametrize("size", [65, 600])
+def test_top_p_looks_further_where_the_first_ones_do_not_reach(float64: None, size: int) -> None:
+    logits = torch.randn(6, size) / 10
+    for p in (0.5, 0.9, 0.9999):
+        got = keep_top_p(logits, p)
+        wanted = [naive_top_p(row, p) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+
+
+def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) -> None:
+    """Nothing grows while it is written: a compiled step could not, and would read NaN."""
+    prompt = torch.randint(0, VOCAB, (2, 5))
+    whole = generate(model, prompt, 12, temperature=0)
+    state = model.eval().logits(prompt[:, :4], model.start(2, 4)).state
+    slots: list[set[int]] = []
+    logits = model.logits
+
+    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+        slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
+        return logits(tokens, state, *given, **more)
+
+    model.logits = noted  # type: ignore[method-assign]
+    assert torch.equal(generate(model, prompt[:, 4:], 12, temperature=0, state=state), whole[:, 4:])
+    assert slots == [slots[0]] * 12 and min(slots[0]) >= 16
+
+
+def test_it_is_heard_step_by_step(model: LM) -> None:
+    heard: list[tuple[Tensor, Tensor]] = []
+    got = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, hear=lambda *told: heard.append(told))
+    new = torch.stack([new for new, _ in heard], 1)
+    assert new.tolist() == got[:, 2 : 2 + len(heard)].tolist()
+    sums = torch.stack([likely for _, likely in heard], 1).sum(1)
+    rows = [[token for token in row if token >= 0] for row in got.tolist()]
+    torch.testing.assert_close(sums, torch.tensor([log_probability(model, row, 2) for row in rows]))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_function_says_which_rows_have_ended(model: LM, beam: int) -> None:
+    prompt = torch.tensor([[1, 2, 3], [6, 0, 5], [0, 0, 0]])
+    one = generate(model, prompt, 9, temperature=0, beam=beam, stop=2)
+    assert torch.equal(one, generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: new[:, -1] == 2))
+    three = generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: (new >= 0).sum(1) == 3)
+    assert torch.equal(three[:, :6], generate(model, prompt, 3, temperature=0, beam=beam)) and (three[:, 6:] < 0).all()
+
+
+def test_a_seed_for_each_row_draws_what_it_draws_of_the_row_alone(model: LM) -> None:
+    prompts, seeds = [[4], [1, 2, 3, 4, 5], [6, 0, 2], [4]], [3, 1, 7, 8]
+    padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
+    got = generate(model, padded, 12, temperature=1.5, top_p=0.95, seed=seeds).tolist()
+    for row, prompt, seed in zip(got, prompts, seeds, strict=True):
+        alone = generate(model, torch.tensor([prompt]), 12, temperature=1.5, top_p=0.95, seed=seed)
+        assert row[5 - len(prompt) :] == alone[0].tolist()
+    assert got[0][5:] != got[3][5:]
+
+
+def test_beyond_the_length_of_training_it_says_so() -> None:
+    model = gpt(d=16, depth=1, heads=2, vocab=VOCAB, position="rotary")
+    model.trained_length = 8
+    prompt = torch.tensor([[1, 2, 3]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(model, prompt, 5)
+    with pytest.warns(UserWarning, match="got 9 tokens, but the model was trained on rows of 8"):
+        generate(model, prompt, 6)
+
+
+def test_beyond_the_length_of_training_alibi_says_nothing() -> None:
+    """It is for reading further than it was trained; of other positions, and of none, it is said."""
+    size = {"d": 16, "depth": 2, "heads": 2, "vocab": VOCAB}
+    for model in (bloom(**size), gpt(**size, position="alibi")):
+        model.trained_length = 8
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            generate(model, torch.tensor([[1, 2, 3]]), 9)
+    for position in ("none", "relative", "sinusoidal"):
+        model = gpt(**size, position=position)
+        model.trained_length = 8
+        with pytest.warns(UserWarning, match="got 12 tokens, but the model was trained on rows of 8"):
+            generate(model, torch.tensor([[1, 2, 3]]), 9)
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "steps=-1": dict(steps=-1),
+    "temperature=-0.1": dict(temperature=-0.1),
+    "temperature=nan": dict(temperature=float("nan")),
+    "temperature=inf": dict(temperature=float("inf")),
+    "top_k=0": dict(top_k=0),
+    "top_p=0.0": dict(top_p=0.0),
+    "top_p=1.1": dict(top_p=1.1),
+    "beam=0": dict(beam=0),
+    "length_penalty=-1": dict(beam=2, length_penalty=-1),
+    "the prompt has 1 rows and the seed 2": dict(seed=[1, 2]),
+    "temperature=0.5 has no effect with beam=2, which draws nothing": dict(beam=2, temperature=0.5),
+    "top_k=5 has no effect with beam=2": dict(beam=2, top_k=5),
+    "top_p=0.5 has no effect with temperature=0, which takes the likeliest": dict(temperature=0, top_p=0.5),
+    "stop=99 has no effect: got token id 99, expected 0 to 6": dict(stop=99),
+    "length_penalty=0.5 has no effect with beam=1": dict(length_penalty=0.5),
+    r"no batch of rows: got shape \[0, 3\], expected \[B, T\]": dict(tokens=torch.zeros(0, 3, dtype=torch.long)),
+    r"no batch of rows: got shape \[0, 0\], expected \[B, T\]": dict(tokens=torch.zeros(0, 0, dtype=torch.long)),
+    "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
+    "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
+    "the prompt has no token ids: got torch.float32, expected integers": dict(tokens=torch.tensor([[1.0, 2.0]])),
+    f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
+    "tokens=None starts from a model's begin token": dict(tokens=None),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_get_one_line(message: str) -> None:
+    model = gpt(d=16, depth=1, heads=2, length=8, vocab=VOCAB)
+    arguments = {"tokens": torch.tensor([[1, 2]]), "steps": 2} | WRONG[message]
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")) as caught:
+        generate(model, arguments.pop("tokens"), arguments.pop("steps"), **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_of_other_rows_or_beside_recompute_is_refused(model: LM) -> None:
+    with pytest.raises(ValueError, match="the prompt has 1 rows and the state 2"):
+        generate(model, torch.tensor([[1]]), 2, state=model.start(2, 4))
+    with pytest.raises(ValueError, match="takes no state"):
+        generate(model, torch.tensor([[1]]), 2, state=model.start(1, 4), recompute=True)
+
+
+def test_what_cannot_be_continued_is_named() -> None:
+    with pytest.raises(TypeError, match="Linear has no start and logits"):
+        generate(nn.Linear(2, 2), torch.tensor([[1]]), 2)

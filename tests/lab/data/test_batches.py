@@ -1,0 +1,43 @@
+"""Batches: taken in turn or drawn, measured on their own, moved and counted as trees."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.lab.data.batches import Batches, on, tokens_of
+
+
+class Labelled(NamedTuple):
+    rows: Tensor
+    labels: Tensor
+
+
+def test_an_iterable_is_gone_through_once_and_taken_in_turn() -> None:
+    data = Batches(iter([1, 2, 3]))
+    assert [data.at(step) for step in range(7)] == [1, 2, 3, 1, 2, 3, 1] and data.measured == (1, 2, 3)
+
+
+def test_a_function_draws_by_the_step_and_is_measured_elsewhere() -> None:
+    data = Batches(lambda step: 10 * step, iter([7]))
+    assert [data.at(step) for step in (0, 3)] == [0, 30] and data.measured == (7,) == data.measured
+
+
+@pytest.mark.parametrize("wrong", [([],), ([1], []), (lambda step: 1, [])])
+def test_no_batch_is_refused(wrong: tuple) -> None:
+    with pytest.raises(ValueError, match="there is no batch"):
+        Batches(*wrong)
+
+
+def test_every_tensor_of_a_batch_is_moved() -> None:
+    x = torch.zeros(2, 3)
+    moved = on("meta", {"pair": (x, [x]), "named": Labelled(x, x), "name": "kept"})
+    assert moved["pair"][0].is_meta and moved["pair"][1][0].is_meta and moved["named"].labels.is_meta
+    assert isinstance(moved["named"], Labelled) and moved["name"] == "kept"
+
+
+def test_what_a_batch_holds() -> None:
+    rows = torch.zeros(4, 7)
+    found = [tokens_of(batch) for batch in (rows, (rows, rows[0]), {"x": rows}, torch.zeros(5), ())]
+    assert found == [24, 24, 24, 5, 0]

@@ -1,0 +1,209 @@
+"""Every task against a solver written from its definition, which sees what stands before an answer and nothing else."""
+
+import re
+import statistics
+from collections.abc import Callable
+
+import numpy
+import pytest
+
+from kinformer.core.discover import examples, modules
+from kinformer.core.task import Task
+
+ROWS, GUESSED = 100, 1500
+Solver = Callable[[str], str]
+
+
+def copy(before: str) -> str:
+    word, *rest = before.split("|")
+    assert re.fullmatch(r"[a-zA-Z]+\.*", word) and rest == [""]
+    return word.rstrip(".")
+
+
+def reverse(before: str) -> str:
+    return "".join(reversed(copy(before)))
+
+
+def sorting(before: str) -> str:
+    word = copy(before)
+    return "".join(sorted(filter(str.islower, word)) + sorted(filter(str.isupper, word)))
+
+
+def recall(before: str) -> str:
+    given, asked = before.split("|")
+    known = dict(zip(given[::2], given[1::2], strict=True))
+    assert len(known) == len(given) // 2
+    return known[asked[-1]]
+
+
+def induction(before: str) -> str:
+    assert before.count(">") == 2 and before.endswith(">")
+    return before[before.index(">") + 1]
+
+
+def needle(before: str) -> str:
+    found = re.findall(r"key=(\d+) ", before)
+    assert len(found) == 1 and before.endswith("key=")
+    return str(found[0])
+
+
+def parity(before: str) -> str:
+    odd = False
+    for bit in before.removesuffix("="):
+        odd ^= {"0": False, "1": True}[bit]
+    return str(int(odd))
+
+
+def addition(before: str, backwards: bool) -> str:
+    one, other = before.removesuffix("=").split("+")
+    digits, carry = [], 0
+    for a, b in zip(reversed(one), reversed(other), strict=True):
+        carry, digit = divmod(int(a) + int(b) + carry, 10)
+        digits.append(str(digit))
+    digits.append(str(carry))
+    return "".join(digits if backwards else reversed(digits))
+
+
+def listops(before: str) -> str:
+    """Innermost lists are replaced by their value until a digit is left."""
+    of = {
+        "MIN": min,
+        "MAX": max,
+        "MED": lambda values: int(statistics.median(values)),
+        "SM": lambda values: sum(values) % 10,
+    }
+    text = before.removesuffix("=")
+    while not text.isdigit():
+        text, count = re.subn(r"\[([A-Z]+)(\d{2,})\]", lambda m: str(of[m[1]]([int(d) for d in m[2]])), text)
+        assert count, f"no list of at least two digits in {text}"
+    assert len(text) == 1
+    return text
+
+
+def half_easy(before: str, hops: int) -> str:
+    given = copy(before)
+    leads = {"abcdefghijklmnopqrstuvwxyz"[n]: letter for n, letter in enumerate(given)}
+    found = ""
+    for letter in leads:
+        for _ in range(hops):
+            letter = leads[letter]  # noqa: PLW2901
+        found += f"{letter}{letter.upper()}"
+    return found
+
+
+def solver(name: str, task: Task) -> Solver:
+    """What answers a task, by the name of its file."""
+    if name == "addition":
+        return lambda before: addition(before, task.backwards)  # type: ignore[attr-defined]
+    if name == "half_easy":
+        return lambda before: half_easy(before, task.hops)  # type: ignore[attr-defined]
+    if name == "copy_at_distance":
+        # a symbol at a time, each the one so far before it
+        distance = task.distance  # type: ignore[attr-defined]
+
+        def at_distance(before: str) -> str:
+            for _ in range(distance):
+                before += before[-distance]
+            return before[-distance:]
+
+        return at_distance
+    return globals()[name]
+
+
+TASKS = [pytest.param(name, one.make(), id=f"{name}-{n}") for n, (name, one) in enumerate(examples("tasks"))]
+
+
+def test_every_task_is_solved_here() -> None:
+    assert {param.values[0] for param in TASKS} == set(modules("tasks"))
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None:
+    chance, solve, lengths = numpy.random.default_rng(1), solver(name, task), set()
+    for _ in range(ROWS):
+        row, before = task.row(chance), ""
+        for question, answer in row.pieces:
+            before += question.decode("ascii")
+            assert solve(before) == answer.decode("ascii"), before
+            before += answer.decode("ascii")
+        assert row.text.decode() == before and before.isprintable()
+        assert bytes(c for c, mark in zip(row.text, row.scored, strict=True) if mark) == row.answer
+        lengths.add(len(row.text))
+    assert max(lengths) <= task.width and (name == "listops" or lengths == {task.width})
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
+    """The likeliest symbol at each place, found on some rows, tried on others."""
+    chance = numpy.random.default_rng(2)
+    some, others = (numpy.array([list(task.row(chance).answer) for _ in range(GUESSED)]) for _ in range(2))
+    guess = [numpy.bincount(place).argmax() for place in some.T]
+    assert (others == guess).mean() == pytest.approx(task.guessing, abs=0.04)
+    documented = re.search(r"Guessing\s+scores(.*?)(?:\.\s|$)", type(task).__doc__ or "", re.DOTALL)
+    assert documented, f"{name} must say what guessing scores"
+    if task == type(task)():
+        assert float(re.findall(r"0\.\d+", documented[1])[-1]) == pytest.approx(task.guessing, abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_rows_follow_the_seed(name: str, task: Task) -> None:
+    def drawn(seed: int) -> list[bytes]:
+        chance = numpy.random.default_rng(seed)
+        return [task.row(chance).text for _ in range(8)]
+
+    assert drawn(5) == drawn(5) != drawn(6)
+
+
+def test_copies_are_at_the_distance_and_needles_at_their_depth() -> None:
+    from kinformer.lab.tasks.needle import Needle
+
+    for depth in (0.0, 0.5, 1.0):
+        chance = numpy.random.default_rng(0)
+        places = [Needle(200, 3, depth).row(chance).question.index(b"key=") for _ in range(50)]
+        room = 200 - 2 * 7 - 1
+        assert max(abs(place - depth * room) for place in places) <= 8
+    spread = [Needle(200, 3).row(numpy.random.default_rng(n)).question.index(b"key=") for n in range(200)]
+    assert min(spread) < 20 and max(spread) > 160
+
+
+def test_lists_are_nested_as_published() -> None:
+    """One argument in four is a list where the depth allows, of 2 to `arguments` arguments, each operator as likely."""
+    from kinformer.lab.tasks.listops import Listops
+
+    # at most two levels, and no length that would be drawn again: what is drawn is what comes
+    task, chance = Listops(6, 10_000, arguments=4, deepest=3), numpy.random.default_rng(0)
+    texts = [task.row(chance).question.decode() for _ in range(2000)]
+    inner = [text[1:-2] for text in texts]
+    outer = [re.sub(r"\[[A-Z]+\d+\]", "L", text) for text in inner]
+    arguments = [re.sub(r"^(MIN|MAX|MED|SM)", "", text) for text in outer]
+    counts = numpy.bincount([len(one) for one in arguments], minlength=5)[2:] / 2000
+    assert counts == pytest.approx([1 / 3] * 3, abs=0.04)
+    letters = "".join(arguments)
+    assert letters.count("L") / len(letters) == pytest.approx(0.25, abs=0.02)
+    names = [re.match(r"MIN|MAX|MED|SM", text)[0] for text in inner]  # type: ignore[index]
+    assert [names.count(name) / 2000 for name in ("MIN", "MAX", "MED", "SM")] == pytest.approx([0.25] * 4, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("copy", {"length": 0}),
+        ("copy", {"gap": -1}),
+        ("copy_at_distance", {"distance": 0}),
+        ("reverse", {"symbols": 53}),
+        ("recall", {"pairs": 4, "queries": 5}),
+        ("induction", {"length": 0}),
+        ("needle", {"length": 16}),
+        ("needle", {"depth": 1.5}),
+        ("parity", {"length": 0}),
+        ("addition", {"digits": 19}),
+        ("sorting", {"symbols": 1}),
+        ("listops", {"arguments": 1}),
+        ("listops", {"shortest": 30, "longest": 20}),
+    ],
+)
+def test_sizes_without_a_meaning_are_refused(name: str, sizes: dict[str, float]) -> None:
+    kind = type(next(param.values[1] for param in TASKS if param.values[0] == name))
+    with pytest.raises(ValueError, match=r"^[a-z]+=\S+: give a") as caught:
+        kind(**sizes)
+    assert "\n" not in str(caught.value)
