@@ -2,7 +2,7 @@
 
     python bench/members.py --out kinformer/cli/support/members.json
 
-`kinformer advise` reads the table. All of it is counted by `kinformer.lab.cost.cost`, so it is the same on every machine;
+`kinformer advise` reads the table. All of it is counted by `kinformer.lab.cost`, so it is the same on every machine;
 nothing is timed. Beside it stand what `bench/crossover.py` has timed of steps of one block, and what comparisons have
 found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
 """

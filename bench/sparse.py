@@ -17,6 +17,7 @@ from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.biases.alibi import ALiBi
@@ -28,7 +29,6 @@ from kinformer.nn.mechanisms.lsh import LSH
 from kinformer.nn.mechanisms.routing import Routing
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.fixed import Fixed
 from kinformer.nn.patterns.random import Random
 from kinformer.nn.patterns.rows import Rows

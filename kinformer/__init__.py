@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kinformer.core.state import Exact, detach, fork, reset, select, shared
     from kinformer.decoding.generate import generate
     from kinformer.lab.data.batches import Batches
+    from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.train.fit import fit
     from kinformer.lab.train.recipe_lr import RecipeLR
     from kinformer.laws.check import check
@@ -52,6 +53,7 @@ __all__ = [
     "Batches",
     "Bias",
     "Context",
+    "Datastore",
     "Exact",
     "Example",
     "FeatureMap",
@@ -146,6 +148,7 @@ _FILES = {
     "attend": ("attend", "explain"),
     "decoding.generate": ("generate",),
     "checkpoint.checkpoint": ("load", "save"),
+    "lab.datastore.datastore": ("Datastore",),
     "lab.train.fit": ("fit",),
     "core.recipe": ("Recipe",),
     "lab.train.recipe_lr": ("RecipeLR",),

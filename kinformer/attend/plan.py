@@ -18,9 +18,9 @@ from kinformer.attend.mirrored import Mirrored
 from kinformer.attend.parts import parts
 from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Residue
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.nn.patterns.blocks import Blocks
 
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow

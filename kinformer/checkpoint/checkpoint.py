@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from kinformer import __version__
 from kinformer.checkpoint.files import write_together
-from kinformer.checkpoint.from_json import from_json
 from kinformer.checkpoint.kept import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.upgrade import upgraded
 from kinformer.core.discover import Origin, Record, members
+from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of, nearest
 from kinformer.core.model import ColumnScales, Metric
-from kinformer.models.tokenizer import Tokenizer
 
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
 BYTES = "bytes"  # in place of a tokenizer

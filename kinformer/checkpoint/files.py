@@ -1,5 +1,6 @@
 """Writing that a kill at any moment, or a full disk, cannot spoil: beside the old, to the disk, then in its place."""
 
+import hashlib
 import os
 import shutil
 import zlib
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kinformer.checkpoint.data_files import contents
+from kinformer.core.absent import absent
 
 
 def write(path: Path, data: bytes) -> None:
@@ -88,3 +89,25 @@ def _put(path: Path, data: bytes) -> None:
 def _told(path: Path, size: int, error: OSError) -> OSError:
     there = "what was there before is unchanged" if path.exists() else "nothing was written"
     return OSError(f"cannot write {path} ({size:,} bytes): {error.strerror}; {there}")
+
+
+def found(where: str, advice: str) -> Path:
+    """The path of what is there. FileNotFoundError, with advice, for what is not, and for a device without an end."""
+    path = Path(where).expanduser()
+    if not path.exists() or path.is_char_device() or path.is_block_device():
+        raise FileNotFoundError(absent(where, advice))
+    return path
+
+
+def contents(path: Path, advice: str = "", *, size: int = -1) -> bytes:
+    """All bytes of a file, or its first `size`; OSError, in one line that ends with the advice, if it is unreadable."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise OSError(f"cannot read {path}: {error.strerror}{advice}") from error
+
+
+def digest(data: bytes) -> bytes:
+    """By what is split and ordered: the same on every machine, whatever stands beside it."""
+    return hashlib.sha256(data).digest()

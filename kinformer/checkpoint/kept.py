@@ -6,7 +6,7 @@ Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
 
 from pathlib import Path
 
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.core.absent import absent
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"

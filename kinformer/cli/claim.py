@@ -83,7 +83,7 @@ def _draw(found: "Claim", path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from kinformer.cli.support.saved import saved
+    from kinformer.pages.saved import saved
 
     figure, row = pyplot.subplots(
         1, len(found.drawn), figsize=(4.8 * len(found.drawn), 4), layout="constrained", squeeze=False

@@ -225,7 +225,7 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
-    from kinformer.lab.data.support.unpacked import decoded
+    from kinformer.checkpoint.unpacked import decoded
 
     try:
         with from_user(ValueError):

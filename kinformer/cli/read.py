@@ -36,7 +36,8 @@ def read(
 
     What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
     """
-    from kinformer.checkpoint.data_files import found
+    from kinformer.checkpoint import unpacked
+    from kinformer.checkpoint.files import found
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.room import refuse_no_room
@@ -45,7 +46,6 @@ def read(
     from kinformer.decoding.reading import read as read_once
     from kinformer.decoding.saved import save_reading
     from kinformer.decoding.spelling import spelling
-    from kinformer.lab.data.support import unpacked
     from kinformer.lab.train.progress import clock
 
     with from_user(OSError, ValueError):
@@ -85,7 +85,7 @@ def _refuse_place(save: Path, overwrite: bool) -> None:
 
 def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
     """How many tokens a file has, judged by its first bytes."""
-    from kinformer.lab.data.support.unpacked import text
+    from kinformer.checkpoint.unpacked import text
 
     block = next(text(file), b"")[:BLOCK]
     return math.ceil(size * len(encode(block)) / max(len(block), 1))
@@ -95,8 +95,8 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     """The tokens of a file, which is never in memory at once."""
     import torch
 
+    from kinformer.checkpoint.unpacked import text
     from kinformer.decoding.spelling import pieces
-    from kinformer.lab.data.support.unpacked import text
 
     blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
     for tokens in pieces(model, blocks, str(file)):

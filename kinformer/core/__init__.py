@@ -10,7 +10,7 @@ To read, in this order:
 3. One read: `request`, `score`, `bias`, `scores` (logits, mask, softmax), `read` (its result, and the merge).
 4. What is kept: `state`, `cache`, and `memory` with `compression`, for training.
 5. A layer of attention: `projection`, `mechanism`, `keyed` (mechanisms with a cache of keys), `aggregation`; then
-   `kinformer/nn/attention.py`, which joins them, and `kinformer/attend/executors/reference.py`, which says what a read means.
+   `nn/attention.py`, which joins them, and `attend/executors/reference.py`, which says what a read means.
 6. Layers in a model: `block`, `collected` (what sublayers report), `model`, `loss`, `numbering`, `batch`.
 
 The rest is read when it is met. Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`,

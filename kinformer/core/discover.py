@@ -105,7 +105,7 @@ def own_files(kind: str) -> dict[str, Path]:
 
     In a folder where some files have EXAMPLES, `@member` or a law's OVER, the others hold what several parts share.
     """
-    files = {}
+    files: dict[str, Path] = {}
     for storey in STOREYS:
         own = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
         files |= {file.stem: file for file in [file for file in own if _has(PART, file)] or own}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kinformer.core.heads import Room, Where, cut, each
 from kinformer.core.memo import Memo, fresh
+from kinformer.core.patterns.document import Document
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
@@ -153,8 +154,6 @@ class Context:
     @property
     def places(self) -> Int[Tensor, "B T"]:
         """Positions as tables of absolute ones have them: in each document that `only` keeps apart from 0 on."""
-        from kinformer.nn.patterns.document import Document
-
         only = self.only
         if not isinstance(only, Document):
             return self.pos
@@ -199,14 +198,6 @@ class Context:
         if decoding is not None:
             decoding = decoding._replace(step=decoding.step[:, at])
         return self.but(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
-
-    def shifted(self, n: int) -> "Context":
-        """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
-        from kinformer.nn.patterns.shifted import Shifted
-
-        only, also = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
-        pos = self.pos + n * (self.pos >= 0)
-        return self.but(pos=pos, full=self.full, only=only, also=also, decoding=self.decoding)
 
     def under(self, place: str | int) -> "Context":
         """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.

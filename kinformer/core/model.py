@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.batch import Windows
 from kinformer.core.collected import met
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.position import Position
-from kinformer.models.batch import Windows
 
 Batch = Any  # what a file of data/ gives: a tensor of tokens, a pair of them, tokens and labels
 
@@ -27,6 +27,7 @@ class Metric(NamedTuple):
     per: Literal["token", "row", "byte"] = "token"
 
 
+LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one, or its reciprocal, leaves the range of float32
 ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, whoever solves it
 
 

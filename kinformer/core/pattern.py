@@ -14,7 +14,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.checks import a_pattern
-from kinformer.core.layer import prefixed
 from kinformer.core.layout import Dense, Layout
 
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
@@ -83,7 +82,9 @@ class Pattern(ABC):
         """
         found: dict[str, Tensor] = {}
         for name, part in self._inside().items():
-            found |= {name: part} if isinstance(part, Tensor) else prefixed(name, part.tensors())
+            found |= (
+                {name: part} if isinstance(part, Tensor) else {f"{name}.{key}": x for key, x in part.tensors().items()}
+            )
         return found
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Pattern":

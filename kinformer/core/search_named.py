@@ -8,7 +8,7 @@ from kinformer.core.search import Search
 
 
 def search_named(text: str) -> Search:
-    """The search that a text names: a file of kinformer/lab/search, then its numbers; ValueError in one line for none."""
+    """The search that a text names: a file of a folder `search`, then its numbers; ValueError in one line for none."""
     name, _, rest = text.partition(":")
     found = modules("search")
     if name not in found:

@@ -42,7 +42,7 @@ class Row(NamedTuple):
 class Task(ABC):
     """A problem as a frozen dataclass: its fields, all with defaults, are its sizes.
 
-    A file of `kinformer/lab/tasks/` with one is a task, and `kinformer train gpt --data task=NAME,size=8` trains on it. All
+    A file of `lab/tasks/` with one is a task, and `kinformer train gpt --data task=NAME,size=8` trains on it. All
     rows have answers of the same number of symbols, which the question alone decides.
     """
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kinformer import __version__
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.from_json import from_json
+from kinformer.core.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
 from kinformer.nn.exits.decaying import Decaying, Threshold

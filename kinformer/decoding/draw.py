@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.decoding.text import Text, padded, read, written
 
 FIRST = 64  # tokens that top-p looks at before it looks at more
@@ -15,7 +16,6 @@ Hear = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
 Seed = int | Sequence[int] | None
 TEMPERATURE, TOP_P = 0.6, 0.9  # of a draw for which nothing is given
 LENGTH_PENALTY = 0.6  # Wu et al., 2016
-LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one, or its reciprocal, leaves the range of float32
 
 
 def draw(

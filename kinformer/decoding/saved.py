@@ -17,11 +17,11 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.from_json import from_json
 from kinformer.core.absent import absent
 from kinformer.core.evaluating import evaluating
+from kinformer.core.from_json import from_json
 from kinformer.core.layer import State
 from kinformer.core.state import Exact
 from kinformer.decoding.reading import Reading, reader

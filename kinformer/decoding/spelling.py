@@ -1,13 +1,14 @@
 """Spelling: what stands between a text and a model's tokens where a token is a byte."""
 
 import codecs
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from kinformer.lab.data.support.tokens import last_break
-from kinformer.models.tokenizer import LostBytes
+from kinformer.checkpoint.tokenizer import LostBytes
 
+_BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
 NOT_READ = "the model does not read them"
 LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words
 
@@ -64,3 +65,17 @@ def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Itera
         loss, rest = loss.plus(encoded.loss), rest[end:]
         yield encoded.tokens.tolist()
     spelled.report(loss, name)
+
+
+def last_break(data: bytes) -> int:
+    """Where to cut a text so that its tokens are those of the whole: before a single space, or after a single newline.
+
+    Where there is none in its last bytes, between two letters.
+    """
+    near = max(len(data) - (1 << 16), 0)
+    for found in reversed(list(_BREAK.finditer(data, near))):
+        return found.end() - (data[found.end() - 1 : found.end()] == b" ")
+    end = len(data)
+    while end > len(data) - 4 and data[end - 1] & 0xC0 == 0x80:
+        end -= 1
+    return end - 1 if data[end - 1] >= 0xC0 else len(data)

@@ -11,6 +11,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.compare import agree
@@ -18,7 +19,6 @@ from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.heads import drawn
 from kinformer.laws.support.reading import beyond_rounding, reads
 from kinformer.laws.support.subject import GARBAGE, Subject
-from kinformer.nn.patterns.document import Document
 
 SAYS = "what a batch shuts out is not read, or the batch is refused"
 OVER = ("layer", "mechanism")

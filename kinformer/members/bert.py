@@ -34,7 +34,7 @@ def bert(
     `kinds` is the number of segment types, such as the paper's first and second sentence. With `segments` each head
     knows instead whether two tokens are in the same sentence, line or paragraph (XLNet, Yang et al., 2019,
     arXiv:1906.08237). It is trained only by predicting hidden tokens. `init` sets the initial weights
-    (`kinformer.nn.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
+    (`nn.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
     of 768, scaled by d^-1/2 at other widths, biases 0; "library" as in the other encoders here.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)

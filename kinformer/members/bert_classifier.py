@@ -6,8 +6,9 @@ from kinformer.core.discover import member
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.classifier import Classifier
-from kinformer.models.support.pooling import First, Mean
 from kinformer.nn.initialise import Scheme, at_width, initialise
+from kinformer.nn.poolers.cls import CLSPooler
+from kinformer.nn.poolers.mean import MeanPooler
 
 EPS = 1e-12
 Pool = Literal["mean", "first"]
@@ -27,7 +28,7 @@ def bert_classifier(
     the paper, through a matrix and tanh. All else is as in `bert`: `--from` the folder of a trained one fine-tunes
     that, as the paper does.
     """
-    pooling = First(d) if pool == "first" else Mean()
+    pooling = CLSPooler(d) if pool == "first" else MeanPooler()
     made = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
     body = encoder(made, depth, pattern, dropout)
     model = Classifier(

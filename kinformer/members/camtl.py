@@ -7,12 +7,13 @@ from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multitask import MultiTask
-from kinformer.models.support.pooling import First, Mean
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.poolers.cls import CLSPooler
+from kinformer.nn.poolers.mean import MeanPooler
 from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
@@ -55,7 +56,7 @@ def camtl(
     """
     one_of("form", form, Form), at_least("depth", depth, 1)
     knowing = (depth + 1) // 2 if upper is None else from_to("upper", upper, 0, depth)
-    pooling = First(d) if one_of("pool", pool, Pool) == "first" else Mean()
+    pooling = CLSPooler(d) if one_of("pool", pool, Pool) == "first" else MeanPooler()
     rows = length + pooling.own
     made = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
     kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[Blocks]()

@@ -7,17 +7,21 @@ from torch import nn
 from kinformer.core.checks import at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
+from kinformer.core.pooler import Pooler
 from kinformer.models.sets import Sets
 from kinformer.models.support.answers import Answer, Count, Number
-from kinformer.models.support.pooling import Max, Mean, Pooling, Sum
-from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.isab import ISAB
 from kinformer.nn.blocks.mab import MAB, PublishedMAB
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.poolers.max import MaxPooler
+from kinformer.nn.poolers.mean import MeanPooler
+from kinformer.nn.poolers.pma import PMA
+from kinformer.nn.poolers.sum import SumPooler
 
-POOLINGS: dict[str, type[Pooling]] = {"mean": Mean, "sum": Sum, "max": Max}
+POOLINGS: dict[str, type[Pooler]] = {"mean": MeanPooler, "sum": SumPooler, "max": MaxPooler}
 ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}
 
 
@@ -73,7 +77,7 @@ def set_transformer(
             return block(False)
         return ISAB(block(True), block(True), at_least("inducing", inducing, 1))
 
-    def pooled() -> Pooling:
+    def pooled() -> Pooler:
         if pooling != "attention":
             return POOLINGS[pooling]()
         return PMA(block(True), seeds, feedforward=None if form == "published" else MLP(d, activation="relu"))

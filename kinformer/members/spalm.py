@@ -1,18 +1,16 @@
 """SPALM: a Transformer-XL that looks up a datastore, and learns when to."""
 
+import importlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import unread
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
-from kinformer.models.support.taps import Tap
 from kinformer.nn.biases.transformer_xl import SHARED
 from kinformer.nn.initialise import Scheme, with_embeddings
 
@@ -66,40 +64,14 @@ def spalm(
     if datastore is None:
         unread("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
         return base
-    keys = _keys(Path(datastore), frozen)
+    # A path is opened by a public verb, which lies above the members.
+    keys = importlib.import_module("kinformer").Datastore.with_model(Path(datastore), frozen)
     model = SPALM(
         vocab, d, base.body,
         frozen=keys.model, store=keys.store, tap=keys.tap, made_by=keys.store.manifest.model, k=k, distance=distance,
         scale=d**0.5, dropout=dropout, lanes=True,
     )  # fmt: skip
     return with_embeddings(model, std)
-
-
-class _Keys(NamedTuple):
-    store: Datastore
-    model: LM
-    tap: str
-
-
-def _keys(place: Path, frozen: str | None) -> _Keys:
-    """A datastore, what made its keys, and where in it they are; DatastoreError, in one line, where one is missing."""
-    if not place.is_dir():
-        raise DatastoreError(
-            f"there is no datastore in {place.absolute()}, where this member looks for it; put it there, or give "
-            "--datastore its place"
-        )
-    store = Datastore.open(place)
-    home = Path(frozen) if frozen else store.home(place)
-    if home is None or not home.is_dir():
-        was = f"is not in {store.manifest.home}, nor beside them" if store.manifest.home else "was in no folder"
-        where = f"is not in {frozen}" if frozen else was
-        raise DatastoreError(f"the model that made the keys of {place} {where}; give frozen=FOLDER")
-    try:
-        model = load(home)
-    except FileNotFoundError as error:
-        raise DatastoreError(f"what made the keys of {place} cannot be read: {error}; give frozen=FOLDER") from error
-    store.check(model)
-    return _Keys(store, model, Tap(model, store.tap).place)
 
 
 EXAMPLES = (

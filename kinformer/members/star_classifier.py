@@ -6,8 +6,8 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.star_transformer import Form, star
 from kinformer.models.classifier import Classifier
-from kinformer.models.support.pooling import Max
 from kinformer.nn.depth.star import PADDED
+from kinformer.nn.poolers.max import MaxPooler
 from kinformer.nn.positions.learned import Learned
 
 
@@ -27,7 +27,7 @@ def star_classifier(
     body, places = star(d, depth, heads, head_dim, form, dropout, pool), Learned(d, length)
     return Classifier(
         vocab, d, body,
-        classes=classes, pooling=Max(), position=places if position == "learned" else None, dropout=dropout,
+        classes=classes, pooling=MaxPooler(), position=places if position == "learned" else None, dropout=dropout,
     )  # fmt: skip
 
 

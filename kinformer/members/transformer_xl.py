@@ -42,7 +42,7 @@ def transformer_xl(
     with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
     evaluation. It trains on consecutive text, its memory carried from batch to batch.
 
-    `init` sets the initial weights (`kinformer.nn.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
+    `init` sets the initial weights (`nn.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
     at a width of 410, scaled by d^-1/2 at other widths, biases 0. "library" starts embeddings at the 0.02 of the code
     and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
     sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Loss, mean, surprise
 from kinformer.core.numbering import Numbered
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Tokens, next_tokens
 from kinformer.nn.depth.stack import Stack

@@ -7,11 +7,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
-from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM, Tokens
 from kinformer.nn.depth.global_tokens import GlobalTokens
 from kinformer.nn.losses.contrastive import Contrastive

@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.batch import Windows
 from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
 from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Forecaster, Judged, total
 from kinformer.core.position import Position
-from kinformer.models.batch import Windows
 from kinformer.nn.depth.distilled import Distilled
 
 

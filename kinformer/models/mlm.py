@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Judged, Metric, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
-from kinformer.models.batch import TokenBatch
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.nn.norms.layer import LayerNorm

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
 from kinformer.core.numbering import numbered
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.exits import Exits, ManyExits, Outputs
 from kinformer.models.support.texts import Tokens, next_tokens

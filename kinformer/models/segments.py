@@ -1,20 +1,31 @@
 """Segments: which sentence, line or paragraph of a text each token belongs to."""
 
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.models.tokenizer import Tokenizer
+
+@runtime_checkable  # the tests check annotations at run time
+class ByteTable(Protocol):
+    """A tokenizer that knows the bytes of each token, such as `checkpoint.tokenizer.Tokenizer`."""
+
+    place: str
+
+    @property
+    def joined(self) -> bytes: ...
+
+    def table(self, device: torch.device) -> tuple[Tensor, Tensor]: ...
+
 
 Unit = Literal["sentence", "line", "paragraph"]
 LINE, SPACES, STOPS = 10, b" \n", b".!?"
 
 
 def segments(
-    tokens: Int[Tensor, "B T"], tokenizer: Tokenizer | None = None, *, unit: Unit = "sentence"
+    tokens: Int[Tensor, "B T"], tokenizer: ByteTable | None = None, *, unit: Unit = "sentence"
 ) -> Int[Tensor, "B T"]:
     """The number of each token's segment in its row, from 0; -1 at padding.
 
@@ -47,7 +58,7 @@ def _among(tokens: Tensor, some: bytes) -> Tensor:
     return torch.stack([tokens == one for one in some]).any(0)
 
 
-def _refuse_lost(tokenizer: Tokenizer, unit: Unit) -> None:
+def _refuse_lost(tokenizer: ByteTable, unit: Unit) -> None:
     ends = STOPS if unit == "sentence" else bytes([LINE])
     if not any(byte in tokenizer.joined for byte in ends):
         missing = "no stops" if unit == "sentence" else "no line ends"
@@ -56,7 +67,7 @@ def _refuse_lost(tokenizer: Tokenizer, unit: Unit) -> None:
         )
 
 
-def _spelled(tokens: Int[Tensor, "B T"], tokenizer: Tokenizer) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
+def _spelled(tokens: Int[Tensor, "B T"], tokenizer: ByteTable) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
     """The bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
 
     An id outside the vocabulary, such as a mask, becomes one symbol that is not a byte.

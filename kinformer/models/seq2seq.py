@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
 from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
@@ -18,7 +19,6 @@ from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
-from kinformer.models.batch import TokenBatch
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.models.support.steps import steps_taken

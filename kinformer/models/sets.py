@@ -13,8 +13,9 @@ from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Loss, gathered
 from kinformer.core.memo import Memo
 from kinformer.core.model import Judged, Model, total
+from kinformer.core.pooler import Pooler
 from kinformer.models.support.answers import Answer, Number
-from kinformer.models.support.pooling import Mean, Pooling
+from kinformer.nn.poolers.mean import MeanPooler
 
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
 
@@ -47,7 +48,7 @@ class Sets(Model):
         body: Layer,
         *,
         answer: Answer | None = None,
-        pooling: Pooling | None = None,
+        pooling: Pooler | None = None,
         decoder: Layer | None = None,
         dropout: float = 0.0,
     ):
@@ -58,7 +59,8 @@ class Sets(Model):
             a_probability("dropout", dropout),
         )
         self.answer = Number() if answer is None else a_part("answer", answer, Answer, "an answer, such as Number()")
-        self.pooling = Mean() if pooling is None else a_part("pooling", pooling, Pooling, "a pooling, such as Mean()")
+        default = MeanPooler() if pooling is None else pooling
+        self.pooling = a_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
         self.embedding = nn.Linear(inputs, d)
         self.body = a_part("body", body, Layer, "a layer, such as Stack([MAB(d, heads, cross=False)])")
         self.decoder = if_given("decoder", decoder, Layer, "a layer, such as MAB(d, heads, cross=False)")
@@ -117,8 +119,9 @@ def _context(real: Tensor) -> Context:
 
 
 def _example() -> Sets:
-    from kinformer.nn.blocks.inducing import ISAB, PMA
+    from kinformer.nn.blocks.isab import ISAB
     from kinformer.nn.blocks.mab import MAB
+    from kinformer.nn.poolers.pma import PMA
 
     return Sets(2, 16, ISAB(MAB(16, 2), MAB(16, 2), 3), pooling=PMA(MAB(16, 2), 2), decoder=MAB(16, 2, cross=False))
 

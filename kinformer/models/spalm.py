@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import exact, precise
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import shared
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.pieces import LEAST, Pieces
 from kinformer.models.support.uncompiled import uncompiled

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
@@ -15,7 +16,6 @@ from kinformer.core.loss import Loss, mean, penalties_of, surprise
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, Judged, Metric, total
 from kinformer.core.numbering import numbered
-from kinformer.models.batch import Steps
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
 from kinformer.models.support.recalling import Predicted, Reader, Recalling

@@ -15,15 +15,15 @@ from kinformer.attend import kernel, operator, spelling
 from kinformer.attend.executors import reference
 from kinformer.core.discover import examples
 from kinformer.core.pattern import Heads, Index, Pattern
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.blocks import Blocks
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.random import Random
 from kinformer.nn.patterns.since import Since
 from kinformer.nn.patterns.strided import Strided

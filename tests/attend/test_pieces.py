@@ -21,7 +21,9 @@ from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Refusal, Request
@@ -33,9 +35,7 @@ from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.dilated import Dilated
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.fixed import Fixed
 from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.nn.patterns.random import Random

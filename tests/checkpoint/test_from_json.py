@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.checkpoint.from_json import from_json
+from kinformer.core.from_json import from_json
 
 
 def test_it_reads() -> None:

@@ -18,6 +18,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import CheckpointError, load
 from kinformer.cli.__main__ import run
+from kinformer.core.batch import Windows
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.dates import calendar
 from kinformer.lab.train.budget import Steps
@@ -25,7 +26,6 @@ from kinformer.lab.train.fit import fit
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
 from kinformer.members.informer import informer
-from kinformer.models.batch import Windows
 from tests.cli.test_commands import fails
 
 SIZES = ["context=8", "label=4", "horizon=3", "d=16", "depth=1", "heads=2", "hidden=16", "factor=1"]

@@ -10,12 +10,12 @@ from kinformer.attend import attend, explain
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.tokens import Tokens
 from tests.unhooked import refusals, unhooked
 

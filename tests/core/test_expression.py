@@ -6,9 +6,9 @@ import pytest
 
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.random import Random
 from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.patterns.tokens import Tokens

@@ -7,8 +7,8 @@ import torch
 
 from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 
 
 class Counted:

@@ -8,13 +8,13 @@ import torch
 from kinformer.attend.parts import parts
 from kinformer.core.layout import INF, Dense, GatheredKeys, GatheredRows, Near, Residue
 from kinformer.core.pattern import Heads, Pattern, Spelled
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.fixed import Fixed
 from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.nn.patterns.random import Random

@@ -55,7 +55,6 @@ from kinformer.members.gpt import gpt
 from kinformer.models.classifier import Classifier
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.models.support.pooling import Mean
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
@@ -66,6 +65,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.split import SplitHeads
 from kinformer.nn.mechanisms.talking_heads import MixHeads
 from kinformer.nn.patterns.band import Band
+from kinformer.nn.poolers.mean import MeanPooler
 from kinformer.nn.projections.qkv import QKV
 from tests.laws import spoiled
 
@@ -509,7 +509,7 @@ def test_a_member_whose_layers_are_frozen_learns_nothing() -> None:
         list(learns.judge(model))
 
 
-class AllColumns(Mean):
+class AllColumns(MeanPooler):
     """The mean over all columns, padding among them."""
 
     def forward(self, y: Tensor, real: Tensor) -> Tensor:
@@ -517,10 +517,12 @@ class AllColumns(Mean):
 
 
 def test_padding_of_rows_that_have_a_label_is_judged() -> None:
-    def classifier(pooling: Mean) -> Classifier:
+    def classifier(pooling: MeanPooler) -> Classifier:
         return Classifier(11, 16, PreNorm(Attention(QKV(16, 2), Softmax(Full()))), pooling=pooling)
 
-    right, wrong = (Trained(classifier(kind()), lambda kind=kind: classifier(kind())) for kind in (Mean, AllColumns))
+    right, wrong = (
+        Trained(classifier(kind()), lambda kind=kind: classifier(kind())) for kind in (MeanPooler, AllColumns)
+    )
     assert list(padding.judge(right)) == []
     assert "tokens give another loss with more padding right" in next(padding.judge(wrong))
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
+from kinformer.core.patterns.document import Document
 from kinformer.laws.support.copying import copy_at_distance
 from kinformer.members.bp_transformer import bp_transformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.span_nodes import SpanNodes
-from kinformer.nn.patterns.document import Document
 from tests.nn.patterns.test_tree import in_post_order, walked
 
 pytestmark = pytest.mark.usefixtures("float64")

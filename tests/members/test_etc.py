@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load, save
+from kinformer.core.batch import TokenBatch
 from kinformer.lab.data.text import read
 from kinformer.lab.train.fit import fit
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
-from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
 from kinformer.nn.depth.global_tokens import GlobalTokens

@@ -13,7 +13,7 @@ from kinformer.laws.support.subject import Sampled, built
 
 LENGTHS = (13, 64)
 NEVER_READ = {
-    "bp_transformer": "a short row has no nodes of the upper levels; tests/nn/biases/test_tree_edges.py reads all types",
+    "bp_transformer": "a short row has no nodes of the upper levels; biases/test_tree_edges.py reads all types",
     "etc": "a text without segments has no pairs of different segments",
     "camtl": "a pooling of the first token reads the first row of the upper layer's blocks alone",
     "memorizing_transformer": "buckets of T5 are fixed, and a short segment has short distances",

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context
 from kinformer.models.auxiliary import AuxiliaryLM
-from kinformer.models.batch import TokenBatch
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
 from tests.nn.depth.test_early_exit import DEPTH, D, blocks

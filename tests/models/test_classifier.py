@@ -12,9 +12,10 @@ from kinformer.core.mechanism import NoState
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert_classifier import bert_classifier
 from kinformer.models.classifier import Classifier
-from kinformer.models.support.pooling import First, Mean
-from kinformer.nn.blocks.inducing import PMA
 from kinformer.nn.blocks.mab import MAB
+from kinformer.nn.poolers.cls import CLSPooler
+from kinformer.nn.poolers.mean import MeanPooler
+from kinformer.nn.poolers.pma import PMA
 
 SMALL = {"d": 16, "depth": 1, "heads": 2, "length": 24}
 PADDED = torch.tensor([[-1, -1, 3, 4, 5], [6, 7, 8, -1, -1], [1, 2, 3, 4, 5]])
@@ -29,13 +30,13 @@ def written(folder: Path, labels: str = "abc", name: str = "rows.tsv") -> str:
 
 def test_the_mean_is_over_real_tokens_alone() -> None:
     y = torch.randn(3, 5, 4)
-    found = Mean()(y, PADDED >= 0)
+    found = MeanPooler()(y, PADDED >= 0)
     for row, one in enumerate(found):
         torch.testing.assert_close(one, y[row][PADDED[row] >= 0].mean(0))
 
 
 def test_a_row_begins_with_the_model_s_own_token_behind_padding() -> None:
-    pooling = First(4)
+    pooling = CLSPooler(4)
     rows = pooling.rows(PADDED, mark=9)
     assert rows.tolist() == [[-1, -1, 9, 3, 4, 5], [9, 6, 7, 8, -1, -1], [9, 1, 2, 3, 4, 5]]
     y = torch.randn(3, 6, 4)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.model import ACCURACY
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.universal_transformer import universal_transformer
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.models.multi_exit import EXAMPLES as MULTI_EXIT

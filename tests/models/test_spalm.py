@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context
 from kinformer.core.neighbours import Entries, Neighbours
 from kinformer.decoding.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM, own_runs
 from kinformer.models.support.pieces import Pieces

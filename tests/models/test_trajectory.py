@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from kinformer.core.acting import Seen
+from kinformer.core.batch import Steps
 from kinformer.core.mechanism import NoState
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
-from kinformer.models.batch import Steps
 from kinformer.models.support.measured import Measured, Scales
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.post_norm import PostNorm

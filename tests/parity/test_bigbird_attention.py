@@ -4,11 +4,11 @@ import torch
 
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.qkv import QKV

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from transformers import DecisionTransformerConfig, DecisionTransformerModel
 
+from kinformer.core.batch import Steps
 from kinformer.members.decision_transformer import decision_transformer
-from kinformer.models.batch import Steps
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.feedforward.mlp import Activation
 from tests.parity.goldens import Golden, close, goldens

@@ -12,9 +12,9 @@ from transformers import BigBirdConfig, BigBirdForMaskedLM
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
 from kinformer.core.pattern import Heads
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.members.bigbird import bigbird
 from kinformer.models.mlm import MLM
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.published_random import PublishedRandom
 from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder

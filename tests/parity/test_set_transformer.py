@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context
-from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.isab import ISAB
 from kinformer.nn.blocks.mab import PublishedMAB
 from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.poolers.pma import PMA
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import typer
 
-from kinformer.checkpoint.data_files import found
-from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.files import found
 from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.cli.support.wanted import apart
 from kinformer.core.absent import absent
 from kinformer.core.discover import has_plugins, own_files, refuse_no_member
+from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest, parse_keywords, split
 from kinformer.core.recipe import Recipe, check_betas, check_eps
 from kinformer.lab.data.support.words import refuse_unknown, words_of

@@ -16,13 +16,13 @@ from torch import Tensor  # noqa: E402
 from kinformer.checkpoint.checkpoint import recorded  # noqa: E402
 from kinformer.checkpoint.files import write as write_file  # noqa: E402
 from kinformer.cli.support.picture import colour  # noqa: E402
-from kinformer.cli.support.saved import saved  # noqa: E402
+from kinformer.core.batch import Windows  # noqa: E402
 from kinformer.core.evaluating import evaluating  # noqa: E402
 from kinformer.core.model import Forecaster  # noqa: E402
 from kinformer.lab.data.batches import on  # noqa: E402
 from kinformer.lab.data.series import Series, rows_of  # noqa: E402
 from kinformer.lab.train.evaluate import device_of  # noqa: E402
-from kinformer.models.batch import Windows  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 COLUMNS = 4
 

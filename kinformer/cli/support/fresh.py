@@ -5,10 +5,10 @@ import subprocess
 import sys
 from typing import Any
 
-from kinformer.checkpoint.from_json import from_json
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import decides_length, without_numbers
 from kinformer.cli.support.wanted import Wanted
+from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, name_of
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinformer.cli.support.saved import saved
+from kinformer.pages.saved import saved
 
 if TYPE_CHECKING:
     from kinformer.lab.train.head_values import ByLayer

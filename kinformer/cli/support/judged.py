@@ -11,7 +11,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from torch import Tensor  # noqa: E402
 
 from kinformer.cli.support.growth import Growth, power  # noqa: E402
-from kinformer.cli.support.saved import saved  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 MOST = 4  # patterns
 

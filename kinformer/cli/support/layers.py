@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.support.saved import saved
 from kinformer.cli.support.writing import Written
+from kinformer.pages.saved import saved
 
 WIDE, TALL = 32, 40  # cells of a line, and lines of a picture
 CELL, LINE = 0.3, 0.42  # inches, so that letters can be read on a page

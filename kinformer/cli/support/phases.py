@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.from_json import from_json
 from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
@@ -18,6 +17,7 @@ from kinformer.cli.support.training import FIRST, Job, claimed, learn, readable,
 from kinformer.cli.support.typed import as_typed, as_typed_in_phase
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.discover import parse_keywords
+from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe

@@ -14,7 +14,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from matplotlib.ticker import EngFormatter, NullFormatter  # noqa: E402
 
 from kinformer.cli.support.results import Results  # noqa: E402
-from kinformer.cli.support.saved import saved  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")  # on light and dark
 INK = "#010203"  # stands for the colour of a page's text

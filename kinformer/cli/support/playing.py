@@ -18,11 +18,11 @@ from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen f
 from kinformer.checkpoint.files import write  # noqa: E402
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  # noqa: E402
 from kinformer.cli.support.progress import progress  # noqa: E402
-from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
 from kinformer.lab.data.support.episodes import written  # noqa: E402
 from kinformer.lab.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
 from kinformer.lab.environments.support.worlds import WorldError  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 SECONDS = 1 / 30  # of a frame
 GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from kinformer.cli.support.saved import saved
 from kinformer.core.model import Metric
 from kinformer.decoding.consistency import ruled
 from kinformer.lab.data.batches import on
@@ -18,6 +17,7 @@ from kinformer.lab.data.windows import Windows
 from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
+from kinformer.pages.saved import saved
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said

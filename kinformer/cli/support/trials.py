@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import remove, write
-from kinformer.checkpoint.from_json import from_json
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.damaged import ANEW, advised
 from kinformer.cli.support.early import PLAN, RESULTS
@@ -18,6 +17,7 @@ from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted, folder_name
+from kinformer.core.from_json import from_json
 from kinformer.core.model import Model
 from kinformer.lab.cost.cost import predicts_last
 from kinformer.lab.data.text import Text

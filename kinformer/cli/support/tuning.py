@@ -11,12 +11,12 @@ matplotlib.use("Agg")
 import torch  # noqa: E402  (the backend is chosen first)
 from matplotlib import pyplot  # noqa: E402
 
-from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.neighbours import Store  # noqa: E402
 from kinformer.lab.train.evaluate import Measured  # noqa: E402
 from kinformer.models.lm import LM  # noqa: E402
 from kinformer.models.support.sweeps import CacheSweep, NearestSweep, Swept, swept  # noqa: E402
 from kinformer.models.support.wrapped import Wrapped  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 KS = (1, 4, 16, 64, 256, 1024, 4096)
 SPAN = 0.1  # bits that a picture is high, at least

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
@@ -20,7 +21,6 @@ from kinformer.lab.train.fit import fit
 from kinformer.lab.train.stages import carry
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
-from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered

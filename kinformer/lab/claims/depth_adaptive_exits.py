@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.models.batch import TokenBatch
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.thresholds import Kept, said, search
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.core.batch import Windows
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
 from kinformer.members.informer import Kind, informer
-from kinformer.models.batch import Windows
 from kinformer.models.forecast import Forecast
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.attend import attend
+from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
@@ -21,7 +22,6 @@ from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
 from kinformer.members.nystromformer import nystromformer
-from kinformer.models.batch import TokenBatch
 from kinformer.models.mlm import MLM
 from kinformer.nn.mechanisms.landmarks import Segments
 from kinformer.nn.mechanisms.nystrom import Nystrom

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from kinformer.checkpoint.data_files import found
+from kinformer.checkpoint import unpacked
+from kinformer.checkpoint.files import found
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.support import unpacked
 from kinformer.lab.data.support.arrays import arrays
 from kinformer.lab.data.support.compressors import compressed
 from kinformer.lab.data.support.copies import copies

@@ -1,6 +1,6 @@
 """Data: what is read from somewhere, split in three, and becomes a stream of batches for a model that reads its kind.
 
-A file of kinformer/lab/data with `read(where)`, `FORM` (how it is written on a command line) and `SERVES` (what models read
+A file of lab/data with `read(where)`, `FORM` (how it is written on a command line) and `SERVES` (what models read
 that can learn from it) is a kind of data, and needs no other file edited.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import is_dataclass, replace
 from functools import cached_property, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.discover import modules
 from kinformer.core.model import Metric, Model, called
 from kinformer.decoding.prompts import Prompts
@@ -19,7 +20,6 @@ from kinformer.lab.data.carried import Carried
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.support.fingerprint import fingerprint_of
 from kinformer.lab.data.windows import Windows
-from kinformer.models.tokenizer import Tokenizer
 
 KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
 Stream = Lanes | Windows | Batches | Carried

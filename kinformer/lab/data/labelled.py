@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, Stream, named
 from kinformer.lab.data.support.buckets import Buckets
 from kinformer.lab.data.support.columns import Two, refuse_fields, three_lots, two_columns
 from kinformer.lab.data.support.sample import sampled_rows
-from kinformer.models.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
 SPLITS = ("train", "valid", "test")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy
 import torch
 
-from kinformer.checkpoint.data_files import found
+from kinformer.checkpoint.files import found
 from kinformer.core.checks import one_of, within
 from kinformer.core.model import Model, called
 from kinformer.lab.data import labelled

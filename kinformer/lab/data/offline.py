@@ -14,14 +14,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.checkpoint.data_files import TEST, VALID, digest, found
+from kinformer.checkpoint.files import digest, found
+from kinformer.core.batch import Steps
 from kinformer.core.checks import one_of
 from kinformer.core.model import Model, called
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.support.episodes import Episode, episodes
 from kinformer.lab.data.support.scales import scales
-from kinformer.models.batch import Steps
+from kinformer.lab.data.support.splits import TEST, VALID
 from kinformer.models.support.measured import Scales
 from kinformer.models.trajectory import Trajectory
 

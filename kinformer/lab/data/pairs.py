@@ -11,6 +11,7 @@ from typing import ClassVar
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
 from kinformer.core.model import Model
 from kinformer.decoding.padded import padded
 from kinformer.decoding.prompts import Prompts, some_of
@@ -19,7 +20,6 @@ from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.buckets import Buckets
 from kinformer.lab.data.support.columns import refuse_fields, three_lots, two_columns
 from kinformer.lab.data.support.sample import sampled_rows
-from kinformer.models.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
 MEASURED = 16  # pairs of a batch that is measured

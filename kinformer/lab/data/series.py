@@ -17,7 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.data_files import found
+from kinformer.checkpoint.files import found
+from kinformer.checkpoint.unpacked import lines
+from kinformer.core.batch import Windows
 from kinformer.core.keywords import nearest
 from kinformer.core.model import ColumnScales, Forecaster, Model, called
 from kinformer.lab.data.batches import Batches
@@ -27,8 +29,6 @@ from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, 
 from kinformer.lab.data.support.scales import constant_columns
 from kinformer.lab.data.support.standardized import column_scales, standardized
 from kinformer.lab.data.support.stretch import Stretch
-from kinformer.lab.data.support.unpacked import lines
-from kinformer.models.batch import Windows
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from kinformer.checkpoint.data_files import TEST, VALID, digest, found
+from kinformer.checkpoint.files import digest, found
 from kinformer.core.checks import one_of
 from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import Model, called
@@ -25,6 +25,7 @@ from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.arrays import arrays
 from kinformer.lab.data.support.drawn_sets import PROBLEMS, Drawn, Problem
 from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.data.support.splits import TEST, VALID
 from kinformer.lab.data.task import split_of
 
 FORM, SERVES = "sets=maximum,most=10", ("sets",)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy
 from torch import Tensor
 
-from kinformer.checkpoint.data_files import digest
+from kinformer.checkpoint.files import digest
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import at_least
 from kinformer.core.discover import modules, own_module
 from kinformer.core.keywords import nearest, parse_keywords
@@ -20,7 +21,6 @@ from kinformer.decoding.padded import padded
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
-from kinformer.models.batch import TokenBatch
 
 FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import Tokenizer, wanted
 from kinformer.core.model import Metric, Model
 from kinformer.decoding.prompts import Prompts, some_of
 from kinformer.lab.data.kind import Data, named
@@ -23,7 +24,6 @@ from kinformer.lab.data.support.sources import source_of
 from kinformer.lab.data.support.splits import NAMES, Split, split
 from kinformer.lab.data.support.tokens import tokens_of
 from kinformer.lab.data.windows import Windows
-from kinformer.models.tokenizer import Tokenizer, wanted
 
 FORM, SERVES = "text=PATH", ("text", "masked")
 

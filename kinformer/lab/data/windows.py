@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import at_least
 from kinformer.lab.data.support.part import Part
-from kinformer.models.batch import TokenBatch
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.from_json import from_json
+from kinformer.core.from_json import from_json
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM

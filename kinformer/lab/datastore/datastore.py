@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
@@ -35,6 +36,14 @@ class Context(NamedTuple):
     after: list[int]
     document: int
     data: str
+
+
+class KeyModel(NamedTuple):
+    """A datastore, the model that made its keys, and the name of the tap that reads such keys."""
+
+    store: Store
+    model: Any
+    tap: str
 
 
 class Datastore(Store):
@@ -82,6 +91,32 @@ class Datastore(Store):
         if kept is not None:
             return cls(manifest, texts, keys, indexing.opened(folder, kept, keys))
         return cls(manifest, texts, keys, None if search is None else search.index(keys))
+
+    @classmethod
+    def with_model(cls, path: Path, frozen: str | None = None) -> KeyModel:
+        """A datastore, the model that made its keys, and the tap that reads them.
+
+        frozen: the folder of that model; where the datastore says, unless given.
+
+        Errors: DatastoreError, in one line, if the datastore or the model is missing or unreadable.
+        """
+        if not path.is_dir():
+            raise DatastoreError(
+                f"there is no datastore in {path.absolute()}, where this member looks for it; put it there, or give "
+                "--datastore its place"
+            )
+        store = cls.open(path)
+        home = Path(frozen) if frozen else store.home(path)
+        if home is None or not home.is_dir():
+            was = f"is not in {store.manifest.home}, nor beside them" if store.manifest.home else "was in no folder"
+            where = f"is not in {frozen}" if frozen else was
+            raise DatastoreError(f"the model that made the keys of {path} {where}; give frozen=FOLDER")
+        try:
+            model = load(home)
+        except FileNotFoundError as error:
+            raise DatastoreError(f"what made the keys of {path} cannot be read: {error}; give frozen=FOLDER") from error
+        store.check(model)
+        return KeyModel(store, model, Tap(model, store.tap).place)
 
     @classmethod
     def build(

@@ -5,9 +5,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kinformer.checkpoint.data_files import contents
-from kinformer.checkpoint.files import write_together
-from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.files import contents, write_together
+from kinformer.core.from_json import from_json
 from kinformer.core.search import Index, Search, spread
 from kinformer.core.search_named import name_of, search_named
 from kinformer.lab.datastore.shards import DatastoreError, Shards

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.from_json import from_json
 from kinformer.core.absent import absent
+from kinformer.core.from_json import from_json
 from kinformer.lab.datastore.shards import DatastoreError
 
 EDITION = 1  # of the form of a datastore

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from kinformer.checkpoint.from_json import from_json
+from kinformer.core.from_json import from_json
 from kinformer.core.search import BLOCK, Block, Vectors
 
 DTYPES: dict[str, tuple[str, Any]] = {

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model, Predictor
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, refuse_unfit
@@ -12,7 +13,6 @@ from kinformer.lab.train.packs import packs
 from kinformer.lab.train.parallel import Alone
 from kinformer.lab.train.peek import reads_ahead, refuse_no_state
 from kinformer.lab.train.settings import Settings
-from kinformer.models.batch import TokenBatch
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.data_files import contents
-from kinformer.checkpoint.files import crc32
-from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.files import contents, crc32
+from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 
 METRICS = "metrics.jsonl"

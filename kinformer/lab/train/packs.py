@@ -7,11 +7,11 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.core.numbering import numbered
+from kinformer.core.patterns.document import Document
 from kinformer.lab.train.fits import out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.nn.patterns.document import Document
 
 Documents = LM | MLM
 

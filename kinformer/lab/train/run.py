@@ -23,10 +23,10 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer.checkpoint.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
-from kinformer.checkpoint.data_files import contents as read_file
+from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import crc32, remove, write_folder
-from kinformer.checkpoint.from_json import from_json
 from kinformer.checkpoint.kept import BEST, CONFIG, WEIGHTS
+from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 from kinformer.lab.train.history import METRICS, Metrics, Silent
 

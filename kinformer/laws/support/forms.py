@@ -21,6 +21,7 @@ from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
+from kinformer.core.pooler import Pooler
 from kinformer.core.position import Position, Rotation
 from kinformer.core.projection import Projection
 from kinformer.core.score import Score
@@ -29,7 +30,6 @@ from kinformer.core.task import Task
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.subject import Subject, Trained
-from kinformer.models.support.pooling import Pooling
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
@@ -60,7 +60,7 @@ class Placed(Layer):
 class Pooled(Layer):
     """Every token is told what its row as a whole is."""
 
-    def __init__(self, d: int, pooling: Pooling):
+    def __init__(self, d: int, pooling: Pooler):
         super().__init__()
         self.d, self.pooling = d, pooling
 
@@ -181,7 +181,7 @@ def _position(position: Position, make: Make) -> Forms:
     yield Subject(position, lambda: Placed(16, make()))
 
 
-def _pooling(pooling: Pooling, make: Make) -> Forms:
+def _pooling(pooling: Pooler, make: Make) -> Forms:
     yield Subject(pooling, lambda: Pooled(16, make()))
 
 
@@ -240,7 +240,7 @@ FORMS: dict[type, Callable[[Any, Make], Forms]] = {
     Memory: _memory,
     Rotation: _rotation,
     Position: _position,
-    Pooling: _pooling,
+    Pooler: _pooling,
     Aggregation: _aggregation,
     Join: _join,
     Layer: _layer,

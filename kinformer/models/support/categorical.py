@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.loss import surprise
-from kinformer.decoding.draw import LEAST_TEMPERATURE
+from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.models.support.values import Values
 
 LEVELS = 256

@@ -13,8 +13,9 @@ from kinformer.core.loss import Loss, gathered, weighed
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
 from kinformer.core.numbering import numbered
+from kinformer.core.pooler import Pooler
 from kinformer.models.support.encoder import Encoder
-from kinformer.models.support.pooling import Mean, Pooling
+from kinformer.nn.poolers.mean import MeanPooler
 
 
 class OfRows(Encoder):
@@ -29,9 +30,11 @@ class OfRows(Encoder):
     metric = ACCURACY._replace(per="row")
     tops: ClassVar[tuple[str, ...]] = ("pooling", "head")
 
-    def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooling | None = None, **others: Any):
+    def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooler | None = None, **others: Any):
         super().__init__(vocab, d, body, **others)
-        self.pooling = Mean() if pooling is None else a_part("pooling", pooling, Pooling, "a pooling, such as Mean()")
+        self.pooling = (
+            MeanPooler() if pooling is None else a_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
+        )
         self.own = self.pooling.own
         self.head = nn.Linear(self.pooling.vectors * d, outputs)
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen, finite
+from kinformer.core.batch import Steps
 from kinformer.core.evaluating import evaluating
-from kinformer.models.batch import Steps
 from kinformer.models.support.measured import Measured
 
 

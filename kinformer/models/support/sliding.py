@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.collected import concatenated
 from kinformer.core.layer import Context, Device, Dtype, Out, State
 from kinformer.core.numbering import numbered
 from kinformer.core.state import reset
-from kinformer.models.batch import TokenBatch
 
 
 class Slid(NamedTuple):

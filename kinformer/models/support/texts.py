@@ -8,11 +8,11 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Out
 from kinformer.core.loss import surprise
 from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
-from kinformer.models.batch import TokenBatch
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.models.support.steps import steps_taken
 

@@ -5,11 +5,11 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Context, Device, Dtype
 from kinformer.core.loss import Loss, mean, surprise
 from kinformer.core.numbering import Numbered, numbered
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Texts, Tokens, next_tokens
 

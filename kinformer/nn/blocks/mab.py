@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, at_least, multiple
+from kinformer.core.checks import a_flag, a_part, at_least, multiple
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -21,6 +21,8 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
 Norm = Callable[[int], nn.Module]
+
+BLOCK = "a block that reads a source, such as MAB(d, heads)"
 
 
 class MAB(PostNorm):
@@ -112,6 +114,13 @@ class PublishedMAB(Layer):
         read = self.mechanism(Queries(by_head(q, self.heads), ctx.by_head), keys, None, ctx).y.y  # [B H T d/H]
         h = self.attended(q + read.transpose(1, 2).flatten(2))
         return Out(self.mapped(h + F.relu(self.out(h))))
+
+
+def source_reader(name: str, block: Layer) -> Layer:
+    """A block that reads a source; one that reads itself would leave out the set, and nobody would see it."""
+    if not getattr(a_part(name, block, Layer, BLOCK), "cross", True):
+        raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
+    return block
 
 
 EXAMPLES = (lambda: MAB(16, 2), lambda: PublishedMAB(16, 2, cross=False), lambda: MAB(16, 2, cross=False))

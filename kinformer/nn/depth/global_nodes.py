@@ -14,6 +14,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, S
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import And, Pattern
 from kinformer.nn.patterns.pieces import Pieces
+from kinformer.nn.patterns.shifted import shifted
 from kinformer.nn.patterns.tokens import Tokens
 
 NONE = Tokens(0)
@@ -64,7 +65,7 @@ class GlobalNodes(Layer):
 
     def behind(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
         """The context of a text with nodes before it, at positions `own`; labels of nodes are -1."""
-        seen = ctx.shifted(self.n)
+        seen = shifted(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {
             name: PerToken(F.pad(value.value, (*[0, 0] * (value.value.dim() - 2), self.n, 0)))

@@ -14,10 +14,10 @@ from kinformer.core.autocast import linear, precise
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State, prefixed
+from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly
 from kinformer.nn.exits.decaying import Decaying, Threshold, checked_threshold, of_layer
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
-from kinformer.nn.patterns.document import Document
 
 Leaves = Bool[Tensor, "B T"]
 

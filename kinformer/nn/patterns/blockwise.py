@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kinformer.core.checks import at_least, whole_numbers
 from kinformer.core.pattern import Pattern, Spelled
-from kinformer.nn.patterns.blocks import Blocks
+from kinformer.core.patterns.blocks import Blocks
 
 
 @dataclass(frozen=True)

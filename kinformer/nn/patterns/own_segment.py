@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.checks import a_table, at_least, one_of
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.document import same
+from kinformer.core.patterns.document import same
 from kinformer.nn.patterns.pieces import PIECES, cuts
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.layer import Context
 from kinformer.core.layout import Layout
 from kinformer.core.pattern import And, Heads, Index, Or, Pattern
 from kinformer.core.patterns.causal import Causal
@@ -66,6 +67,13 @@ class Shifted(Pattern):
         some, every = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
         any_old, all_old = (torch.as_tensor((q >= self.n) & (k >= self.n)) for q, k in ((q_hi, k_hi), (q_lo, k_lo)))
         return some & any_old, every & all_old
+
+
+def shifted(ctx: Context, n: int) -> Context:
+    """The context of the same tokens behind n others: positions and the limits of the batch move by n."""
+    only, also = (None if limit is None else Shifted(limit, n) for limit in (ctx.only, ctx.also))
+    pos = ctx.pos + n * (ctx.pos >= 0)
+    return ctx.but(pos=pos, full=ctx.full, only=only, also=also, decoding=ctx.decoding)
 
 
 EXAMPLES = (Shifted(Causal() & Band(2), 3), Shifted(Heads(Causal(), Band(2, 0)), 3))

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.isab import ISAB
+from kinformer.nn.poolers.pma import PMA
 from kinformer.pages.pictures.support.panel import CELLS, Picture, grid, layers_of_kinds, span
 
 POINTS = ("points read the elements", "elements read what the points made of them")

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.numbering import numbered
+from kinformer.core.patterns.document import Document
 from kinformer.lab.data.lanes import DocumentLanes
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.data.windows import Windows
@@ -19,9 +21,7 @@ from kinformer.members.linear_transformer import linear_transformer
 from kinformer.members.llama import llama
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
-from kinformer.models.batch import TokenBatch
 from kinformer.models.lm import LM
-from kinformer.nn.patterns.document import Document
 from tests.lab.train import tiny
 
 SIZES = (5, 1, 12, 6)

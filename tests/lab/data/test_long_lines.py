@@ -7,11 +7,12 @@ from typing import Any
 import numpy
 import pytest
 
-from kinformer.lab.data.support import tokens, unpacked
+from kinformer.checkpoint import unpacked
+from kinformer.checkpoint.tokenizer import trained
+from kinformer.lab.data.support import tokens
 from kinformer.lab.data.support.sources import Source
 from kinformer.lab.data.support.splits import Piece
 from kinformer.lab.data.support.tokens import Held, _Words
-from kinformer.models.tokenizer import trained
 
 SIZE, CHUNK, MOST = 1 << 20, 1 << 10, 8
 

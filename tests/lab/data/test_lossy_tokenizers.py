@@ -14,13 +14,13 @@ from tokenizers import Tokenizer as Made
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from kinformer.checkpoint.checkpoint import save
+from kinformer.checkpoint.tokenizer import Tokenizer, trained
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.gpt import gpt
-from kinformer.models.tokenizer import Tokenizer, trained
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 LETTERS = "abcdefghijklmnopqrstuvwxyz .\n"

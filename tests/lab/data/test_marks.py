@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.tokenizer import read as tokenizer_of
+from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.unpacked import decoded, size, text
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.unpacked import decoded, size, text
-from kinformer.models.tokenizer import read as tokenizer_of
-from kinformer.models.tokenizer import trained
 from tests.cli.folders import folder
 
 ENCODED: dict[str, Callable[[str], bytes]] = {

@@ -13,6 +13,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.support.training import fitting
 from kinformer.cli.support.wanted import wanted
+from kinformer.core.batch import Steps
 from kinformer.lab.data.offline import Offline, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.episodes import Episode, episodes, written
@@ -20,7 +21,6 @@ from kinformer.lab.environments.support.rolling import Way, rolled
 from kinformer.lab.train.fit import fit
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
-from kinformer.models.batch import Steps
 
 
 def made(count: int = 40, numbers: bool = False, seed: int = 0) -> list[Episode]:

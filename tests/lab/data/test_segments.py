@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.checkpoint.tokenizer import Tokenizer, trained
 from kinformer.models.segments import segments
-from kinformer.models.tokenizer import Tokenizer, trained
 
 
 def numbers(text: str, unit: str) -> str:

@@ -59,7 +59,7 @@ def test_no_letter_is_cut_and_a_split_is_the_same_however_it_is_read(
     (tmp_path / "a").write_bytes("東".encode() * 333)
     found = read(f"{tmp_path}/a")
     assert [len(found.train), len(found.valid), len(found.test)] == [900, 51, 48]
-    monkeypatch.setattr("kinformer.lab.data.support.unpacked.CHUNK", 7)
+    monkeypatch.setattr("kinformer.checkpoint.unpacked.CHUNK", 7)
     again = read(f"{tmp_path}/a")
     assert all(torch.equal(getattr(found, one), getattr(again, one)) for one in splits.NAMES)
 
@@ -93,7 +93,7 @@ def test_rows_are_documents_split_by_what_they_say(tmp_path: Path) -> None:
 def test_documents_of_a_file(
     tmp_path: Path, documents: str, want: list[bytes], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.lab.data.support.unpacked.CHUNK", chunk)
+    monkeypatch.setattr("kinformer.checkpoint.unpacked.CHUNK", chunk)
     (tmp_path / "a").write_bytes(b"a b\r\nc\n\n \nd\n\n\ne##f")
     found = sources.source_of(f"{tmp_path}/a", between=documents).documents()
     assert [b"".join(one.chunks()).replace(b"\r\n", b"\n") for one in found] == [

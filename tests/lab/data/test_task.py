@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load
+from kinformer.core.batch import TokenBatch
 from kinformer.core.model import ACCURACY
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import SPLITS, Tasks, split_of
@@ -17,7 +18,6 @@ from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.models.batch import TokenBatch
 
 SMALL = {"d": 16, "depth": 1, "heads": 2}
 OWN = """

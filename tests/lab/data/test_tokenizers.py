@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
+from kinformer.checkpoint.tokenizer import trained
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.splits import NAMES
 from kinformer.lab.data.text import Text, read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
-from kinformer.models.tokenizer import trained
 
 TEXT = "".join(f"Größe {n}, naïve 東京; the cat\n sat  on {n * n} mats.\n\n" for n in range(150)).encode()
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from kinformer.checkpoint import files
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.datastore import building
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.support.taps import Tap
-from kinformer.models.tokenizer import Tokenizer
 
 LENGTH = 16
 BEGINS = torch.tensor([0, 40, 41, 41, 110])

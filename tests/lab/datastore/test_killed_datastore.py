@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
-from tests.nn.memories.test_datastore import built, contents
+from tests.lab.datastore.test_datastore import built, contents
 
 ROOT = Path(__file__).parents[2]
 LIFE = """
 import sys, time
 from pathlib import Path
-from tests.nn.memories.test_datastore import built
+from tests.lab.datastore.test_datastore import built
 def told(keys):
     print(keys, flush=True)
     time.sleep(0.01)

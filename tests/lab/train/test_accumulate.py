@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import Steps
@@ -25,7 +26,6 @@ from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
-from kinformer.models.batch import TokenBatch
 from kinformer.nn.losses.contrastive import Contrastive
 from tests.lab.train import tiny
 

@@ -20,6 +20,7 @@ from kinformer.cli.__main__ import run
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
 from kinformer.core.numbering import numbered
+from kinformer.core.patterns.document import Document
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.text import Text
 from kinformer.lab.train import decisions, loop
@@ -40,7 +41,6 @@ from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.nn.patterns.document import Document
 from tests.lab.train.runs import same, steps
 
 pytestmark = pytest.mark.usefixtures("no_waiting")

@@ -10,13 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.pooler import Pooler
 from kinformer.core.state import detach
 from kinformer.members.agent import agent
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.models.support.logistics import STEP, Logistics
-from kinformer.models.support.pooling import Max, Mean, Pooling, Sum
 from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
 from kinformer.nn.mechanisms import edges
+from kinformer.nn.poolers.max import MaxPooler
+from kinformer.nn.poolers.mean import MeanPooler
+from kinformer.nn.poolers.sum import SumPooler
 
 
 def lowered(on: bool) -> torch.autocast:
@@ -75,9 +78,9 @@ def test_exits_are_chosen_by_exact_merits(oracle: ExitOracle) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pooling", "wanted"), [(Sum(), 301.0), (Mean(), 1.0), (Max(), 1.0)], ids=["sum", "mean", "max"]
+    ("pooling", "wanted"), [(SumPooler(), 301.0), (MeanPooler(), 1.0), (MaxPooler(), 1.0)], ids=["sum", "mean", "max"]
 )
-def test_elements_are_counted_beyond_256(pooling: Pooling, wanted: float) -> None:
+def test_elements_are_counted_beyond_256(pooling: Pooler, wanted: float) -> None:
     with lowered(True):
         found = pooling(torch.ones(1, 301, 4, dtype=torch.bfloat16), torch.ones(1, 301, dtype=torch.bool))
     assert found.flatten().tolist() == [wanted] * 4

@@ -10,11 +10,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.models.support.pooling import Max, Mean, Sum
-from kinformer.nn.blocks.inducing import ISAB, PMA
+from kinformer.nn.blocks.isab import ISAB
 from kinformer.nn.blocks.mab import MAB, PublishedMAB
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
+from kinformer.nn.poolers.max import MaxPooler
+from kinformer.nn.poolers.mean import MeanPooler
+from kinformer.nn.poolers.pma import PMA
+from kinformer.nn.poolers.sum import SumPooler
 
 D, HEADS = 8, 2
 REAL = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1]]).bool()
@@ -90,7 +93,7 @@ def test_the_order_of_a_set_says_nothing(form: str, dtype: torch.dtype, bound: f
         for ctx in (mixed(other, real), Context(mixed(x).pos[:, order])):  # positions stay, or go with the elements
             far = (layer(other, None, ctx).y - want)[real].abs().max() / want[real].abs().max()
             assert far <= bound
-    for pooling in (PMA(make(D, HEADS), 2), Mean(), Sum(), Max()):
+    for pooling in (PMA(make(D, HEADS), 2), MeanPooler(), SumPooler(), MaxPooler()):
         pooling.to(dtype)
         want = pooling(x, REAL)
         assert (pooling(other, real) - want).abs().max() <= bound * want.abs().max()
@@ -101,7 +104,7 @@ def test_an_empty_set_is_what_seeds_and_points_are_alone(float64: None) -> None:
     pma, isab = filled(PMA(MAB(D, HEADS))), filled(ISAB(MAB(D, HEADS), MAB(D, HEADS), 3))
     torch.testing.assert_close(pma(x, none)[1], by_hand(pma.block, pma.seed, x[0, :0])[0])
     torch.testing.assert_close(isab.gathered(x, mixed(x, none)).y[1], by_hand(isab.gathers, isab.point, x[0, :0]))
-    assert torch.equal(Max()(x, none), torch.zeros(2, D)) and torch.equal(Sum()(x, none), torch.zeros(2, D))
+    assert torch.equal(MaxPooler()(x, none), torch.zeros(2, D)) and torch.equal(SumPooler()(x, none), torch.zeros(2, D))
 
 
 class Largest(TorchDispatchMode):

@@ -10,6 +10,7 @@ from kinformer.core.choice import recomputed
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
@@ -21,7 +22,6 @@ from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomi
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 
 D, DEPTH = 8, 4

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.global_ends import GlobalEnds
@@ -14,7 +15,6 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.pieces import Pieces
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.shifted import Shifted

@@ -14,6 +14,7 @@ from kinformer.core.layer import Context, Layer, Out, PerToken, State
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.laws import batch_mates, dtype, empty_rows, mutation, padding
 from kinformer.laws.support.subject import Subject
 from kinformer.nn.aggregations.by_stream import OutByStream
@@ -26,7 +27,6 @@ from kinformer.nn.mechanisms.four_pieces import FourPieces
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.marked import MarkedKeys
 from kinformer.nn.patterns.pieces import Pieces
 from kinformer.nn.patterns.rows import Rows

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.document import Document
 from kinformer.members.luna import luna
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.luna import LunaBlock, LunaStack, Nested
@@ -14,7 +15,6 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.luna_causal import LunaCausal
 from kinformer.nn.mechanisms.packs import Packs
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from kinformer.core.cache import KV
 from kinformer.core.layer import Context, Layer, State
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves, map_state
 from kinformer.lab.train.recompute import checkpointed
@@ -31,7 +32,6 @@ from kinformer.nn.feedforward.separable_conv import SeparableConv
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.rms import RMSNorm
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.positions.rotary import Rotary
 from kinformer.nn.positions.timing import Timing
 from kinformer.nn.projections.qkv import QKV

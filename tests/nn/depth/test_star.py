@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context
 from kinformer.core.numbering import numbered
+from kinformer.core.patterns.document import Document
 from kinformer.members.star_classifier import star_classifier
 from kinformer.members.star_transformer import star_transformer
 from kinformer.nn.depth.star import StarRound, StarRounds
-from kinformer.nn.patterns.document import Document
 
 pytestmark = pytest.mark.usefixtures("float64")
 

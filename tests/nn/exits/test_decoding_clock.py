@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context
+from kinformer.core.patterns.document import Document
 from kinformer.decoding.consistency import written
 from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import layers_used
@@ -19,7 +20,6 @@ from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import Confidence, Head, States
 from kinformer.nn.exits.decaying import Decaying
 from kinformer.nn.exits.rules import Confident
-from kinformer.nn.patterns.document import Document
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"

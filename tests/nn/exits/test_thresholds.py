@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.batch import TokenBatch
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.models.batch import TokenBatch
 from kinformer.models.support.exits import ManyExits
 from kinformer.nn.exits.thresholds import Kept, Said, coordinate_search, grid_search, said, search
 

@@ -10,9 +10,9 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
+from kinformer.core.batch import TokenBatch
 from kinformer.core.numbering import numbered
 from kinformer.members.etc import etc
-from kinformer.models.batch import TokenBatch
 from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments

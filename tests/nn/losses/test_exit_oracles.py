@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Context
+from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.rules import Geometric, Multinomial
 from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
-from kinformer.nn.patterns.document import Document
 
 N, V = 4, 3
 WANTED = torch.tensor([[0, 2, 1, 1, -1, -1], [-1, 2, 0, 1, 2, 0]])

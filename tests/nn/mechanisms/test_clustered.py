@@ -13,13 +13,13 @@ from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.document import Document
 from kinformer.core.read import Read
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
 from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from tests.given_clusters import Given
 

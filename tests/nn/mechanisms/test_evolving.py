@@ -13,6 +13,7 @@ from kinformer.core.layer import Context, PerPair, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves, reset
 from kinformer.nn.aggregations.out_projection import Concat
@@ -24,7 +25,6 @@ from kinformer.nn.mechanisms.evolving import EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.predictive import PredictiveAttention
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.projections.qkv import QKV
 

@@ -11,6 +11,7 @@ from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.scores.product import Product
 from kinformer.core.vectors import unit
@@ -21,7 +22,6 @@ from kinformer.nn.mechanisms.rotations import Rotations
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.shared_qk import SharedQK
 
 pytestmark = pytest.mark.usefixtures("float64")

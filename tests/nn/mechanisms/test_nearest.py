@@ -12,6 +12,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Request
@@ -33,7 +34,6 @@ from kinformer.nn.mechanisms.nearest import nearest
 from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.search.exact import Exact
 

@@ -11,12 +11,12 @@ from kinformer.attend import attend
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.document import Document
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.landmarks import ThroughLandmarks
 from kinformer.nn.mechanisms.nystrom import Nystrom, NystromIdentity, pseudo_inverse
 from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
 from kinformer.nn.mechanisms.value_conv import ValueConv
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from tests.nn.mechanisms.test_nearest import Largest
 

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.patterns.document import Document
 from kinformer.lab.cost.tally import Tally
 from kinformer.members.poolingformer import poolingformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.pooling_levels import PoolingLevels
 from kinformer.nn.mechanisms.pooling import Pooling
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows
 

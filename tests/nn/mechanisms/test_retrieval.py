@@ -11,6 +11,7 @@ from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import detach
 from kinformer.core.vectors import unit
@@ -20,7 +21,6 @@ from kinformer.nn.mechanisms import retrieval
 from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.qkv import QKV
 

@@ -14,6 +14,7 @@ from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.centroids import Centroids
@@ -22,7 +23,6 @@ from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.shared_qk import SharedQK
 

@@ -7,11 +7,11 @@ import torch
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.patterns.document import Document
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.sac import SAC, GivenEdges
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")

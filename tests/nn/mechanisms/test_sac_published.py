@@ -10,12 +10,12 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.members.sac_encoder import sac_encoder
 from kinformer.models.reinforced import ReinforcedMLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.projections.qkv import QKV
 from tests.nn.mechanisms.test_sac import PADDED, B, H, K, N, bundles, lstm
 

@@ -13,6 +13,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import shared
 from kinformer.nn.attention import Attention
@@ -24,7 +25,6 @@ from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, Mo
 from kinformer.nn.memories.compressive import Compressive, CompressiveStates
 from kinformer.nn.memories.places import BySlots, ByTokens, Places
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.qkv import QKV
 

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from kinformer.core.pattern import Heads, Not
+from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.patterns.axial import Axial
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.blocks import Blocks
 from kinformer.nn.patterns.blockwise import Blockwise
 from kinformer.nn.patterns.columns import Columns
 from kinformer.nn.patterns.dilated import Dilated
-from kinformer.nn.patterns.document import Document
 from kinformer.nn.patterns.fixed import Fixed
 from kinformer.nn.patterns.grid import Grid
 from kinformer.nn.patterns.image_1d import Image1D

@@ -55,15 +55,13 @@ def learned(
 
 def draw_curves(curves: Mapping[str, Sequence[Curve]], what: str, axes: Any) -> None:
     """The mean over seeds of each, and a band of two standard errors. `what` is "success" or "returns"."""
-    from kinformer.cli.support.picture import colour
-
-    for place, (name, found) in enumerate(curves.items()):
+    for name, found in curves.items():
         values = list(zip(*(getattr(one, what) for one in found), strict=True))
         middle = [mean(some) for some in values]
         half = [2 * stdev(some) / math.sqrt(len(some)) if len(some) > 1 else 0.0 for some in values]
-        axes.plot(found[0].steps, middle, label=name, color=colour(place), linewidth=1.6)
+        (line,) = axes.plot(found[0].steps, middle, label=name, linewidth=1.6)
         low, high = ([m + sign * h for m, h in zip(middle, half, strict=True)] for sign in (-1, 1))
-        axes.fill_between(found[0].steps, low, high, color=colour(place), alpha=0.15, linewidth=0)
+        axes.fill_between(found[0].steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     axes.set(xlabel="steps in the environment", ylabel="return" if what == "returns" else what)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

@@ -14,8 +14,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.from_json import from_json
 from kinformer.checkpoint.lock import locked
+from kinformer.core.from_json import from_json
 
 EDITION = 1  # of the form of an entry
 CHUNK = 1 << 24

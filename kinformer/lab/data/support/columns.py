@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kinformer.checkpoint.data_files import TEST, VALID, digest, found
+from kinformer.checkpoint.files import digest, found
+from kinformer.checkpoint.unpacked import lines
 from kinformer.lab.data.support.copies import copies
 from kinformer.lab.data.support.records import hugging_face, json_lines, named
-from kinformer.lab.data.support.unpacked import lines
+from kinformer.lab.data.support.splits import TEST, VALID
 
 
 class Two(NamedTuple):

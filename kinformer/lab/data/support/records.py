@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinformer.checkpoint.from_json import from_json
+from kinformer.checkpoint.unpacked import lines
 from kinformer.core.absent import absent
+from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest
-from kinformer.lab.data.support.unpacked import lines
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 PACKINGS = (".gz", ".xz", ".zst")

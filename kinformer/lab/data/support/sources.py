@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from kinformer.checkpoint.data_files import contents, digest, found
-from kinformer.lab.data.support import unpacked
+from kinformer.checkpoint import unpacked
+from kinformer.checkpoint.files import contents, digest, found
 from kinformer.lab.data.support.records import Record, hugging_face, json_lines, named
 
 FORMS = "write text=stdlib or text=PATH"

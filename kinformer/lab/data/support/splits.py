@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from kinformer.checkpoint.data_files import TEST, VALID, digest
+from kinformer.checkpoint.files import digest
 from kinformer.lab.data.support.sources import FEW, Document, Source
+
+VALID, TEST = 0.05, 0.05  # shares of the data for validation, and for the test at the very end
 
 NAMES = ("train", "valid", "test")
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.models.batch import Windows
+from kinformer.core.batch import Windows
 
 
 class Stretch(NamedTuple):

@@ -1,7 +1,6 @@
 """Tokens of a source: few bytes in memory, all else on disk, made in one pass over it and never in memory at once."""
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,16 +8,16 @@ import numpy
 import torch
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, trained
+from kinformer.decoding.spelling import last_break
 from kinformer.lab.data.support.cache import Entry, To, kept
 from kinformer.lab.data.support.copies import Copies, DocumentHashes, copies_of
 from kinformer.lab.data.support.splits import CUT, NAMES, Piece, Split
-from kinformer.models.tokenizer import LostBytes, Tokenizer, letters, trained
 
 EDITION = 2  # of how tokens are made of a source
 HELD = 1 << 26  # bytes of plain files that are read into memory
 ENCODED = 1 << 20  # bytes that are made tokens at a time
 SAMPLE = 1 << 26  # bytes that a vocabulary is learned from
-_BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
 
 
 class Found(NamedTuple):
@@ -196,20 +195,6 @@ class _Words(_Bytes):
             self.to.append(f"{split}.widths", widths.astype(self.width))
             self.loss = self.loss.plus(loss._replace(place=place))
         self.texts, self.waiting = [], 0
-
-
-def last_break(data: bytes) -> int:
-    """Where to cut a text so that its tokens are those of the whole: before a single space, or after a single newline.
-
-    Where there is none in its last bytes, between two letters.
-    """
-    near = max(len(data) - (1 << 16), 0)
-    for found in reversed(list(_BREAK.finditer(data, near))):
-        return found.end() - (data[found.end() - 1 : found.end()] == b" ")
-    end = len(data)
-    while end > len(data) - 4 and data[end - 1] & 0xC0 == 0x80:
-        end -= 1
-    return end - 1 if data[end - 1] >= 0xC0 else len(data)
 
 
 def _lists() -> dict[str, list[int]]:

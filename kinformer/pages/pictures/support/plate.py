@@ -14,8 +14,8 @@ from matplotlib import colors, pyplot  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.pages.pictures.support.panel import Panel, Picture, kinds_in  # noqa: E402
+from kinformer.pages.saved import saved  # noqa: E402
 
 ACROSS, SIZE, PALE = 4, 3.6, 0.2  # panels in a line, inches of one, how dark the palest cell is
 LEGEND = 0.4  # inches

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.checkpoint.from_json import from_json
-from kinformer.lab.data.support.unpacked import text as opened
+from kinformer.checkpoint.unpacked import text as opened
+from kinformer.core.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
 NO_BYTE = 256

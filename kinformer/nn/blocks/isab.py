@@ -1,20 +1,16 @@
-"""ISAB: a set reads itself through a few inducing points; PMA: a few seeds read a set, and make vectors of it."""
+"""ISAB: a set reads itself through a few inducing points."""
 
 from typing import NoReturn
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part, at_least, if_given
+from kinformer.core.checks import at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import fresh
-from kinformer.models.support.pooling import Pooling
-from kinformer.nn.blocks.mab import MAB, PublishedMAB
-from kinformer.nn.feedforward.mlp import MLP
-
-BLOCK = "a block that reads a source, such as MAB(d, heads)"
+from kinformer.nn.blocks.mab import MAB, PublishedMAB, source_reader
 
 
 class ISAB(Layer):
@@ -36,7 +32,7 @@ class ISAB(Layer):
 
     def __init__(self, gathers: Layer, spreads: Layer, points: int):
         super().__init__()
-        self.gathers, self.spreads = _reader("gathers", gathers), _reader("spreads", spreads)
+        self.gathers, self.spreads = source_reader("gathers", gathers), source_reader("spreads", spreads)
         self.d, self.points = spreads.d, at_least("points", points, 1)
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
@@ -69,47 +65,7 @@ class ISAB(Layer):
         return ctx.memo.get(make, "points", ctx.pos, self.points)
 
 
-class PMA(Pooling):
-    """Pooling by multihead attention: k learned seeds read the set, each a vector; side by side [B k*D].
-
-    PMA_k(Z) = MAB(S, rFF(Z)); in the authors' code, with `PublishedMAB` and without `feedforward`, MAB(S, Z)
-
-    Choose it over a mean where what counts is in few elements, or in several groups of them (k > 1). Of a set without
-    elements it makes what the seeds are by themselves.
-
-    block: reads the set.
-    seeds: k, how many vectors it makes of a set.
-    feedforward: what each element goes through before it is read.
-
-    Errors: ValueError for parts of the wrong kind, and for a block that reads itself. Source: Lee et al., 2018,
-    arXiv:1810.00825, equation 11.
-    """
-
-    def __init__(self, block: Layer, seeds: int = 1, *, feedforward: Layer | None = None):
-        super().__init__()
-        self.block = _reader("block", block)
-        self.vectors, self.feedforward = at_least("seeds", seeds, 1), feedforward
-        if_given("feedforward", feedforward, Layer, "a layer, such as MLP(d)")
-        self.seed = nn.Parameter(nn.init.xavier_uniform_(torch.empty(seeds, block.d)))
-
-    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B kD"]:
-        at = torch.arange(max(self.vectors, y.shape[1]), device=y.device)
-        pos = torch.where(real, at[: y.shape[1]], -1)
-        if self.feedforward is not None:
-            y = self.feedforward(y, None, Context(pos)).y
-        ctx = Context(at[: self.vectors].expand(len(y), -1), run=True, source=y, source_pos=pos)
-        return self.block(self.seed.expand(len(y), -1, -1), None, ctx).y.flatten(1)
-
-
-def _reader(name: str, block: Layer) -> Layer:
-    """A block that reads a source; one that reads itself would leave out the set, and nobody would see it."""
-    if not getattr(a_part(name, block, Layer, BLOCK), "cross", True):
-        raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
-    return block
-
-
 EXAMPLES = (
     lambda: ISAB(MAB(16, 2), MAB(16, 2), 3),
     lambda: ISAB(PublishedMAB(16, 2), PublishedMAB(16, 2, norm=nn.Identity), 3),
-    lambda: PMA(MAB(16, 2), 2, feedforward=MLP(16)),
 )

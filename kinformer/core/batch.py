@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
+from kinformer.core.patterns.document import Document
 from kinformer.core.vocabulary import rows
-from kinformer.nn.patterns.document import Document
 
 
 class TokenBatch(NamedTuple):

@@ -1,0 +1,1 @@
+"""Poolers: how the vectors of a row become one vector."""

@@ -1,0 +1,20 @@
+"""MaxPooler: the largest of each number over a row's vectors."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.pooler import Pooler
+
+
+class MaxPooler(Pooler):
+    """The largest of each number over a row's vectors, 0 of an empty row. Choose it where one token decides."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        if not y.shape[1]:
+            return y.sum(1)
+        most = y.masked_fill(~real[..., None], -torch.inf).amax(1)
+        return most.where(real.any(1, keepdim=True), 0.0)
+
+
+EXAMPLES = (MaxPooler,)

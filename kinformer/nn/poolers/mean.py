@@ -1,0 +1,16 @@
+"""MeanPooler: the mean of a row's vectors."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.pooler import Pooler, summed
+
+
+class MeanPooler(Pooler):
+    """The mean of a row's vectors. Choose it to train from nothing: every token has its share from the first step."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        return summed(y, real) / real.sum(1, keepdim=True).clamp_min(1)
+
+
+EXAMPLES = (MeanPooler,)

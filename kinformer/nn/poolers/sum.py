@@ -1,0 +1,16 @@
+"""SumPooler: the sum of a row's vectors."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.pooler import Pooler, summed
+
+
+class SumPooler(Pooler):
+    """The sum of a row's vectors. Choose it to count: of twice the row it is twice as much."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        return summed(y, real)
+
+
+EXAMPLES = (SumPooler,)
