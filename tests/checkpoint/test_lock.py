@@ -30,7 +30,7 @@ with locked(Path(sys.argv[1]), wait=False):
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock of a file."""
     words = [sys.executable, "-c", HOLD, str(path)]
-    with subprocess.Popen(words, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "held\n"
             yield process

@@ -42,7 +42,7 @@ def sample(
 
 def test_a_folder_is_the_registry() -> None:
     found = modules("patterns")
-    files = {path.stem for path in (Path(discover.__file__).parent / "patterns").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (discover.PACKAGE / "patterns").glob("*.py")} - {"__init__"}
     assert set(found) >= files and list(found) == sorted(found)
     assert found["band"].__name__ == "kinformer.nn.patterns.band"
 
@@ -140,7 +140,7 @@ def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: 
 
 def test_discovery_and_its_import_bring_in_no_torch() -> None:
     code = "import sys; from kinformer.core.discover import kinds, member; kinds(); sys.exit('torch' in sys.modules)"
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 
@@ -280,12 +280,12 @@ def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -
 
 
 def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> None:
-    folder = Path(discover.__file__).parent / "memories"
+    folder = discover.PACKAGE / "memories"
     assert all(len(own.read(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression"))
 
 
 def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
-    file = Path(discover.__file__).parent / "members" / "gpt.py"
+    file = discover.PACKAGE / "members" / "gpt.py"
     assert find_member(f"{file}:gpt") is members()["gpt"]
     with pytest.raises(UserError, match=r"gpt.py is a file; name a member in it too, like .*gpt.py:gpt \(it has gpt\)"):
         member_named(str(file))

@@ -12,7 +12,7 @@ import torch
 from kinformer.lab.data.support import cache, tokens
 from kinformer.lab.data.text import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

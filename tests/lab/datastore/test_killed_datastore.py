@@ -12,7 +12,7 @@ import pytest
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from tests.lab.datastore.test_datastore import built, contents
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIFE = """
 import sys, time
 from pathlib import Path

@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SIZE = {"vocab": 256, "dropout": 0.0, "attention_dropout": 0.0}
 
 

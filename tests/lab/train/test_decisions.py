@@ -45,7 +45,7 @@ from tests.lab.train.runs import same, steps
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 SIZE = {"d": 16, "depth": 1, "heads": 2}
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def notes(length: int = 60) -> Text:

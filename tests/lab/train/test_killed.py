@@ -18,7 +18,7 @@ from kinformer.lab.train.history import History
 from kinformer.lab.train.run import Run
 from tests.lab.train import tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIFE = """
 import sys, time, torch
 from kinformer.lab.train import loop
