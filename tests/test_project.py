@@ -20,16 +20,12 @@ from kinformer.core.patterns.causal import Causal
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "execute" / "__init__.py"}
-NO_PARTS = {"__init__.py", "datastore.py"}  # a datastore is no layer, and lies on a disk
-PART_FILES = [
-    file for kind in discover.kinds() for file in sorted((PACKAGE / kind).glob("*.py")) if file.name not in NO_PARTS
-]
-LAWS = {file.stem for file in (PACKAGE / "laws").glob("*.py")} - {"__init__"}
-# executors and laws are judged as files; rules of exits and losses are parts of what depth/ and memories/ hold;
-# ways to search are asked by these, and by datastores
-NO_KINDS = set("claims cli core data decoding environments execute exits laws losses search train".split())
-EXECUTOR_FILES = [file for file in sorted((PACKAGE / "execute").rglob("*.py")) if file not in MORE_THAN_A_DOCSTRING]
+MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "attend" / "__init__.py"}
+PART_FILES = [file for kind in discover.kinds() for file in discover.own_files(kind).values()]
+LAWS = set(discover.own_files("laws"))
+# rules of exits and losses are parts of what depth/ and memories/ hold; the laws judge executors as files
+NO_KINDS = {"executors", "exits", "losses", "search"}
+EXECUTOR_FILES = sorted((PACKAGE / "attend" / "executors").glob("[!_]*.py"))
 
 
 def short(file: Path) -> str:
@@ -52,11 +48,6 @@ def imports(file: Path) -> Iterator[str]:
             yield from (f"{home}.{alias.name}" for alias in node.names)
 
 
-def executor(file: Path) -> str:
-    """The executor that a file of kinformer/attend belongs to: its own name, or its folder's."""
-    return file.relative_to(PACKAGE / "execute").parts[0].removesuffix(".py")
-
-
 def test_there_are_parts_to_look_at() -> None:
     assert len(PART_FILES) > 20
 
@@ -69,16 +60,19 @@ def test_a_folder_says_what_it_holds_and_no_more(folder: Path) -> None:
     assert len(body) == 1 or init in MORE_THAN_A_DOCSTRING, f"{short(init)} may hold nothing but its docstring"
 
 
-def test_a_part_has_examples() -> None:
-    """Small instances at the end of its file, that the laws run over."""
-    without = [
-        short(file) for file in PART_FILES if not getattr(discover.modules(file.parent.name)[file.stem], "EXAMPLES", ())
-    ]
-    assert not without, f"no EXAMPLES in {without}"
+def test_a_file_among_parts_has_examples_or_serves_several() -> None:
+    """A part without EXAMPLES would not be judged; what one part alone needs belongs into its file."""
+    imported = {file: [f"{name}." for name in imports(file)] for file in FILES}
+    for kind in discover.kinds():
+        for folder in {file.parent for file in discover.own_files(kind).values()}:
+            for file in set(folder.glob("[!_]*.py")) - set(PART_FILES):
+                name = ".".join(file.relative_to(ROOT).with_suffix("").parts) + "."
+                users = [short(user) for user, names in imported.items() if any(one.startswith(name) for one in names)]
+                assert len(users) > 1, f"{short(file)} has no EXAMPLES, and only {users} imports it"
 
 
 def test_breaks_name_laws_that_exist_and_say_why() -> None:
-    for kind in sorted({file.parent.name for file in PART_FILES}):
+    for kind in discover.kinds():
         for name, example in discover.examples(kind):
             wrong = sorted(example.breaks.keys() - LAWS)
             assert not wrong, f"{kind}/{name}: breaks names {wrong}, which are no laws"
@@ -86,23 +80,27 @@ def test_breaks_name_laws_that_exist_and_say_why() -> None:
             assert all(len(reason.split()) > 3 for reason in reasons), f"{kind}/{name}: say why"
 
 
-def test_every_folder_is_a_kind_of_parts_or_known_to_be_none() -> None:
+def test_every_folder_of_nn_is_a_kind_of_parts_or_known_to_be_none() -> None:
     """A folder of parts without EXAMPLES would not be judged, and nobody would hear of it."""
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - set(discover.kinds()) == NO_KINDS
+    folders = [path for storey in ("core", "attend", "nn") for path in (PACKAGE / storey).iterdir() if path.is_dir()]
+    assert {path.name for path in folders} - {"__pycache__"} - set(discover.kinds()) == NO_KINDS
+
+
+def test_no_folder_below_the_models_holds_helpers() -> None:
+    found = [path for storey in ("core", "attend", "nn") for path in (PACKAGE / storey).rglob("support")]
+    assert not found, f"{found}: a helper lives in the file of its user, or beside its users"
 
 
 @pytest.mark.parametrize("file", EXECUTOR_FILES, ids=short)
 def test_executors_never_import_one_another(file: Path) -> None:
-    others = {executor(other) for other in EXECUTOR_FILES} - {executor(file), "support"}
-    wrong = [name for name in imports(file) for other in others if f"{name}.".startswith(f"kinformer.attend.{other}.")]
-    assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and nothing of one another"
+    wrong = [name for name in imports(file) if name.startswith("kinformer.attend.executors.")]
+    assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and attend/ and nothing of one another"
 
 
 def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read_it() -> None:
     asked = {file: set(imports(file)) for file in FILES}
     order = (PACKAGE / "core/__init__.py").read_text(encoding="utf-8")
-    for file in (file for file in FILES if file.parent.name == "core" and file.stem != "__init__"):
+    for file in (file for file in FILES if file.parent == PACKAGE / "core" and file.stem != "__init__"):
         name = f"kinformer.core.{file.stem}."
         by = {asks.parent for asks, names in asked.items() if any(one.startswith(name) for one in names)}
         contract = "abc.ABC" in asked[file]
