@@ -8,7 +8,7 @@ from kinformer.core.expression import parse
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multitask import MultiTask
 from kinformer.nn.attention import Attention
-from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -59,7 +59,7 @@ def camtl(
     pooling = CLSPooler(d) if one_of("pool", pool, Pool) == "first" else MeanPooler()
     rows = length + pooling.own
     made = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
-    kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[Blocks]()
+    kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[ConditionalBlocks]()
 
     def attention(n: int) -> Attention:
         if n < depth - knowing:
@@ -82,7 +82,7 @@ def camtl(
 def _freeze(model: MultiTask, body: Stack, count: int) -> None:
     """Train no layer below this one, nor what is embedded, but what tells tasks."""
     held = [] if not count else [model.embedding, model.position, model.kind, model.norm, *list(body.layers)[:count]]
-    told = {id(p) for part in model.modules() if isinstance(part, Blocks) for p in part.parameters()}
+    told = {id(p) for part in model.modules() if isinstance(part, ConditionalBlocks) for p in part.parameters()}
     for part in held:
         for parameter in () if part is None else part.parameters():
             parameter.requires_grad_(id(parameter) in told)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.autocast import linear
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
 from kinformer.core.dropping import dropped
@@ -206,13 +207,7 @@ def _refuse_unrepeatable(body: Layer) -> None:
 
 
 def _example(discrete: bool = True) -> Agent:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
     return Agent((3,), 2, body, discrete=discrete)
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
@@ -86,13 +87,7 @@ class ContrastiveMLM(MLM):
 
 
 def _example() -> ContrastiveMLM:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 6)
+    body = GlobalTokens(kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()))), 6)
     return ContrastiveMLM(11, 16, body, segment=_pairs)
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import Windows
 from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
 from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
@@ -159,22 +160,14 @@ class Embedded(nn.Module):
 
 
 def _example(targets: int | None = None) -> Forecast:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.probsparse import ProbSparse
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.sinusoidal import Sinusoidal
-    from kinformer.nn.projections.qkv import QKV
+    def layer() -> kf.PostNorm:
+        return kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.ProbSparse(factor=1)))
 
-    def layer() -> PostNorm:
-        return PostNorm(Attention(QKV(16, 2), ProbSparse(factor=1)))
-
-    itself, source = ProbSparse(causal=True, factor=1), Softmax(Full())
-    decoder = PostNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True))
+    itself, source = kf.ProbSparse(causal=True, factor=1), kf.Softmax(kf.Full())
+    decoder = kf.PostNorm(kf.Attention(kf.QKV(16, 2), itself), kf.Attention(kf.QKV(16, 2), source, cross=True))
     encoders = [Distilled([layer(), layer()]), Distilled([layer()])]
     sizes: dict[str, Any] = {"context": 9, "label": 4, "horizon": 3, "calendar": 2, "targets": targets}
-    return Forecast(2, encoders, decoder, position=Sinusoidal(16), **sizes)
+    return Forecast(2, encoders, decoder, position=kf.Sinusoidal(16), **sizes)
 
 
 EXAMPLES = (_example,)

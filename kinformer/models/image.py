@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
@@ -17,6 +18,8 @@ from kinformer.core.model import Judged, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import shared
+from kinformer.models.support.categorical import Categorical
+from kinformer.models.support.logistics import Logistics
 from kinformer.models.support.values import Values
 
 Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
@@ -281,31 +284,17 @@ def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
 
 
 def _example() -> Image:
-    from kinformer.models.support.categorical import Categorical
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.image_2d import Image2D
-    from kinformer.nn.positions.halves import Halves
-    from kinformer.nn.projections.qkv import QKV
 
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Image2D(6, (2, 3), (1, 2)))))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image2D(6, (2, 3), (1, 2)))))
     values = Categorical(16, channels=3)
-    return Image((3, 4, 2), values, body, position=Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
+    return Image((3, 4, 2), values, body, position=kf.Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
 
 
 def _larger() -> Image:
-    from kinformer.core.patterns.full import Full
-    from kinformer.models.support.logistics import Logistics
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.image_1d import Image1D
-    from kinformer.nn.projections.qkv import QKV
 
-    source = Attention(QKV(16, 2), Softmax(Full()), cross=True)
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Image1D(4, 3))), source)
-    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())))
+    source = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()), cross=True)
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image1D(4, 3))), source)
+    encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())))
     return Image((2, 4, 4), Logistics(16, 2, 3), body, encoder=encoder, factor=2)
 
 

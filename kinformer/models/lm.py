@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
@@ -151,28 +152,13 @@ class LM(Texts):
 
 
 def _example() -> LM:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
-    return LM(11, 16, Stack(blocks))
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(2)]
+    return LM(11, 16, kf.Stack(blocks))
 
 
 def _with_positions() -> LM:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
-    return LM(11, 16, body, position=Learned(16, 64), tie=False)
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
+    return LM(11, 16, body, position=kf.Learned(16, 64), tie=False)
 
 
 EXAMPLES = (_example, _with_positions)

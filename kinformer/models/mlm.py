@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
@@ -149,17 +150,8 @@ def _mixed(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def _example() -> MLM:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    body = Stack([PostNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
-    return MLM(11, 16, body, position=Learned(16, 64))
+    body = kf.Stack([kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))])
+    return MLM(11, 16, body, position=kf.Learned(16, 64))
 
 
 EXAMPLES = (_example,)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_part, at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
-from kinformer.core.neighbours import Neighbours, Store
+from kinformer.core.neighbours import Entries, Neighbours, Store
+from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
 from kinformer.models.support.uncompiled import uncompiled
@@ -99,8 +100,6 @@ def refuse_exits(model: nn.Module) -> None:
 
 
 def _example() -> Nearest:
-    from kinformer.core.neighbours import Entries
-    from kinformer.models.lm import EXAMPLES as MODELS
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

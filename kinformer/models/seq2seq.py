@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
@@ -238,17 +239,11 @@ def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
 
 
 def _example() -> Seq2Seq:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
-    itself, source = Softmax(Causal()), Softmax(Full())
-    decoder = PreNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True), MLP(16))
+    encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))
+    itself, source = kf.Softmax(kf.Causal()), kf.Softmax(kf.Full())
+    decoder = kf.PreNorm(
+        kf.Attention(kf.QKV(16, 2), itself), kf.Attention(kf.QKV(16, 2), source, cross=True), kf.MLP(16)
+    )
     return Seq2Seq(11, 16, encoder, decoder, smoothing=0.1)
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import linear
 from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer, Out, State
@@ -14,7 +15,7 @@ from kinformer.core.loss import Loss, gathered
 from kinformer.core.memo import Memo
 from kinformer.core.model import Judged, Model, total
 from kinformer.core.pooler import Pooler
-from kinformer.models.support.answers import Answer, Number
+from kinformer.models.support.answers import Answer, Count, Number
 from kinformer.nn.poolers.mean import MeanPooler
 
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
@@ -119,18 +120,18 @@ def _context(real: Tensor) -> Context:
 
 
 def _example() -> Sets:
-    from kinformer.nn.blocks.isab import ISAB
-    from kinformer.nn.blocks.mab import MAB
-    from kinformer.nn.poolers.pma import PMA
-
-    return Sets(2, 16, ISAB(MAB(16, 2), MAB(16, 2), 3), pooling=PMA(MAB(16, 2), 2), decoder=MAB(16, 2, cross=False))
+    return Sets(
+        2,
+        16,
+        kf.ISAB(kf.MAB(16, 2), kf.MAB(16, 2), 3),
+        pooling=kf.PMA(kf.MAB(16, 2), 2),
+        decoder=kf.MAB(16, 2, cross=False),
+    )
 
 
 def _counts() -> Sets:
-    from kinformer.models.support.answers import Count
-    from kinformer.nn.blocks.mab import MAB
 
-    return Sets(2, 16, MAB(16, 2, cross=False), answer=Count())
+    return Sets(2, 16, kf.MAB(16, 2, cross=False), answer=Count())
 
 
 EXAMPLES = (_example, _counts)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.example import Example
@@ -200,13 +201,7 @@ class Trajectory(Reader):
 
 
 def _example(**keywords: object) -> Trajectory:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
     return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]
 
 

@@ -160,11 +160,11 @@ def _of_module(
 
 
 def _public(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    """What the package exports under a name; "Context.of" is a method of it."""
+    """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
     import kinformer
 
     first, _, rest = name.partition(".")
-    for title in kinformer.__all__:
+    for title in kinformer._FILE_OF:
         if fold(title) == fold(first) and callable(one := getattr(kinformer, title)):
             if not rest:
                 yield title, one

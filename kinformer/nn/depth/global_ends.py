@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -40,14 +41,9 @@ class GlobalEnds(Layer):
 
 
 def _example() -> GlobalEnds:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.block import Block
-    from kinformer.nn.projections.qkv import QKV
-
-    return GlobalEnds(Stack([PostNorm(Attention(QKV(16, 2), Softmax(Block(3)))) for _ in range(2)]), 3)
+    return GlobalEnds(
+        kf.Stack([kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Block(3)))) for _ in range(2)]), 3
+    )
 
 
 EXAMPLES = (_example,)

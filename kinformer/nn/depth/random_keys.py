@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -58,13 +59,7 @@ class RandomKeys(Layer):
 
 
 def _example() -> RandomKeys:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.projections.qkv import QKV
-
-    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(1)))), 2)
+    return RandomKeys(kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Band(1)))), 2)
 
 
 EXAMPLES = (_example,)

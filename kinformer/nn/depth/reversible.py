@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import a_probability
 from kinformer.core.choice import Choices
@@ -276,16 +277,10 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 def _example() -> Reversible:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
+    def attention() -> kf.Attention:
+        return kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Causal()))
 
-    def attention() -> Attention:
-        return Attention(QKV(8, 2), Softmax(Causal()))
-
-    return Reversible([Coupled(attention(), MLP(8)), Coupled(attention())], LayerNorm(16))
+    return Reversible([Coupled(attention(), kf.MLP(8)), Coupled(attention())], LayerNorm(16))
 
 
 EXAMPLES = (

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.heads import Side, Sizes
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.update import Fading
@@ -33,9 +34,7 @@ class Decayed(Fading):
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), Decayed(), piece=4)
+    return LinearAttention(kf.ELU(), Decayed(), piece=4)
 
 
 EXAMPLES = (_elu,)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, Out, State
@@ -104,16 +105,11 @@ def _held(keys: Keys, old: Held, body: State) -> Held:
 
 
 def _favor() -> Delayed:
-    from kinformer.nn.maps.favor import FAVOR
-
-    return Delayed(LinearAttention(FAVOR(8, 12), piece=4), 2)
+    return Delayed(LinearAttention(kf.FAVOR(8, 12), piece=4), 2)
 
 
 def _gated() -> Delayed:
-    from kinformer.nn.maps.elu import ELU
-    from kinformer.nn.mechanisms.linear import GatedSum
-
-    return Delayed(LinearAttention(ELU(), GatedSum(), piece=4), 3)
+    return Delayed(LinearAttention(kf.ELU(), kf.GatedSum(), piece=4), 3)
 
 
 EXAMPLES = (_favor, _gated)

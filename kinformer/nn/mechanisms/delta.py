@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import Side, Sizes
 from kinformer.nn.mechanisms.linear import LinearAttention
@@ -59,9 +60,7 @@ def _normal(phi: Tensor) -> Tensor:
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), Delta(), piece=4)
+    return LinearAttention(kf.ELU(), Delta(), piece=4)
 
 
 EXAMPLES = (

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
 from kinformer.core.choice import recomputed
@@ -124,32 +125,21 @@ def _check_value_heads(heads: int, value_heads: int) -> None:
 
 
 def _plain() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-
-    return Explicit(Causal())
+    return Explicit(kf.Causal())
 
 
 def _realformer() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.scores.residual import ResidualScores
-
-    return Explicit(Causal() & Band(3), score=ResidualScores(), up=True)
+    return Explicit(kf.Causal() & kf.Band(3), score=kf.ResidualScores(), up=True)
 
 
 def _weighed() -> Explicit:
-    from kinformer.core.pattern import Heads
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.scores.residual import ResidualScores
-
-    return Explicit(Heads(Causal() & Band(2), Causal()), score=ResidualScores(0.7, 0.3), up=True, scale=0.5)
+    return Explicit(
+        kf.Heads(kf.Causal() & kf.Band(2), kf.Causal()), score=kf.ResidualScores(0.7, 0.3), up=True, scale=0.5
+    )
 
 
 def _encoder() -> Explicit:
-    from kinformer.core.patterns.full import Full
-
-    return Explicit(Full(), up=True)
+    return Explicit(kf.Full(), up=True)
 
 
 EXAMPLES = (_plain, _realformer, _weighed, _encoder)

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import at_least
 from kinformer.core.heads import Keys, Queries, Side, Sizes
@@ -59,10 +60,7 @@ class FourPieces(GlobalSoftmax):
 
 
 def _example() -> FourPieces:
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return FourPieces(Band(2) | Tokens(2), 2)
+    return FourPieces(kf.Band(2) | kf.Tokens(2), 2)
 
 
 EXAMPLES = (_example,)

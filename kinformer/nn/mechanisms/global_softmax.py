@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_flag, a_pattern
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, Unmade, cut
 from kinformer.core.keyed import no_peeking
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
 from kinformer.core.read import Read, merge
 from kinformer.core.watched import watched
-from kinformer.nn.mechanisms.few_rows import FewRows, few_rows, of_values
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.marked import MarkedRows
 from kinformer.nn.patterns.rows import Rows
@@ -25,6 +27,51 @@ from kinformer.nn.patterns.tail import TailRows
 
 NONE = Rows(0)
 Part = TypeVar("Part", Queries, Keys)
+
+
+class FewRows(NamedTuple):
+    """As many places in every row, those of its queries among them, and their positions.
+
+    `alone`: they read nothing beside what is theirs, so whatever stands in their place may be overwritten.
+    """
+
+    places: Int[Tensor, "B R"]
+    pos: Int[Tensor, "B 1 R"]
+    alone: bool
+
+    def of(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
+        """These queries, asking q."""
+        return queries.cut(self.places)._replace(q=q, pos=self.pos)
+
+    def put(self, read: Read, few: Read) -> Read:
+        """The read of a row, in which these queries read their own too."""
+        assert read.lse is not None
+        if not self.alone:
+            few = merge(Read(cut(read.y, self.places, 2), cut(read.lse, self.places, 2)), few)
+        assert few.lse is not None
+        at = self.places[:, None].expand(-1, read.y.shape[1], -1)  # [B H R]
+        y, lse = few.y.to(read.y.dtype), few.lse.to(read.lse.dtype)  # autocast makes some of them wider than others
+        return Read(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
+
+
+def few_rows(own: Pattern, others: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
+    """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
+
+    def asking(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+        q = at.clamp_min(0)
+        return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
+
+    some = asking(own, pos)
+    most = max(1, int(some.sum(1).amax()))  # one at least, so that what is learned has gradients
+    places = some.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    at = pos.gather(1, places)
+    return FewRows(places, at[:, None], not bool(asking(others, at).any()))
+
+
+def of_values(read: Read, v: Unmade) -> Float[Tensor, "B H R V"]:
+    """The y of values, from that of what they are made of; 0 where there was no key."""
+    assert read.lse is not None
+    return torch.where(read.lse[..., None] > -torch.inf, v.mean(read.y), 0.0)
 
 
 class LocalGlobal(NamedTuple):
@@ -207,34 +254,20 @@ def _union(pattern: Pattern) -> list[Pattern]:
 
 
 def _encoder() -> GlobalSoftmax:
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return GlobalSoftmax(Band(2) | Tokens(2), Rows(2))
+    return GlobalSoftmax(kf.Band(2) | kf.Tokens(2), Rows(2))
 
 
 def _decoder() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return GlobalSoftmax(Causal() & (Band(2) | Tokens((0, 5))), Causal() & Rows((0, 5)))
+    return GlobalSoftmax(kf.Causal() & (kf.Band(2) | kf.Tokens((0, 5))), kf.Causal() & Rows((0, 5)))
 
 
 def _local() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-
-    return GlobalSoftmax(Causal() & Band(3), scale=0.5)
+    return GlobalSoftmax(kf.Causal() & kf.Band(3), scale=0.5)
 
 
 def _labelled() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.biases.relative import Relative
-    from kinformer.nn.patterns.band import Band
-
-    pattern = Causal() & Band(3)
-    return GlobalSoftmax(pattern, Causal() & Rows((0, 4)), Relative(8, 2), copied=False)
+    pattern = kf.Causal() & kf.Band(3)
+    return GlobalSoftmax(pattern, kf.Causal() & Rows((0, 4)), kf.Relative(8, 2), copied=False)
 
 
 EXAMPLES = (_encoder, _decoder, _local, _labelled)

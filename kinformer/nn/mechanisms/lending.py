@@ -1,5 +1,6 @@
 """Lending: softmax attention whose weights higher layers reuse."""
 
+import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
@@ -59,16 +60,11 @@ class Lending(Keyed):
 
 
 def _plain() -> Lending:
-    from kinformer.core.patterns.causal import Causal
-
-    return Lending(Causal())
+    return Lending(kf.Causal())
 
 
 def _biased() -> Lending:
-    from kinformer.nn.biases.t5 import T5
-    from kinformer.nn.patterns.band import Band
-
-    return Lending(Band(2), T5(2), scale=0.5)
+    return Lending(kf.Band(2), kf.T5(2), scale=0.5)
 
 
 EXAMPLES = (_plain, _biased)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.choice import recomputed
@@ -175,21 +176,15 @@ def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU())
+    return LinearAttention(kf.ELU())
 
 
 def _gated() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), GatedSum(), piece=4)
+    return LinearAttention(kf.ELU(), GatedSum(), piece=4)
 
 
 def _signed() -> LinearAttention:
-    from kinformer.nn.maps.random_fourier import RandomFourier
-
-    return LinearAttention(RandomFourier(2, 8, 64))
+    return LinearAttention(kf.RandomFourier(2, 8, 64))
 
 
 NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}

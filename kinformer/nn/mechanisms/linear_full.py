@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
+import kinformer as kf
 from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part
 from kinformer.core.example import Example
@@ -86,15 +87,11 @@ def _no_state() -> NoState:
 
 
 def _elu() -> FullLinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return FullLinearAttention(ELU())
+    return FullLinearAttention(kf.ELU())
 
 
 def _signed() -> FullLinearAttention:
-    from kinformer.nn.maps.random_fourier import RandomFourier
-
-    return FullLinearAttention(RandomFourier(2, 8, 64))
+    return FullLinearAttention(kf.RandomFourier(2, 8, 64))
 
 
 NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.cache import KV
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.example import Example
@@ -126,14 +127,10 @@ class _Narrow(Softmax):
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.patterns.band import Band
-
     apart = {"merge": "a mean, or a sum, of two softmaxes over other sets of keys is none, and has no lse"}
     makes = (
-        lambda: LowRankBand(2, Causal() & Band(3), Causal(), 2),
-        lambda: LowRankBand(2, Band(2), Full(), 3, combine="sum"),
+        lambda: LowRankBand(2, kf.Causal() & kf.Band(3), kf.Causal(), 2),
+        lambda: LowRankBand(2, kf.Band(2), kf.Full(), 3, combine="sum"),
     )
     return tuple(Example(make, breaks=apart) for make in makes)
 

@@ -1,5 +1,6 @@
 """Merged: several mechanisms read disjoint keys, each in its own way, and their reads are merged."""
 
+import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out, State, under
@@ -44,14 +45,7 @@ class Merged(OfParts):
 
 
 def _near_and_far() -> Merged:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.maps.favor import FAVOR
-    from kinformer.nn.mechanisms.delayed import Delayed
-    from kinformer.nn.mechanisms.linear import LinearAttention
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return Merged(Softmax(Causal() & Band(2)), Delayed(LinearAttention(FAVOR(8, 16), piece=4), 3))
+    return Merged(kf.Softmax(kf.Causal() & kf.Band(2)), kf.Delayed(kf.LinearAttention(kf.FAVOR(8, 16), piece=4), 3))
 
 
 EXAMPLES = (Example(_near_and_far),)

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms.convolved import Convolved
@@ -40,9 +41,7 @@ class PredictiveAttention(Convolved):
 
 
 def _causal() -> PredictiveAttention:
-    from kinformer.core.patterns.causal import Causal
-
-    return PredictiveAttention(Causal(), 2, kernel="causal")
+    return PredictiveAttention(kf.Causal(), 2, kernel="causal")
 
 
 EXAMPLES = (_causal,)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import Keyed
@@ -78,19 +79,12 @@ class Regularised(Mechanism):
 
 
 def _disagreeing() -> Regularised:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
-    from kinformer.nn.mechanisms.softmax import Softmax
-
-    return Regularised(Softmax(Causal()), SubspaceDisagreement(), PositionDisagreement(), OutputDisagreement())
+    disagreements = kf.SubspaceDisagreement(), kf.PositionDisagreement(), kf.OutputDisagreement()
+    return Regularised(kf.Softmax(kf.Causal()), *disagreements)
 
 
 def _both_ways() -> Regularised:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement
-    from kinformer.nn.mechanisms.softmax import Softmax
-
-    return Regularised(Softmax(Full()), PositionDisagreement(), OutputDisagreement())
+    return Regularised(kf.Softmax(kf.Full()), kf.PositionDisagreement(), kf.OutputDisagreement())
 
 
 EXAMPLES = (_disagreeing, _both_ways)

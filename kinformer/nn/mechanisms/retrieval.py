@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
@@ -206,9 +207,7 @@ def _far() -> Retrieval:
 
 
 def _window() -> Retrieval:
-    from kinformer.nn.patterns.band import Band
-
-    return Retrieval(2, 4, 7, 2, near=Causal() & Band(3))
+    return Retrieval(2, 4, 7, 2, near=Causal() & kf.Band(3))
 
 
 APART = {"merge": "the k best of a part of the keys are not the k best of all"}

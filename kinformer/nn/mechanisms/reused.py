@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.checks import a_pattern, a_probability
 from kinformer.core.keyed import Keyed
@@ -65,18 +66,9 @@ class Reused(Keyed):
 
 
 def _lazy_block() -> "Stack":
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.mechanisms.lending import Lending
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.projections.qkv import QKV
-    from kinformer.nn.projections.values import Values
-
-    window = Causal() & Band(3)
-    lent = Attention(QKV(16, 2), Lending(window))
-    return Stack([PreNorm(lent), PreNorm(Attention(Values(16, 2, value_heads=1), Reused(window)))])
+    window = kf.Causal() & kf.Band(3)
+    lent = kf.Attention(kf.QKV(16, 2), kf.Lending(window))
+    return kf.Stack([kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.Values(16, 2, value_heads=1), Reused(window)))])
 
 
 EXAMPLES = (_lazy_block,)

@@ -6,25 +6,94 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from kinformer.core.cache import KV, written
+import kinformer as kf
+from kinformer.core.cache import KV, LAST, written
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.numbering import after
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.projection import Projection
 from kinformer.core.read import Read
 from kinformer.core.scores.product import Product
 from kinformer.core.shorten import Shorten
 from kinformer.nn.mechanisms.null_key import NullKey
-from kinformer.nn.mechanisms.open_group import OpenGroup, ordered
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.mechanisms.stairs import Stairs
 
 HELD = Causal()  # by which a cache keeps every key; who reads it is the mechanism's business
+
+
+class Stairs:
+    """Queries at 0, 1, .. that read the first floor((i + 1) / size) keys, or one more with a null key.
+
+    Each `size` queries in a row read the same keys, and the next ones one more. The first of each, the second of each
+    and so on are heads of their own, which read under a plain `Causal()`: the fused kernels need no mask for that, and
+    leave out the half that is not read.
+    """
+
+    def __init__(self, length: int, size: int, null: bool):
+        self.length, self.size = length, size
+        # without a null key the first queries read nothing; with it they read it, and one that is none stands before
+        self.skipped, self.before = (0, 1) if null else (min(size - 1, length), 0)
+        self.missing = -(length - self.skipped + self.before) % size
+        self.rows = (length - self.skipped + self.before + self.missing) // size
+
+    def folded(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
+        """Queries by `size` times as many heads, and the keys that they read."""
+        q = F.pad(queries.q[:, :, self.skipped :], (0, 0, self.before, self.missing))
+        q = q.unflatten(2, (self.rows, self.size)).transpose(2, 3).flatten(1, 2)  # [B H*size rows K]
+        pos = torch.arange(self.rows, device=q.device).expand(len(q), 1, -1)
+        return Queries(q, pos), Keys(keys.k[:, :, : self.rows], keys.v[:, :, : self.rows], pos)
+
+    def unfolded(self, read: Read) -> Read:
+        """The same read by the heads that asked."""
+        lse = None if read.lse is None else self._back(read.lse[..., None], -torch.inf)[..., 0]
+        return Read(self._back(read.y, 0.0), lse)
+
+    def _back(self, x: Float[Tensor, "B Hs R N"], nothing: float) -> Float[Tensor, "B H T N"]:
+        x = x.unflatten(1, (-1, self.size)).transpose(2, 3).flatten(2, 3)
+        x = x[:, :, self.before : self.before + self.length - self.skipped]
+        return F.pad(x, (0, 0, self.skipped, 0), value=nothing)
+
+
+class OpenGroup(NamedTuple):
+    """What becomes of kept and new keys, by their positions: decided once per forward, for all layers.
+
+    order: columns of both in the order of positions, padding last; pos: their positions there.
+    ends: where each group of them that is whole stands, -1 where none is.
+    left: which of the ordered columns are of the group that is not whole; left_pos: their positions, -1 of none.
+    now: each row's next position.
+    """
+
+    order: Int[Tensor, "B N"]
+    pos: Int[Tensor, "B 1 N"]
+    ends: Int[Tensor, "B R"]
+    left: Int[Tensor, "B C"]
+    left_pos: Int[Tensor, "B C"]
+    now: Int[Tensor, " B"]
+
+    @classmethod
+    def of(cls, kept: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int) -> "OpenGroup":
+        """Positions of the keys that are kept, and of new ones; -1 for none."""
+        order, pos = ordered(torch.cat([kept, new.to(kept.dtype)], 1))
+        length = pos.shape[1]
+        count = (pos >= 0).sum(1, keepdim=True)
+        left = count // size * size + torch.arange(size - 1, device=pos.device)  # [B C]
+        at = left.clamp_max(max(length - 1, 0))
+        left_pos = torch.where(left < count, pos.take_along_dim(at, 1), -1)
+        ends = F.pad(pos, (0, -length % size), value=-1)[:, size - 1 :: size]
+        return cls(order, pos[:, None], ends, at, left_pos, after(now, new))
+
+
+def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
+    """The columns in the order of their positions, padding last; the positions in that order."""
+    order = torch.where(pos < 0, LAST, pos).argsort(dim=1, stable=True)
+    return order, pos.take_along_dim(order, 1)
 
 
 class Short(NamedTuple):
@@ -201,19 +270,15 @@ _NULL = {"empty_rows": "the null key is read where there is no other"}
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.shorteners.convolved import Convolved
-    from kinformer.nn.shorteners.linformer import Linformer
-    from kinformer.nn.shorteners.max_pooled import MaxPooled
-    from kinformer.nn.shorteners.pooled import Pooled
-
     makes = (
-        lambda: Shortened(Softmax(Causal()), Pooled(2)),
-        lambda: Shortened(Softmax(Full()), MaxPooled(3)),
-        lambda: Shortened(Softmax(Full()), Linformer(96, 4)),
+        lambda: Shortened(Softmax(Causal()), kf.Pooled(2)),
+        lambda: Shortened(Softmax(kf.Full()), kf.MaxPooled(3)),
+        lambda: Shortened(Softmax(kf.Full()), kf.Linformer(96, 4)),
     )
-    with_null = Example(lambda: Shortened(Softmax(Causal()), Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL)
-    counted_back = Example(lambda: Shortened(Softmax(Causal()), Pooled(3, align="last")), _APART | _LAST)
+    with_null = Example(
+        lambda: Shortened(Softmax(Causal()), kf.Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
+    )
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.Pooled(3, align="last")), _APART | _LAST)
     return *(Example(make, _APART) for make in makes), with_null, counted_back
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.layer import Context, Out, State, under
 from kinformer.core.read import Read
@@ -86,21 +87,11 @@ class SplitHeads(OfParts):
 
 
 def _softmaxes() -> SplitHeads:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return SplitHeads(Softmax(Causal() & Band(2)), Softmax(Causal()))
+    return SplitHeads(kf.Softmax(kf.Causal() & kf.Band(2)), kf.Softmax(kf.Causal()))
 
 
 def _half_linear() -> SplitHeads:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.maps.elu import ELU
-    from kinformer.nn.mechanisms.linear import LinearAttention
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return SplitHeads(Softmax(Causal() & Band(2)), LinearAttention(ELU()))
+    return SplitHeads(kf.Softmax(kf.Causal() & kf.Band(2)), kf.LinearAttention(kf.ELU()))
 
 
 EXAMPLES = (_softmaxes, _half_linear)

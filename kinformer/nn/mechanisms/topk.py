@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
@@ -114,15 +115,11 @@ APART = {"merge": "the k best of a part of the keys are not the k best of all"}
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.patterns.band import Band
-
     makes = (
-        lambda: TopK(Causal(), 3),
-        lambda: TopK(Full(), 2, scale=1.0),
-        lambda: TopK(Causal() & Band(5), 1),
-        lambda: Explicit(Causal(), before=BestOfRow(3)),
+        lambda: TopK(kf.Causal(), 3),
+        lambda: TopK(kf.Full(), 2, scale=1.0),
+        lambda: TopK(kf.Causal() & kf.Band(5), 1),
+        lambda: Explicit(kf.Causal(), before=BestOfRow(3)),
     )
     return tuple(Example(make, breaks=APART) for make in makes)
 

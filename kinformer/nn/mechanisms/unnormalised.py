@@ -1,5 +1,6 @@
 """Unnormalised: weights exp(score) as they are, which need not sum to 1."""
 
+import kinformer as kf
 from kinformer.attend import impl_of, read
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias
@@ -47,16 +48,11 @@ class Unnormalised(Keyed):
 
 
 def _local() -> Unnormalised:
-    from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
-
-    return Unnormalised(Causal() & Band(3), HardCodedGaussian((-1, 0)))
+    return Unnormalised(Causal() & Band(3), kf.HardCodedGaussian((-1, 0)))
 
 
 def _both_ways() -> Unnormalised:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
-
-    return Unnormalised(Full(), HardCodedGaussian((-1, 1), 2.0), scale=0.5)
+    return Unnormalised(kf.Full(), kf.HardCodedGaussian((-1, 1), 2.0), scale=0.5)
 
 
 NO_LSE = {"merge": "weights that are not divided by their sum add up over parts of the keys, where merging takes means"}

@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
@@ -61,10 +62,7 @@ class NormedKeys(Normed):
 
 
 def _example(kind: type[Normed] = Normed) -> Normed:
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    return kind(QKV(16, 2), LayerNorm(16))
+    return kind(kf.QKV(16, 2), kf.LayerNorm(16))
 
 
 def _keys_alone() -> Normed:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part, one_of
 from kinformer.core.heads import Room, Side, Sizes
 from kinformer.core.request import Request
@@ -66,17 +67,11 @@ class Mixture(Score):
 
 
 def _random() -> Mixture:
-    from kinformer.core.scores.product import Product
-    from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
-
-    return Mixture(RandomSynthesizer(2, 64), Product())
+    return Mixture(kf.RandomSynthesizer(2, 64), kf.Product())
 
 
 def _dense() -> Mixture:
-    from kinformer.nn.scores.factorised_random import FactorisedRandom
-    from kinformer.nn.scores.synthesizer import DenseSynthesizer
-
-    return Mixture(DenseSynthesizer(2, 64, 6), FactorisedRandom(2, 64, 3), weights="sum")
+    return Mixture(kf.DenseSynthesizer(2, 64, 6), kf.FactorisedRandom(2, 64, 3), weights="sum")
 
 
 EXAMPLES = (_random, _dense)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.nn.biases.camtl import Blocks
+from kinformer.nn.biases.camtl import ConditionalBlocks
 from kinformer.pages.pictures.support.panel import CELLS, Picture, shades
 
 TASKS = 4
@@ -18,7 +18,7 @@ TASKS = 4
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """The blocks of the lowest layer that knows tasks; a panel for each."""
     for part in example.modules() if isinstance(example, nn.Module) else ():
-        if isinstance(part, Blocks):
+        if isinstance(part, ConditionalBlocks):
             size = min(length or part.length, part.length)
             added = torch.stack([matrix(part, task, size) for task in range(min(TASKS, len(part.embedding.weight)))])
             cells = min(CELLS, size)
@@ -31,7 +31,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             return
 
 
-def matrix(part: Blocks, task: int, size: int) -> Float[Tensor, "T T"]:
+def matrix(part: ConditionalBlocks, task: int, size: int) -> Float[Tensor, "T T"]:
     """M of a task, for a row of so many positions."""
     pos = torch.arange(size)
     rows = part.rows(torch.full((1, 1, size), task), pos[None, None])[0, 0]  # [T n], a row of the block of each

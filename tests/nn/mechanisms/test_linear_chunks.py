@@ -14,7 +14,7 @@ from kinformer.nn.mechanisms import linear, update
 from kinformer.nn.mechanisms.delta import Delta
 from kinformer.nn.mechanisms.features import Quotient
 from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.nn.mechanisms.summed import Summed, Weights
+from kinformer.nn.mechanisms.update import Summed, Weights
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -16,9 +16,8 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.scores.product import Product
 from kinformer.core.vectors import unit
 from kinformer.nn.attention import Attention
-from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh import LSH, Rotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
-from kinformer.nn.mechanisms.rotations import Rotations
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
 from kinformer.nn.patterns.band import Band
