@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer import attend as execute
-from kinformer.attend import explain
+from kinformer.attend import explain, read
 from kinformer.attend.executors import masked, reference
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import Memo
@@ -94,5 +93,5 @@ def test_layers_of_a_forward_keep_one_mask(name: str) -> None:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        reads = [execute.read(first.but(memo=memo), name).y for _ in range(3)]
+        reads = [read(first.but(memo=memo), name).y for _ in range(3)]
     assert len(kept) == 1 and all(torch.equal(y, reads[0]) for y in reads)

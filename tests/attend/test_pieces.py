@@ -12,8 +12,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
-from kinformer import attend as execute
-from kinformer.attend import explain, plan
+from kinformer.attend import explain, plan, read
 from kinformer.attend.executors import pieces, reference
 from kinformer.attend.lines import Lines, Run
 from kinformer.attend.planning import planned
@@ -299,7 +298,7 @@ def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyP
     for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
         asked_for.clear()
         request = asked(Causal() & Band(9), queries, keys, keys - queries)
-        impl._same(execute.read(request), reference.read(request), request, "auto differs", "a window")
+        impl._same(read(request), reference.read(request), request, "auto differs", "a window")
         assert len(asked_for) == times
 
 

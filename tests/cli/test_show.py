@@ -62,7 +62,7 @@ from kinformer.pages.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.pages.pictures.support.spelled import longest, spelled
 
 ROOT = Path(__file__).parents[2]
-TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"
+TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "lab" / "train" / "tiny.py"
 STRIDED = "Causal() & (Band(8) | Strided(8))"
 
 

@@ -20,8 +20,8 @@ FOLDERS = (
     "patterns", "biases", "scores", "projections", "positions", "mechanisms", "maps", "shorteners", "memories",
     "aggregations", "feedforward", "mixers", "norms", "blocks", "depth", "exits", "losses",
 )  # fmt: skip
-COMMANDED = ("cli", "train", "decoding")  # what commands use beside members
-USERS = (*COMMANDED, "members", "models", "data", "core", "depth", "mechanisms", "losses")
+COMMANDED = ("cli", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
+USERS = (*COMMANDED, "members", "models", "lab/data", "core", "nn/depth", "nn/mechanisms", "nn/losses", "nn/patterns")
 # parts that no example of a member has, each with a command that reaches it
 COMMANDS = {
     "AutoEncoding": "compressive_transformer loss=autoencoding",
@@ -55,6 +55,7 @@ COMMANDS = {
     "Trigonometric": "performer kernel=trigonometric",
 }
 REASONS = {
+    "Around": "Grid is a union of them",
     "InChunks": "PublishedLSH makes it as it reads",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",
