@@ -23,9 +23,21 @@ Pool = Literal["mean", "first"]
 
 @member(needs={"form, blocks": "upper!=0"})
 def camtl(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "columns",
-    blocks: int = 6, upper: int | None = None, frozen: int = 0, pattern: str = "Full()", length: int = 1024,
-    kinds: int = 2, classes: tuple[int, ...] = (2, 2), pool: Pool = "mean", vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "columns",
+    blocks: int = 6,
+    upper: int | None = None,
+    frozen: int = 0,
+    pattern: str = "Full()",
+    length: int = 1024,
+    kinds: int = 2,
+    classes: tuple[int, ...] = (2, 2),
+    pool: Pool = "mean",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MultiTask:
     """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139): an encoder that all of them share.
 
@@ -71,10 +83,17 @@ def camtl(
 
     body = made.stack(made.block(attention(n), MLP(d)) for n in range(depth))
     model = MultiTask(
-        vocab, d, body,
-        classes=classes, pooling=pooling, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS,
+        vocab,
+        d,
+        body,
+        classes=classes,
+        pooling=pooling,
+        position=made.added(),
+        scale=made.scale,
+        kinds=kinds,
+        eps=EPS,
         dropout=dropout,
-    )  # fmt: skip
+    )
     _freeze(model, body, from_to("frozen", frozen, 0, depth))
     return model
 

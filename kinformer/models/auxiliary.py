@@ -12,7 +12,7 @@ import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
 from kinformer.core.layer import Context, Out
-from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.loss import Loss, mean, token_nll
 from kinformer.core.numbering import Numbered
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Tokens, next_tokens
@@ -92,7 +92,7 @@ class AuxiliaryLM(LM):
         targets = targets if self.everywhere else [last(one) for one in targets]
         count = (targets[0] >= 0).sum().clamp_min(1)
         *beneath, top = (self._several(n, out, targets) / count for n in layers)
-        nll = mean(surprise(out.y, targets[0]), targets[0] >= 0)
+        nll = mean(token_nll(out.y, targets[0]), targets[0] >= 0)
         parts = {"nll": nll}
         if self.targets > 1:
             parts["further"] = top - nll

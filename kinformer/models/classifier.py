@@ -9,7 +9,7 @@ import kinformer as kf
 from kinformer.core.checks import at_least
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import Judged, random_tokens, total
+from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.models.support.of_rows import OfRows
 
 Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
@@ -44,12 +44,12 @@ class Classifier(OfRows):
         tokens, labels = batch
         return self.costs(self.read(tokens), tokens, labels, progress)
 
-    def judge(self, batch: Labelled, state: State | None = None) -> Judged:
+    def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
         """How many rows are said right."""
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
-        return Judged({self.metric.name: total(right, labels >= 0)})
+        return EvaluationSums({self.metric.name: total(right, labels >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> Labelled:
         """Rows of `length` random tokens; the first of them decides the class."""

@@ -12,7 +12,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
-from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
+from kinformer.core.loss import Loss, gathered, mean, token_nll, weighted
 from kinformer.models.mlm import MLM, Tokens
 from kinformer.nn.depth.global_tokens import GlobalTokens
 from kinformer.nn.losses.contrastive import Contrastive
@@ -59,11 +59,11 @@ class ContrastiveMLM(MLM):
         alone = body.whole(self.embedded(tokens, ctx), body.apart(ctx))
         value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, there)
         logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
-        nll = mean(surprise(logits, wanted), wanted >= 0)
+        nll = mean(token_nll(logits, wanted), wanted >= 0)
         aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
         sums = {"contrast": value, **gathered(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
-        loss = weighed((1 - self.contrast) * nll, sums, weights, progress or 0.0)
+        loss = weighted((1 - self.contrast) * nll, sums, weights, progress or 0.0)
         return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
 
     def parts(

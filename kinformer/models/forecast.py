@@ -14,7 +14,7 @@ from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_g
 from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Forecaster, Judged, total
+from kinformer.core.model import EvaluationSums, Forecaster, total
 from kinformer.core.position import Position
 from kinformer.nn.depth.distilled import Distilled
 
@@ -94,11 +94,13 @@ class Forecast(Forecaster):
         error = F.mse_loss(said, wanted)
         return Loss(error, {"nll": error}, None, stats, wanted.numel())
 
-    def judge(self, batch: Windows, state: State | None = None) -> Judged:
+    def judge(self, batch: Windows, state: State | None = None) -> EvaluationSums:
         """Squared and absolute errors of each number that is forecast."""
         apart = self.forecast(batch) - self._wanted(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
-        return Judged({self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)})
+        return EvaluationSums(
+            {self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)}
+        )
 
     def sample(self, rows: int, length: int, seed: int) -> Windows:
         """Windows of noise; each is as long as it is, whatever `length` says."""
@@ -132,7 +134,7 @@ class Forecast(Forecaster):
         source = torch.cat(found, 1)
         begin = self.context - self.label
         x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        seen = ctx.but(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        seen = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
         out = self.decoder(x, None, seen)
         ctx.memo.settle()
         stats |= prefixed("decoder", out.stats)

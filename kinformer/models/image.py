@@ -13,8 +13,8 @@ import kinformer as kf
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
-from kinformer.core.loss import Loss, Weight, gathered, known, weighed
-from kinformer.core.model import Judged, Metric, Predictor
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, weighted
+from kinformer.core.model import EvaluationSums, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import shared
@@ -104,7 +104,7 @@ class Image(Predictor):
             )
         for part in (body, *([] if encoder is None else [encoder])):
             self.refuse_unmet(part)
-        self.penalties = known(penalties or {}, (body, encoder, position, beside))
+        self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, beside))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
@@ -163,13 +163,15 @@ class Image(Predictor):
         out = self._said(values, **given)
         nll = self.values.surprise(out.y, values).sum() / values.numel()
         sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
-        return Loss(weighed(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel())
+        return Loss(
+            weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
+        )
 
-    def judge(self, batch: Batch, state: State | None = None) -> Judged:
+    def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
         """The bits that each channel of each pixel costs."""
         values, given = self.inputs(batch)
         bits = self.values.surprise(self.says(values, **given), values).double().sum() / math.log(2)
-        return Judged({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
+        return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
     def sample(self, rows: int, length: int, seed: int) -> Batch:
         """Pictures of noise; each is as large as it is, whatever `length` says."""
@@ -192,7 +194,7 @@ class Image(Predictor):
         temperature: 0 takes the likeliest value each time, 1 draws as it is.
         seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
         source: the smaller copies of which they are made, where there is an encoder.
-        label: the class of each picture, where classes are known.
+        label: the class of each picture, where classes are check_known_penalties.
         hear: told the number of each step.
 
         Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
@@ -267,7 +269,7 @@ class Image(Predictor):
         x = self.values.embed(values)
         encoded = self.encoder(x if self.beside is None else x + self.beside(its.pos), None, its)
         its.memo.settle()
-        return encoded, ctx.but(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
+        return encoded, ctx.replace(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
 
 
 def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:

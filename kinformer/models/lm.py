@@ -12,7 +12,7 @@ import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
-from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, token_nll, weighted
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
@@ -73,7 +73,7 @@ class LM(Texts):
             raise ValueError(f"d={d}, and the body is of width {body.d}; give both the same")
         self.refuse_unmet(body)
         self.refuse_untrained(body)
-        self.penalties = known(penalties or {}, (body, position))
+        self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def refuse_untrained(self, body: Layer) -> None:
         """ValueError where a rule of exits has parameters that this model's loss would not train."""
@@ -115,7 +115,7 @@ class LM(Texts):
 
     def context(self, ctx: Context) -> Context:
         """The context that the layers get: the given one with the model's head."""
-        return ctx.but(head=self.head)
+        return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the body's tokens, or of the last one alone."""
@@ -131,12 +131,12 @@ class LM(Texts):
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
         out, data, parts = self.learned(
-            lambda taps: self.reading(batch, state, ctx.but(taps=taps)), wanted, ctx, progress
+            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), wanted, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
+        return Loss(weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
         """The logits that a batch is learned by."""
@@ -147,7 +147,7 @@ class LM(Texts):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out = call(())
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        nll = mean(token_nll(out.y, wanted), wanted >= 0)
         return out, nll, {"nll": nll}
 
 

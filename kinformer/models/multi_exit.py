@@ -58,7 +58,7 @@ class MultiExit(ManyExits, LM):
         batch = TokenBatch.of(batch)
         read = batch.tokens[:, :-1]
         ctx = self.context(batch.limited(numbered(read), -1))
-        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.but(taps=taps)))
+        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))
         return Exits(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:

@@ -49,7 +49,7 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     def every_exit(self, batch: Pair) -> Exits:
         read, wanted = self.taught(batch)
         ctx = self.context(self._with_source(read, batch[0], None, None)[1])
-        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.but(taps=taps)))
+        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.replace(taps=taps)))
         return Exits(states, logits, wanted, ctx)
 
 

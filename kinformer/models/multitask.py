@@ -11,7 +11,7 @@ import kinformer as kf
 from kinformer.core.checks import at_least, whole_numbers
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import Judged, random_tokens, total
+from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.core.vocabulary import refuse_beyond
 from kinformer.models.support.of_rows import OfRows
 
@@ -60,12 +60,12 @@ class MultiTask(OfRows):
         out = self.read(tokens, {"task": task})
         return self.costs(out._replace(y=self._own(out.y, task)), tokens, wanted, progress)
 
-    def judge(self, batch: Rows, state: State | None = None) -> Judged:
+    def judge(self, batch: Rows, state: State | None = None) -> EvaluationSums:
         """How many rows are said right, of all and of each task."""
         tokens, task, wanted = batch
         right = (self.scores(tokens, task).argmax(-1) == wanted).double()
         each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
-        return Judged({self.metric.name: total(right, wanted >= 0), **each})
+        return EvaluationSums({self.metric.name: total(right, wanted >= 0), **each})
 
     def sample(self, rows: int, length: int, seed: int) -> Rows:
         """Rows of `length` random tokens; the first of them decides task and class."""

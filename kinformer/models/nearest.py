@@ -71,7 +71,7 @@ class Nearest(Wrapped):
     ) -> tuple[Out, Neighbours]:
         """What the model says, and what is nearest to each of the states it says it by."""
         ctx = counted(tokens, state) if ctx is None else ctx
-        out = self.model.logits(tokens, state, ctx.but(taps=(*ctx.taps, self.tap)), last=last)
+        out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
             raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
         states = out.taps[self.tap]

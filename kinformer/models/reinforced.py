@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.layer import Context, Layer, Out
-from kinformer.core.loss import CHOICES, mean, penalties_of, surprise
+from kinformer.core.loss import CHOICES, mean, penalties_of, token_nll
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.nn.losses.reinforce import Per, Reinforce
@@ -27,7 +27,7 @@ class Rewarded(nn.Module):
 
     def rewarded(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        real, each = wanted >= 0, surprise(out.y, wanted)
+        real, each = wanted >= 0, token_nll(out.y, wanted)
         log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
         choices, stats = self.reinforce(log_p, each, real)
         nll = mean(each, real)

@@ -13,7 +13,7 @@ from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Loss, gathered
 from kinformer.core.memo import Memo
-from kinformer.core.model import Judged, Model, total
+from kinformer.core.model import EvaluationSums, Model, total
 from kinformer.core.pooler import Pooler
 from kinformer.models.support.answers import Answer, Count, Number
 from kinformer.nn.poolers.mean import MeanPooler
@@ -80,11 +80,11 @@ class Sets(Model):
         loss = self.answer.loss(out.y, right).mean()
         return Loss(loss, {"loss": loss, **gathered(out.aux, marks >= 0)}, None, out.stats, len(right))
 
-    def judge(self, batch: SetBatch, state: State | None = None) -> Judged:
+    def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """By what its answers are judged."""
         elements, marks, right = batch
         found = self.answer.judged(self.says(elements, marks), right)
-        return Judged({name: total(values, right == right) for name, values in found.items()})
+        return EvaluationSums({name: total(values, right == right) for name, values in found.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
         """Sets of `length` random vectors; the first number of the first decides the answer."""

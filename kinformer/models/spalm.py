@@ -134,7 +134,7 @@ class SPALM(LM):
         ctx = numbered(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
         with torch.no_grad():
-            told = ctx.but(taps=(self.tap,), below={})
+            told = ctx.replace(taps=(self.tap,), below={})
             read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, told)
             found = self.found(read.taps[self.tap], ctx.pos >= 0, own)
         if out.state is not None and read.state is not None:

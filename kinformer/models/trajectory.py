@@ -13,9 +13,9 @@ from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, mean, penalties_of, surprise
+from kinformer.core.loss import Loss, mean, penalties_of, token_nll
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import ACCURACY, Judged, Metric, total
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
@@ -130,14 +130,14 @@ class Trajectory(Reader):
         whole = nll + self.beside * sum(value for name, value in parts.items() if name != "nll")
         return Loss(whole, parts, None, out.stats, real.sum())
 
-    def judge(self, batch: Steps, state: State | None = None) -> Judged:
-        """Of kinds how many are right, and their surprise in nats; of numbers the squared error over their largest."""
+    def judge(self, batch: Steps, state: State | None = None) -> EvaluationSums:
+        """Of kinds how many are right, and their token_nll in nats; of numbers the squared error over their largest."""
         said, real = self.says(batch), batch.times >= 0
         apart = self._apart(said, batch)
         if not self.discrete:
-            return Judged({self.metric.name: total(apart, real)})
+            return EvaluationSums({self.metric.name: total(apart, real)})
         right = (said.actions.argmax(-1) == batch.actions).to(apart.dtype)
-        return Judged({self.metric.name: total(right, real), "nats per action": total(apart, real)})
+        return EvaluationSums({self.metric.name: total(right, real), "nats per action": total(apart, real)})
 
     def sample(self, rows: int, length: int, seed: int) -> Steps:
         """Rows of noise."""
@@ -184,7 +184,7 @@ class Trajectory(Reader):
     def _apart(self, said: Predicted, batch: Steps) -> Float[Tensor, "B T"]:
         """How far what is said is from what was done: nats, or squares."""
         if self.discrete:
-            return surprise(said.actions, batch.actions.where(batch.times >= 0, -1))
+            return token_nll(said.actions, batch.actions.where(batch.times >= 0, -1))
         return (said.actions - self._actions(batch)).square().mean(-1)
 
     def _beside(self, said: Predicted, batch: Steps, real: Tensor) -> dict[str, Tensor]:

@@ -22,8 +22,10 @@ class Fault(NamedTuple):
 
 
 TURN, MIRROR = "[a * cos - b * sin, b * cos + a * sin], -1)", "[a * cos - b * sin, b * cos - a * sin], -1)"
-MASS = """    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
-        return Mechanism.mass(self, queries, keys, read, ctx)
+MASS = """    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        return Mechanism.received_attention(self, queries, keys, read, ctx)
 """
 FAULTS = [
     Fault(
@@ -35,7 +37,7 @@ FAULTS = [
     ),
     Fault("nn.positions.rotary", f"stack({TURN}", f"stack({MIRROR}", "rotation", "what it turns has another length"),
     Fault("nn.positions.rotary", f"cat({TURN}", f"cat({MIRROR}", "rotation", "what it turns has another length"),
-    Fault("nn.positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives something else"),
+    Fault("nn.positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives"),
     Fault(
         "nn.positions.rotary",
         "angle = pos[:, None, :, None].to(dtype) * turns",
@@ -88,8 +90,8 @@ FAULTS = [
     Fault("nn.mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
     Fault(
         "nn.mechanisms.explicit",
-        "return super().mass(queries, keys, read, ctx)",
-        "return 2 * super().mass(queries, keys, read, ctx)",
+        "return super().received_attention(queries, keys, read, ctx)",
+        "return 2 * super().received_attention(queries, keys, read, ctx)",
         "mass",
         "a key got other attention than the sum of the weights that its value is read with",
     ),

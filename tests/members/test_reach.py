@@ -17,9 +17,24 @@ from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
 
 FOLDERS = (
-    "patterns", "biases", "scores", "projections", "positions", "mechanisms", "maps", "shorteners", "memories",
-    "aggregations", "feedforward", "mixers", "norms", "blocks", "depth", "exits", "losses",
-)  # fmt: skip
+    "patterns",
+    "biases",
+    "scores",
+    "projections",
+    "positions",
+    "mechanisms",
+    "maps",
+    "shorteners",
+    "memories",
+    "aggregations",
+    "feedforward",
+    "mixers",
+    "norms",
+    "blocks",
+    "depth",
+    "exits",
+    "losses",
+)
 COMMANDED = ("cli", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
 USERS = (*COMMANDED, "members", "models", "lab/data", "core", "nn/depth", "nn/mechanisms", "nn/losses", "nn/patterns")
 # parts that no example of a member has, each with a command that reaches it

@@ -110,14 +110,19 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
         Measure("relative error of logits with all columns", [one.logits[-1] for one in found], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(run, -2) for run in found], "most", COST, nothing=1.0,
+            [cost(run, -2) for run in found],
+            "most",
+            COST,
+            nothing=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
             [run.logits[-2] / other.logits[0] for run, other in zip(found, fresh, strict=True)],
-            "most", LEARNED, nothing=1.0,
+            "most",
+            LEARNED,
+            nothing=1.0,
         ),
-    )  # fmt: skip
+    )
     told = {
         f"{shared} of {columns[-1]} columns": f"logits off by {mean(one.logits[n] for one in found):.3f}, "
         f"{mean(run.bits[n] for run in found):.3f} bits per byte, {mean(cost(run, n) for run in found):.1%} lost"

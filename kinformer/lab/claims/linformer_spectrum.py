@@ -125,19 +125,27 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     frequencies = by_frequency()
     measures = (
         Measure(
-            "bits per hidden byte over those of the frequencies of bytes", [x / frequencies for x in bits], "most",
-            LEARNT, nothing=1.0,
+            "bits per hidden byte over those of the frequencies of bytes",
+            [x / frequencies for x in bits],
+            "most",
+            LEARNT,
+            nothing=1.0,
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
-            [float(needed(run).mean()) / length for run in of], "most", SHARE,
+            [float(needed(run).mean()) / length for run in of],
+            "most",
+            SHARE,
         ),
         Measure(
-            "right answers of a Linformer, over BERT's", [a / b for a, b in zip(mixed, full, strict=True)], "least",
-            ON_PAR, nothing=0.0,
+            "right answers of a Linformer, over BERT's",
+            [a / b for a, b in zip(mixed, full, strict=True)],
+            "least",
+            ON_PAR,
+            nothing=0.0,
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
-    )  # fmt: skip
+    )
     means = [[float(needed(one).mean()) for one in trained[n]] for n in lengths]
     told = {
         **{f"how many, of {n} tokens": _range(found) for n, found in zip(lengths, means, strict=True)},

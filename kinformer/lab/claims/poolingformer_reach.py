@@ -75,8 +75,12 @@ def _draw(found: dict[str, list[Learned]], guessing: float, axes: Any) -> None:
     for color, (name, of) in zip(("tab:blue", "tab:gray", "tab:orange"), found.items(), strict=True):
         for one in of:
             axes.plot(one.steps, one.accuracy, color=color, alpha=0.3)
-        axes.plot(of[0].steps, [mean(each) for each in zip(*(one.accuracy for one in of), strict=True)], color=color,
-                  label=name)  # fmt: skip
+        axes.plot(
+            of[0].steps,
+            [mean(each) for each in zip(*(one.accuracy for one in of), strict=True)],
+            color=color,
+            label=name,
+        )
     axes.axhline(guessing, linestyle="--", color="tab:gray", label="guessing")
     axes.set(xlabel="steps", ylabel="accuracy of valid", ylim=(0, 1.05))
     axes.legend(fontsize=8)

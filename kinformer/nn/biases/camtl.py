@@ -74,7 +74,7 @@ class ConditionalBlocks(Bias):
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 
     def bind(self, piece: Request) -> ScoreFn:
-        q_pos, k_pos, rows = piece.queries.pos, piece.keys.pos, piece.queries.sides["blocks"]
+        q_pos, k_pos, rows = piece.queries.pos, piece.keys.pos, piece.queries.extras["blocks"]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             k = at(k_pos, b, h, j)

@@ -21,12 +21,23 @@ Nearest = Literal[0, 1]
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "min": torch.minimum, "max": torch.maximum
-}  # fmt: skip
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
 SIGNS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: operator.pow, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 
 class Formula:

@@ -168,7 +168,7 @@ class ACT(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         block, last = self.universal.block, self.universal.steps - 1
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)

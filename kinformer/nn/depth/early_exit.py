@@ -106,7 +106,7 @@ class EarlyExit(Layer):
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
         told = self.rule.told(rule, ctx)
         found = Collected(
-            ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
+            ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
         by, asked = (self.chance, ()) if self.training else (self.rule, told)
         by = None if isinstance(by, Nobody) else by

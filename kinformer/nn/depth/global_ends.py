@@ -37,7 +37,7 @@ class GlobalEnds(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True)  # [B 1]
         ends = Tail(last // self.block * self.block)
-        return self.layer(x, None, ctx.but(also=ends if ctx.also is None else ctx.also | ends, remember=False))
+        return self.layer(x, None, ctx.replace(also=ends if ctx.also is None else ctx.also | ends, remember=False))
 
 
 def _example() -> GlobalEnds:

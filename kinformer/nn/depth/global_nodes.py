@@ -74,7 +74,7 @@ class GlobalNodes(Layer):
             if isinstance(value, PerToken)
         }
         pos, only = torch.cat([own, seen.pos], 1), None if ctx.only is None else self._limits(ctx.only)
-        return seen.but(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
+        return seen.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
 
     def _limits(self, only: Pattern) -> Pattern:
         """A batch's limits over nodes and text."""

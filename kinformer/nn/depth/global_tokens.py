@@ -55,11 +55,11 @@ class GlobalTokens(GlobalNodes):
         segments = torch.cat([own, segment], 1)
         seen = self.behind(ctx, own)
         if self.only is not None:
-            seen = seen.but(only=self.only if seen.only is None else seen.only & self.only)
+            seen = seen.replace(only=self.only if seen.only is None else seen.only & self.only)
         if hard:
             own_segment = self._own_segment(ctx, segments, seen.pos, hard)
-            seen = seen.but(only=own_segment if seen.only is None else seen.only & own_segment)
-        return seen.but(labels={**seen.labels, "segment": segments})
+            seen = seen.replace(only=own_segment if seen.only is None else seen.only & own_segment)
+        return seen.replace(labels={**seen.labels, "segment": segments})
 
     def _own_segment(
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]

@@ -37,9 +37,17 @@ class RandomKeys(Layer):
     """
 
     def __init__(
-        self, layer: Layer, keys: int, block: int = 1, seed: int = 0, *, first: int = 0, last: int = 0,
-        window: int = -1, before: int = 0
-    ):  # fmt: skip
+        self,
+        layer: Layer,
+        keys: int,
+        block: int = 1,
+        seed: int = 0,
+        *,
+        first: int = 0,
+        last: int = 0,
+        window: int = -1,
+        before: int = 0,
+    ):
         super().__init__()
         self.layer = a_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
         self.d, self.wants, self.sends = layer.d, layer.wants, layer.sends
@@ -55,7 +63,7 @@ class RandomKeys(Layer):
         blocks = (last // self.block + 1 - self.last).clamp_min(0)
         drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
         drawn = Shifted(drawn, self.before) if self.before else drawn
-        return self.layer(x, None, ctx.but(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+        return self.layer(x, None, ctx.replace(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
 
 
 def _example() -> RandomKeys:

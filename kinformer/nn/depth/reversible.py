@@ -216,7 +216,7 @@ class Run:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
         source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
-        ctx = self.ctx.but(source=None if self.ctx.source is None else source, below=below)
+        ctx = self.ctx.replace(source=None if self.ctx.source is None else source, below=below)
         return ctx, None if self.state is None else state
 
 

@@ -90,7 +90,7 @@ class SpanNodes(Layer):
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
         told = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
         below = {name: PerToken(places.spread(value.value)) for name, value in told}
-        return ctx.but(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
+        return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
     def places(self, ctx: Context) -> Places:
         """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""

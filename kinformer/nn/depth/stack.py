@@ -35,7 +35,7 @@ class Stack(Layer):
         return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
             x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y

@@ -39,7 +39,7 @@ class Universal(Layer):
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
             z = self.timed(x, n, ctx.places)
             if ctx.remember and n == self.steps - 1:

@@ -39,9 +39,18 @@ class EvolvingAttention(Convolved):
     """
 
     def __init__(
-        self, pattern: Pattern, heads: int, *, alpha: float = 0.5, beta: float = 0.5, size: int = 3,
-        kernel: Kernel = "centred", slope: float = 0.01, scale: float | None = None, dropout: float = 0.0
-    ):  # fmt: skip
+        self,
+        pattern: Pattern,
+        heads: int,
+        *,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        size: int = 3,
+        kernel: Kernel = "centred",
+        slope: float = 0.01,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
         self.alpha, self.beta = within("alpha", alpha, 0.0, 1.0), within("beta", beta, 0.0, 1.0)
 

@@ -4,10 +4,10 @@ import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out, PairFactors, PerPair
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.nn.mechanisms.whole import read_whole
@@ -15,7 +15,7 @@ from kinformer.nn.mechanisms.whole import read_whole
 MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
 
 
-class Lending(Keyed):
+class Lending(KeyValueMechanism):
     """softmax(score + bias) v, the first layer of a lazy block: `Reused` layers above it reuse its weights.
 
     Choose `Softmax` if no layer reuses the weights. With a bias, and in a decoding step, the layer sends the matrix of
@@ -48,7 +48,7 @@ class Lending(Keyed):
         self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.wants = wants_of(bias)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
         if self.bias is not None or queries.q.shape[2] <= MATRIX:
             output, weights = read_whole(scores(request), request)

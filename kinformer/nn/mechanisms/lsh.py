@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_pattern, a_scale, at_least, whole
 from kinformer.core.choice import choice
-from kinformer.core.heads import Keys, Queries, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.maps.drawn import redrawn
 from kinformer.nn.mechanisms.groups import (
@@ -137,12 +137,21 @@ def drawn(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
     return torch.stack([torch.randn(heads, k_dim, half, generator=draw) for _ in range(rounds)], 2)
 
 
-class Hashed(Keyed):
+class Hashed(KeyValueMechanism):
     """What both forms of LSH attention share: hashes, and buckets that are cached with the keys."""
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, rounds: int, *, eval_rounds: int | None, redraw: int | None,
-        pattern: Pattern | None, scale: float | None, seed: int
+        self,
+        heads: int,
+        k_dim: int,
+        buckets: int,
+        rounds: int,
+        *,
+        eval_rounds: int | None,
+        redraw: int | None,
+        pattern: Pattern | None,
+        scale: float | None,
+        seed: int,
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
@@ -169,9 +178,9 @@ class Hashed(Keyed):
     def eval_rounds(self, rounds: int | None) -> None:
         self.hash.eval_rounds = rounds
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         no_additions(self, ctx, "buckets")
@@ -219,25 +228,41 @@ class LSH(Hashed):
     merges = True
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, rounds: int = 1, *, eval_rounds: int | None = None,
-        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, seed: int = 0
+        self,
+        heads: int,
+        k_dim: int,
+        buckets: int,
+        rounds: int = 1,
+        *,
+        eval_rounds: int | None = None,
+        redraw: int | None = None,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        seed: int = 0,
     ):
         super().__init__(
-            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
-            seed=seed
+            heads,
+            k_dim,
+            buckets,
+            rounds,
+            eval_rounds=eval_rounds,
+            redraw=redraw,
+            pattern=pattern,
+            scale=scale,
+            seed=seed,
         )
         self.score = Grouped("bucket", lonely=True)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         dtype = request.queries.q.dtype
-        found = read_groups(widened(request), self.buckets)
-        return Out(found._replace(y=found.y.to(dtype)))
+        groups = read_groups(widened(request), self.buckets)
+        return Out(groups._replace(y=groups.y.to(dtype)))
 
 
 def widened(request: Request) -> Request:
     """A request in float32 at least: a score of -1e5 is none in float16."""
     queries, keys = request.queries, request.keys
-    return request.but(
+    return request.replace(
         queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k), v=precise(keys.v))
     )
 

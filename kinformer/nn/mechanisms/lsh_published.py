@@ -11,25 +11,17 @@ from kinformer.attend import read
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_flag, at_least
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.mechanisms.groups import (
-    LAST_RESORT,
-    by_query_head,
-    folded,
-    no_limits,
-    own_column,
-    own_pairs,
-    picked,
-)
+from kinformer.nn.mechanisms.groups import LAST_RESORT, by_query_head, folded, no_limits, own_column, own_pairs, picked
 from kinformer.nn.mechanisms.lsh import Hashed, widened
 
 
@@ -150,24 +142,42 @@ class PublishedLSH(Hashed):
     2 and appendix A.
     """
 
-    mass = Mechanism.mass  # weights of chunks are not those of the pattern
+    received_attention = Mechanism.received_attention  # weights of chunks are not those of the pattern
     unrepeatable = Unrepeatable(
         "PublishedLSH sorts and cuts the tokens of each call anew", "leave out chunk= of reformer"
     )
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, eval_rounds: int | None = None,
-        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, restricted: bool = True,
-        divided: bool = True, seed: int = 0
+        self,
+        heads: int,
+        k_dim: int,
+        buckets: int,
+        chunk: int,
+        rounds: int = 1,
+        *,
+        eval_rounds: int | None = None,
+        redraw: int | None = None,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        restricted: bool = True,
+        divided: bool = True,
+        seed: int = 0,
     ):
         super().__init__(
-            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
-            seed=seed
+            heads,
+            k_dim,
+            buckets,
+            rounds,
+            eval_rounds=eval_rounds,
+            redraw=redraw,
+            pattern=pattern,
+            scale=scale,
+            seed=seed,
         )
         self.chunk = at_least("chunk", chunk, 1)
         self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._another())
         return super().start(room, sizes)
@@ -178,7 +188,7 @@ class PublishedLSH(Hashed):
         no_limits(self, ctx, "chunks", "LSH")
         return super().ready(queries, keys, ctx)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         dtype, request = request.queries.q.dtype, widened(request)
         chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
         column, there = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
@@ -187,7 +197,7 @@ class PublishedLSH(Hashed):
         assert found.lse is not None
         y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
         lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
-        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
+        merged = merge(*(AttentionOutput(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
     def _few(self, request: Request) -> bool:

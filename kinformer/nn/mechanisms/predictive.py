@@ -23,9 +23,17 @@ class PredictiveAttention(Convolved):
     """
 
     def __init__(
-        self, pattern: Pattern, heads: int, *, alpha: float = 0.5, size: int = 3, kernel: Kernel = "centred",
-        slope: float = 0.01, scale: float | None = None, dropout: float = 0.0
-    ):  # fmt: skip
+        self,
+        pattern: Pattern,
+        heads: int,
+        *,
+        alpha: float = 0.5,
+        size: int = 3,
+        kernel: Kernel = "centred",
+        slope: float = 0.01,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
 

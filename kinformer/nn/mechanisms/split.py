@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out, State, under
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.of_parts import OfParts
 
 
@@ -26,7 +26,7 @@ class SplitHeads(OfParts):
     part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
                 self._asked(queries, n),
@@ -38,14 +38,14 @@ class SplitHeads(OfParts):
         ]
         lses = [out.y.lse for out in outs]
         lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
-        return self.together(outs, Read(torch.cat([out.y.y for out in outs], 1), lse), state)
+        return self.together(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
 
     def _asked(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n
         return queries._replace(
             q=self._run(queries.q, n),
             pos=self._run(queries.pos, n),
-            sides=self._runs(queries.sides, n),
+            extras=self._runs(queries.extras, n),
             tags=self._runs(queries.tags, n),
             head=queries.head + first,
         )
@@ -55,7 +55,7 @@ class SplitHeads(OfParts):
             k=self._run(keys.k, n),
             v=self._run(keys.v, n),
             pos=self._run(keys.pos, n),
-            sides=self._runs(keys.sides, n),
+            extras=self._runs(keys.extras, n),
             tags=self._runs(keys.tags, n),
         )
 
@@ -76,7 +76,7 @@ class SplitHeads(OfParts):
             )
         return heads // len(self.parts)
 
-    def share(self, sizes: Sizes) -> Sizes:
+    def share(self, sizes: HeadSizes) -> HeadSizes:
         """The heads of one part; a single head of keys or of values is shared by all."""
         heads = self._run_of(sizes.heads)
         keys, values = (

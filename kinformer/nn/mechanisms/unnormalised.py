@@ -6,16 +6,16 @@ from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
 from kinformer.core.example import Example
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.patterns.band import Band
 
 
-class Unnormalised(Keyed):
+class Unnormalised(KeyValueMechanism):
     """y_i = sum_j exp(scale q_i.k_j + bias_ij) v_j over the keys that the pattern allows; nothing is divided by a sum.
 
     Choose it where the bias is the log of a weight that is meant as it is, such as a density (`HardCodedGaussian`):
@@ -41,10 +41,10 @@ class Unnormalised(Keyed):
         self.bias = a_part("bias", bias, Bias, "the log of a weight, such as HardCodedGaussian((-1, 1))")
         self.scale, self.lse, self.impl, self.wants = a_scale(scale), False, impl_of(impl), wants_of(bias)
 
-    def read(self, request: Request) -> Out[Read]:
-        found = read(request.but(lse=True), self.impl)
+    def read(self, request: Request) -> Out[AttentionOutput]:
+        found = read(request.replace(lse=True), self.impl)
         assert found.lse is not None
-        return Out(Read((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
+        return Out(AttentionOutput((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
 
 
 def _local() -> Unnormalised:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.transforms import first_order, transformed
 
 
@@ -174,13 +174,13 @@ class Entering(NamedTuple):
     v: Float[Tensor, "B G *T W"]
     weight: Float[Tensor, "B G *T"]
     here: Bool[Tensor, "B 1 *T"]
-    sides: Mapping[str, Float[Tensor, "B G *T n"]]
+    extras: Mapping[str, Float[Tensor, "B G *T n"]]
 
     def pieces(self, sizes: list[int], piece: int) -> list["Entering"]:
         """Chunks of so many tokens, each in pieces."""
         k, v, weight, here = (in_pieces(x, sizes, piece) for x in self[:4])
-        sides = {name: in_pieces(x, sizes, piece) for name, x in self.sides.items()}
-        of = [{name: side[n] for name, side in sides.items()} for n in range(len(sizes))]
+        extras = {name: in_pieces(x, sizes, piece) for name, x in self.extras.items()}
+        of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
         return [Entering(*one) for one in zip(k, v, weight, here, of, strict=True)]
 
 
@@ -196,8 +196,8 @@ class Update(nn.Module, ABC):
     A step is a chunk of one token. A faster arithmetic of the same rule is another Update.
     """
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        """What it wants from the layer's input for each token and key head, by name: they are found in `sides`."""
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        """What it wants from the layer's input for each token and key head, by name: they are found in `extras`."""
         return {}
 
     @abstractmethod
@@ -217,14 +217,14 @@ class Fading(Update):
 
     @abstractmethod
     def logs(
-        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+        self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
         """log keep and log add of every token, neither above 0."""
 
     def forward(
         self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], Sums]:
-        keep, add = self.logs(new.k, new.sides)
+        keep, add = self.logs(new.k, new.extras)
         faded = keep.masked_fill(~new.here, 0.0).cumsum(-1)  # since the piece began
         # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
         entered = add + new.weight - faded

@@ -101,8 +101,8 @@ class DilatedConv(Compression):
 class MostUsed(Compression):
     """One of `rate` states survives, as it is: those that got the most attention per query, in their old order.
 
-    It learns nothing and asks the mechanism for its `mass`; of equals the earlier survives. Source: Rae et al., 2019,
-    arXiv:1911.05507, section 3.2.
+    It learns nothing and asks the mechanism for its `received_attention`; of equals the earlier survives. Source: Rae
+    et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     watches = True

@@ -14,7 +14,7 @@ from kinformer.core.cache import survivors
 from kinformer.core.checks import a_part, at_least, if_given, multiple
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
-from kinformer.core.heads import Room, cut
+from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.memory import Memory, Remembered, most, moved
@@ -121,7 +121,7 @@ class Compressive(Memory):
             return {}
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
-    def start(self, room: Room, width: int) -> CompressiveStates:
+    def start(self, room: StateSpec, width: int) -> CompressiveStates:
         near = most(self.near, room.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ class Normed(Projection):
     Choose it for pre-norm layers with a memory, LayerNorm([SG(M), E]) in GTrXL: what is kept are layer inputs as they
     are, so after a step of training all of what a query reads is normed by the same gain, which learns from memories
     too. Give the block `nn.Identity()` where the norm of this sublayer would stand. What a mechanism asks of the
-    layer's input beyond queries and keys (its sides) is projected from x as it is.
+    layer's input beyond queries and keys (its extras) is projected from x as it is.
 
     projection: what is projected with.
     norm: of its width.

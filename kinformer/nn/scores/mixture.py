@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.checks import a_part, one_of
-from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 
@@ -41,16 +41,16 @@ class Mixture(Score):
         learned = one_of("weights", weights, Weights) == "learned"
         self.weights = nn.Parameter(torch.zeros(len(scores))) if learned else None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        found: dict[str, Side] = {}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        found: dict[str, ExtraProjection] = {}
         for score in self._scores():
-            wanted = score.sides(sizes)
+            wanted = score.query_extras(sizes)
             if twice := found.keys() & wanted.keys():
                 raise ValueError(f"two scores of a Mixture want a side {min(twice)!r}; give it one of a kind")
             found.update(wanted)
         return found
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         for score in self._scores():
             score.start(room)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -25,7 +25,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     else:
         layers = attentions(example) if isinstance(example, nn.Module) else {}
     for place, layer in layers.items():
-        bias = layer.mechanism.bias if isinstance(layer.mechanism, Keyed) else None
+        bias = layer.mechanism.bias if isinstance(layer.mechanism, KeyValueMechanism) else None
         if bias is None:
             continue
         size = length or NARROW

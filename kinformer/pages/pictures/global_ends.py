@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
 from kinformer.nn.depth.global_ends import GlobalEnds
@@ -22,7 +22,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     for layer in example.modules() if isinstance(example, nn.Module) else ():
         if isinstance(layer, GlobalEnds):
             inside = attentions(layer.layer)
-            keyed = [one.mechanism for one in inside.values() if isinstance(one.mechanism, Keyed)]
+            keyed = [one.mechanism for one in inside.values() if isinstance(one.mechanism, KeyValueMechanism)]
             longer = 2 * max(longest(one.pattern) for one in keyed)
             size, step = span(max(longer, 3 * layer.block), length, NARROW)
             panels: list[Panel] = []

@@ -51,6 +51,6 @@ def seen(layer: GlobalNodes, inside: Attention, text: int) -> list[Call]:
     segment = (torch.arange(text) * layer.n // text)[None]
     given: list[Any] = []
     hook = inside.register_forward_pre_hook(lambda module, args: given.append(args))
-    layer(x, None, Context.of(x).but(labels={"segment": segment}))
+    layer(x, None, Context.of(x).replace(labels={"segment": segment}))
     hook.remove()
     return calls(inside, given[0][0], given[0][2])

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.mechanisms.delayed import Delayed
@@ -33,4 +33,4 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 def _read(part: nn.Module) -> tuple[str, Pattern] | None:
     if isinstance(part, Delayed):
         return f"estimated from {part.by} tokens back on", Causal() & ~Band(part.by - 1)
-    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, Keyed) else None
+    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None

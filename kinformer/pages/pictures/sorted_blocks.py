@@ -20,7 +20,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         (call,) = calls(layer, clustered(size, layer.d))
         blocks = mechanism.blocks_of(call.keys.pos)
         count = -(-size // mechanism.block)
-        sort = mechanism.sorting(call.keys.sides["sort"], blocks)[0, 0, :count, :count].detach()
+        sort = mechanism.sorting(call.keys.extras["sort"], blocks)[0, 0, :count, :count].detach()
         names, where = [str(n) for n in range(size)], joined([place])
         panels = [shades("sorted", sort, names[:count], names[:count])]
         if size <= MOST:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.score import Score
 from kinformer.nn.attention import Attention
@@ -25,7 +25,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     if isinstance(example, Score):
         layers = {"": Attention(QKV(16, 2), Softmax(Causal(), score=example))}
     for place, layer in layers.items():
-        score = layer.mechanism.score if isinstance(layer.mechanism, Keyed) else None
+        score = layer.mechanism.score if isinstance(layer.mechanism, KeyValueMechanism) else None
         if not isinstance(score, Synthesizer | Mixture):
             continue
         ends = [one.length for one in score.modules() if isinstance(one, Synthesizer)]
