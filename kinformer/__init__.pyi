@@ -263,8 +263,8 @@ from kinformer.nn.exits.rules import Geometric as Geometric
 from kinformer.nn.exits.rules import Multinomial as Multinomial
 from kinformer.nn.exits.rules import Rule as Rule
 from kinformer.nn.feedforward.chunked import Chunked as Chunked
-from kinformer.nn.feedforward.mlp import GatedMLP as GatedMLP
 from kinformer.nn.feedforward.mlp import MLP as MLP
+from kinformer.nn.feedforward.mlp import GatedMLP as GatedMLP
 from kinformer.nn.feedforward.separable_conv import SeparableConv as SeparableConv
 from kinformer.nn.losses.compression import AttentionReconstruction as AttentionReconstruction
 from kinformer.nn.losses.compression import AutoEncoding as AutoEncoding
@@ -302,8 +302,8 @@ from kinformer.nn.mechanisms.linear import LinearAttention as LinearAttention
 from kinformer.nn.mechanisms.linear import Sum as Sum
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention as FullLinearAttention
 from kinformer.nn.mechanisms.low_rank_band import LowRankBand as LowRankBand
-from kinformer.nn.mechanisms.lsh import Hashed as Hashed
 from kinformer.nn.mechanisms.lsh import LSH as LSH
+from kinformer.nn.mechanisms.lsh import Hashed as Hashed
 from kinformer.nn.mechanisms.lsh import Rotations as Rotations
 from kinformer.nn.mechanisms.lsh_published import InChunks as InChunks
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH as PublishedLSH
@@ -322,9 +322,9 @@ from kinformer.nn.mechanisms.reused import Reused as Reused
 from kinformer.nn.mechanisms.routing import Routed as Routed
 from kinformer.nn.mechanisms.routing import Routing as Routing
 from kinformer.nn.mechanisms.routing_published import PublishedRouting as PublishedRouting
+from kinformer.nn.mechanisms.sac import SAC as SAC
 from kinformer.nn.mechanisms.sac import Chosen as Chosen
 from kinformer.nn.mechanisms.sac import GivenEdges as GivenEdges
-from kinformer.nn.mechanisms.sac import SAC as SAC
 from kinformer.nn.mechanisms.sac_published import ChosenPairs as ChosenPairs
 from kinformer.nn.mechanisms.sac_published import GivenPairs as GivenPairs
 from kinformer.nn.mechanisms.sac_published import PublishedSAC as PublishedSAC

@@ -24,7 +24,7 @@ def judge(mechanism: Mechanism) -> Iterator[str]:
     whole = _read(mechanism, queries, keys)
     if whole.lse is None:
         yield (
-            f"{type(mechanism).__name__} gives no lse, so its output merges with nothing; return AttentionOutput(y, lse) "
+            f"{type(mechanism).__name__} gives no lse, so its output cannot merge; return AttentionOutput(y, lse) "
             "with the log-sum-exp of its scores, or declare in breaks why there is none"
         )
         return

@@ -153,7 +153,7 @@ CAUGHT = [
     (groups, spoiled.IgnoresGroups(Causal()), "4 heads that share 2 of keys read otherwise than with copies"),
     (heads, spoiled.Temperatures(), "it reads 1 head of queries over 1 of keys though it was made for 2 heads"),
     (heads, spoiled.Broadcasts(), "6 heads of queries over 6 of keys give RuntimeError: "),
-    (merge, spoiled.Naive(), "Naive gives no lse, so its output merges with nothing; return AttentionOutput(y, lse)"),
+    (merge, spoiled.Naive(), "Naive gives no lse, so its output cannot merge; return AttentionOutput(y, lse)"),
     (derivative, toy(spoiled.Detached), "in eval mode, the gradient along inside.weight says"),
     (derivative, toy(spoiled.DropsOthers), "in train mode, with dropout, the gradient along"),
     (dropout, toy(spoiled.DropsAlways), "in eval mode it drops what only training may"),
