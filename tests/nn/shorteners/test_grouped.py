@@ -22,7 +22,7 @@ def keys(pos: Tensor = POS, extras: bool = True) -> Keys:
     k, v, side = torch.randn(rows, G, n, K), torch.randn(rows, G, n, V), torch.randn(rows, G, n, 1)
     labels = {"segment": torch.zeros(rows, n).long()}
     tags = {"bucket": torch.zeros(rows, G, n, 1).long()}
-    return Keys(k, v, pos[:, None], {"gate": side} if sides else {}, labels, tags, own=False)
+    return Keys(k, v, pos[:, None], {"gate": side} if extras else {}, labels, tags, own=False)
 
 
 def groups(row: list[int], size: int, align: str) -> list[list[int]]:
@@ -61,7 +61,7 @@ CASES = [
 
 @pytest.mark.parametrize("align", ["first", "last"])
 @pytest.mark.parametrize("size", [1, 3, 20])
-@pytest.mark.parametrize(("make", "by_hand", "sides"), CASES, ids=["mean", "max", "by head", "shared"])
+@pytest.mark.parametrize(("make", "by_hand", "extras"), CASES, ids=["mean", "max", "by head", "shared"])
 def test_each_key_is_made_of_those_that_follow_one_another(
     make: Any, by_hand: Any, extras: bool, size: int, align: str
 ) -> None:
