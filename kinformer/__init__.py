@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # Contracts, data that travels, and verbs, by file. Parts and members need no entry: their folders are searched.
 _FILES = {
     "nn.attention": ("Attention",),
+    "nn.multihead_attention": ("MultiheadAttention",),
     "laws.check": ("check",),
     "core.aggregation": ("Aggregation",),
     "core.bias": ("Bias", "Plus"),

@@ -351,6 +351,7 @@ from kinformer.nn.memories.places import ByTokens as ByTokens
 from kinformer.nn.memories.places import Places as Places
 from kinformer.nn.mixers.average_attention import AverageAttention as AverageAttention
 from kinformer.nn.mixers.lstm import LSTM as LSTM
+from kinformer.nn.multihead_attention import MultiheadAttention as MultiheadAttention
 from kinformer.nn.norms.layer import LayerNorm as LayerNorm
 from kinformer.nn.norms.rms import RMSNorm as RMSNorm
 from kinformer.nn.patterns.axial import Axial as Axial
