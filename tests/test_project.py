@@ -115,6 +115,20 @@ def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read
         assert f"`{file.stem}`" in order, f"{file.stem} has no place in the reading order of core/__init__.py"
 
 
+def test_few_imports_stand_inside_functions() -> None:
+    """They hide arrows between folders. Optional packages need them, and commands that answer before torch is loaded."""
+    inside = [
+        short(file)
+        for file in FILES
+        if not file.is_relative_to(PACKAGE / "cli")
+        for function in ast.walk(tree(file))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert len(inside) <= 60, f"{len(inside)} imports inside functions: {sorted(set(inside))}"
+
+
 def test_a_file_can_be_read_in_one_sitting() -> None:
     longer = {short(file): count for file in FILES if (count := lines(file)) >= LONGEST}
     assert not longer, f"lines of files that are to be split: {longer}"
