@@ -14,7 +14,7 @@ from torch import Tensor
 from kinformer import Context
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.search import Found, Held, Index, Search
+from kinformer.core.search import Search, SearchResult, TensorVectors, VectorIndex
 from kinformer.lab.datastore.shards import Shards
 from kinformer.lab.search.flat import Flat
 from kinformer.lab.search.hnsw import HNSW
@@ -22,7 +22,7 @@ from kinformer.lab.search.ivf import IVF
 from kinformer.lab.search.ivf_pq import IVFPQ
 from kinformer.nn.mechanisms.indexed import best
 from kinformer.nn.mechanisms.topk import TopK
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
 WIDTH, STORES, ASKED, NEAREST = 128, (100_000, 1_000_000), (1, 64, 1024), (8, 1024)
 LENGTHS, HEAD, BEST = (2_048, 8_192, 32_768), 32, 16
@@ -63,8 +63,8 @@ def against(held: Tensor, lies: Shards, asked: int, k: int, rounds: int) -> None
     out = torch.empty(asked, len(held))
     calls: dict[str, Callable[[], object]] = {
         "product": partial(torch.mm, queries, held.T, out=out),
-        "memory": partial(Exact().index(Held(held)).search, queries, k),
-        "disk": partial(Exact().index(lies).search, queries, k),
+        "memory": partial(ExactSearch().index(TensorVectors(held)).search, queries, k),
+        "disk": partial(ExactSearch().index(lies).search, queries, k),
     }
     seconds = race({name: ready(call) for name, call in calls.items()}, rounds)
     own = middle(1e3 * one for one in seconds["product"])
@@ -78,9 +78,9 @@ def against(held: Tensor, lies: Shards, asked: int, k: int, rounds: int) -> None
 
 def indices(rounds: int) -> None:
     """Each index over the smaller store: how long it takes to make, to ask, and what it finds."""
-    held, queries = Held(keys(STORES[0], WIDTH)), keys(64, WIDTH)
-    made: dict[str, Index] = {"exact": Exact().index(held)}
-    right: Found = made["exact"].search(queries, BEST)
+    held, queries = TensorVectors(keys(STORES[0], WIDTH)), keys(64, WIDTH)
+    made: dict[str, VectorIndex] = {"exact": ExactSearch().index(held)}
+    right: SearchResult = made["exact"].search(queries, BEST)
     took = {"exact": 0.0}
     for name, search in INDICES.items():
         begin = time.perf_counter()
@@ -102,7 +102,7 @@ def attention(rounds: int) -> None:
         q, k, v = (keys(length, HEAD)[None, None] for _ in range(3))
         ctx = Context.of(v[0])
         given = Queries(q, ctx.by_head), Keys(k, v, ctx.by_head)
-        ways: dict[str, Search] = {"exact": Exact(), "hnsw": HNSW(16), "ivf": IVF()}
+        ways: dict[str, Search] = {"exact": ExactSearch(), "hnsw": HNSW(16), "ivf": IVF()}
         layers = {name: TopK(Causal(), BEST, search=search) for name, search in ways.items()}
         seconds = race({name: ready(partial(read, layer, given, ctx)) for name, layer in layers.items()}, rounds)
         right = chosen(layers["exact"], given, ctx)

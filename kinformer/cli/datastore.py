@@ -15,7 +15,7 @@ from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.search.support.faiss import Faiss
+    from kinformer.lab.search.support.faiss import FaissSearch
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
@@ -108,10 +108,10 @@ def index_keys(
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.nn.search.exact import Exact
+    from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, Exact())
+        there = Datastore.open(store, ExactSearch())
     _indexed(there, store, name)
     _print(there, store)
 
@@ -149,10 +149,10 @@ def search(
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.train.evaluate import device_of
     from kinformer.models.support.taps import Tap
-    from kinformer.nn.search.exact import Exact
+    from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, Exact() if exact else None)
+        there = Datastore.open(store, ExactSearch() if exact else None)
     home = model or there.home(store)
     if home is None:
         where = f"is no longer in {there.manifest.home}" if there.manifest.home else "was in no folder"
@@ -189,9 +189,9 @@ def _indexed(store: "Datastore", folder: Path, name: str) -> None:
         raise UserError(str(error), FAILED) from error
 
 
-def _index_named(name: str) -> "Faiss":
+def _index_named(name: str) -> "FaissSearch":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
-    from kinformer.core.search_named import search_named
+    from kinformer.core.search import search_named
     from kinformer.lab.datastore.indexing import kept_by
 
     with from_user(ValueError):

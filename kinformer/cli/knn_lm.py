@@ -125,10 +125,10 @@ def _refuse_other(model: Any) -> None:
 
 def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
-    from kinformer.core.search_named import name_of, search_named
+    from kinformer.core.search import format_search, search_named
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.indexing import recall, there
-    from kinformer.nn.search.exact import Exact
+    from kinformer.nn.search.exact import ExactSearch
 
     search = None if index is None else search_named(index)
     store = Datastore.open(place, search)
@@ -137,7 +137,7 @@ def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datast
         kept = there(place)
         name = None if kept is None else kept.search
     else:
-        name = None if isinstance(search, Exact) else name_of(search)
+        name = None if isinstance(search, ExactSearch) else format_search(search)
     if name is None:
         return store, _How("exact", 1.0, k)
     # what is told of a kept index is of few, and one that reads some lists finds less of many

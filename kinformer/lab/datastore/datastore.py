@@ -13,7 +13,7 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
-from kinformer.core.search import Index, Search
+from kinformer.core.search import Search, VectorIndex
 from kinformer.decoding.saved import fingerprint
 from kinformer.lab.data.support.part import Part as Text
 from kinformer.lab.datastore import indexing
@@ -21,7 +21,7 @@ from kinformer.lab.datastore.building import SHARD, Dtype, build, planned
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, mapped
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
 __all__ = ["Context", "Datastore", "DatastoreError"]
 BYTES = "bytes"  # in place of a tokenizer's hash
@@ -58,17 +58,17 @@ class Datastore(Store):
     at `store.tap`.
 
     manifest: what it says of itself. texts: of each part. keys: of all parts, one after the other. index: by which they
-    are searched: `Exact()`, every key looked at, unless given.
+    are searched: `ExactSearch()`, every key looked at, unless given.
 
     Errors: DatastoreError, a ValueError of one line, for a folder that is none, not finished or truncated, for a
     damaged text, and by `check` for another model's; the numbers of keys are not looked through, which would take as
     long as a search. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
-    def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, index: Index | None = None):
+    def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, index: VectorIndex | None = None):
         self.manifest, self.texts, self.keys = manifest, tuple(texts), keys
         self.starts = torch.tensor([0, *(one.keys for one in texts)], device="cpu").cumsum(0)
-        self.index = Exact().index(keys) if index is None else index
+        self.index = ExactSearch().index(keys) if index is None else index
 
     @classmethod
     def open(cls, path: str | Path, search: Search | None = None) -> "Datastore":

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from kinformer.checkpoint.files import contents, write_together
 from kinformer.core.from_json import from_json
-from kinformer.core.search import Index, Search, spread
-from kinformer.core.search_named import name_of, search_named
+from kinformer.core.search import Search, VectorIndex, format_search, search_named, spread
 from kinformer.lab.datastore.shards import DatastoreError, Shards
-from kinformer.lab.search.support.faiss import Approximate, Faiss, package
-from kinformer.nn.search.exact import Exact
+from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
+from kinformer.nn.search.exact import ExactSearch
 
 INDEX, ABOUT = "index.faiss", "index.json"
 ASKED, NEAREST = 256, 16  # keys whose neighbours are looked for, and how many of each
@@ -34,24 +33,24 @@ def keep(folder: Path, keys: Shards, search: Search) -> Kept:
     """Make an index and put it beside the keys. ValueError for a search that keeps none, OSError for a full disk."""
     index = kept_by(search).index(keys)
     data = index.written()
-    kept = Kept(name_of(search), keys.count, hashlib.sha256(data).hexdigest(), recall(index, keys))
+    kept = Kept(format_search(search), keys.count, hashlib.sha256(data).hexdigest(), recall(index, keys))
     write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(kept), indent=2)}\n".encode()})
     return kept
 
 
-def kept_by(search: Search) -> Faiss:
+def kept_by(search: Search) -> FaissSearch:
     """The search, where it keeps an index and its package is there; ValueError otherwise."""
-    if not isinstance(search, Faiss):
-        raise ValueError(f"{name_of(search)!r} needs no index: leave it out, and every key is looked at")
+    if not isinstance(search, FaissSearch):
+        raise ValueError(f"{format_search(search)!r} needs no index: leave it out, and every key is looked at")
     package(search.name)
     return search
 
 
-def recall(index: Index, keys: Shards, nearest: int = NEAREST) -> float:
+def recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
     """Of so many nearest of some keys, themselves left out, the share that an index finds."""
     at = spread(keys.count, ASKED)
     queries = keys.at(at).float()
-    right, ours = (one.search(queries, nearest + 1).places for one in (Exact().index(keys), index))
+    right, ours = (one.search(queries, nearest + 1).places for one in (ExactSearch().index(keys), index))
     wanted = (right != at[:, None]) & (right >= 0)
     found = (right[:, :, None] == ours[:, None]).any(2) & wanted
     return float(found.sum()) / max(int(wanted.sum()), 1)
@@ -74,7 +73,7 @@ def there(folder: Path) -> Kept | None:
     return Kept(**{name: told[name] for name in form})
 
 
-def opened(folder: Path, kept: Kept, keys: Shards) -> Index:
+def opened(folder: Path, kept: Kept, keys: Shards) -> VectorIndex:
     """The index beside the keys; DatastoreError where it is truncated, or of other keys."""
     path, advice = folder / INDEX, "make it again: kinformer datastore index"
     try:
@@ -84,10 +83,10 @@ def opened(folder: Path, kept: Kept, keys: Shards) -> Index:
     if hashlib.sha256(data).hexdigest() != kept.sha256:
         raise DatastoreError(f"{path} is truncated or damaged; {advice}")
     search = search_named(kept.search)
-    if not isinstance(search, Faiss) or kept.keys != keys.count:
+    if not isinstance(search, FaissSearch) or kept.keys != keys.count:
         raise DatastoreError(f"{path} is of {kept.keys:,} keys, and {keys.count:,} are there; {advice}")
     try:
-        return Approximate.read(search, keys, data)
+        return FaissIndex.read(search, keys, data)
     except ValueError as error:
         raise DatastoreError(f"{path} cannot be used: {error}; {advice}") from error
 

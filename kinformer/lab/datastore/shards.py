@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from kinformer.core.from_json import from_json
-from kinformer.core.search import BLOCK, Block, Vectors
+from kinformer.core.search import BLOCK, VectorBlock, Vectors
 
 DTYPES: dict[str, tuple[str, Any]] = {
     "float16": ("F16", numpy.float16),
@@ -39,11 +39,9 @@ class Shards(Vectors):
         self.ends = list(accumulate((len(one) for one in self.parts), initial=0))
         self.count, self.width = self.ends[-1], width
 
-    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
-        for first, one in zip(self.ends, self.parts, strict=False):
-            last = len(one) if end is None else min(end - first, len(one))
-            for at in range(max(begin - first, 0), last, size):
-                yield first + at, one[at : min(at + size, last)]
+    def blocks(self, size: int = BLOCK) -> Iterator[VectorBlock]:
+        for first, shard in zip(self.ends, self.parts, strict=False):
+            yield from zip(range(first, first + len(shard), size), shard.split(size), strict=True)
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         wanted = places.numpy()

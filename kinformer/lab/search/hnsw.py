@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.checks import from_to
-from kinformer.lab.search.support.faiss import Faiss, package
+from kinformer.lab.search.support.faiss import FaissSearch, package
 
 
 @dataclass(frozen=True)
-class HNSW(Faiss):
+class HNSW(FaissSearch):
     """A walk through a graph of neighbours, from few vectors far apart to many that are near (the extra faiss).
 
     Choose it for stores that are asked far more often than they change: a query looks at about log(n) vectors. It holds

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinformer.core.checks import at_least
-from kinformer.lab.search.support.faiss import Faiss, lists_of, package
+from kinformer.lab.search.support.faiss import FaissSearch, lists_of, package
 
 
 @dataclass(frozen=True)
-class IVF(Faiss):
+class IVF(FaissSearch):
     """Lists of vectors around centres that k-means finds; a query reads the lists of its nearest centres (extra faiss).
 
     Choose it for large stores in memory that are built in seconds: with sqrt(n) lists a query looks at probes sqrt(n)

@@ -11,7 +11,7 @@ from kinformer.core.autocast import exact
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
-from kinformer.core.search import Products, Search
+from kinformer.core.search import ProductIndex, Search
 from kinformer.core.ties import Tolerance, first, tolerance_of
 from kinformer.nn.mechanisms.nearest import ends, exactly, nearest
 
@@ -28,7 +28,7 @@ def best(request: Request, most: int, search: Search, segment: int | None = None
     allow.
     """
     few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
-    if few or search.products(request.keys.k.shape[-1]) is None:
+    if few or search.product_index(request.keys.k.shape[-1]) is None:
         return nearest(request, most)
     return indexed(request, most, search, segment)
 
@@ -103,14 +103,14 @@ class _Inside:
 
     def __init__(self, search: Search, row: _Row):
         self.search, self.row = search, row
-        self.products: Products | None = None
+        self.products: ProductIndex | None = None
         self.blocks: Bool[Tensor, " m"] | None = None
         self.numbers = row.columns[:0]
 
     def brought(self, whole: Bool[Tensor, " m"]) -> "_Inside":
         """The same with these blocks of keys in it and no other."""
         if self.blocks is None or bool((self.blocks & ~whole).any()):
-            self.products, self.blocks = self.search.products(self.row.k.shape[1]), torch.zeros_like(whole)
+            self.products, self.blocks = self.search.product_index(self.row.k.shape[1]), torch.zeros_like(whole)
             self.numbers = self.row.columns[:0]
         new = self.row.of_blocks(whole & ~self.blocks)
         if len(new) and self.products is not None:

@@ -27,12 +27,12 @@ from kinformer.core.search import Search
 from kinformer.core.vectors import unit
 from kinformer.nn.mechanisms.folded import folded
 from kinformer.nn.mechanisms.indexed import best
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
 CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
 )
-EXACT = Exact()
+EXACT = ExactSearch()
 MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
 
 
@@ -66,7 +66,7 @@ class Retrieval(Keyed):
         is read once, as with `apart`.
     eps: added to |x|^2.
     impl: the executor of the near read by name; "auto" takes the cheapest.
-    search: how the memory is searched: `Exact()`, every key scored, or by an index of FAISS that finds candidates:
+    search: how the memory is searched: `ExactSearch()`, every key scored, or by an index of FAISS that finds candidates:
         `Flat()` finds what is found without it (of equal keys any), `HNSW()` nearly all of it. One is built for each
         segment of a row and key head in every call, which has not been faster than the exact search up to a memory of
         16,384; calls of a few tokens and compiled ones do without.
@@ -114,7 +114,7 @@ class Retrieval(Keyed):
         self.scale = 1.0  # scores are scaled by head
         self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
-        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
 
     @property
     def stops(self) -> Pattern:
@@ -131,7 +131,7 @@ class Retrieval(Keyed):
         if sizes.cross:  # asked when a layer is built, and so refused there
             raise ValueError(CROSS)
         self._check_heads(sizes.heads)
-        self.search.products(sizes.k_dim)  # refused when the layer is built
+        self.search.product_index(sizes.k_dim)  # refused when the layer is built
         return super().sides(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:

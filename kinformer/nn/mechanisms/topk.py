@@ -23,9 +23,9 @@ from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.folded import folded
 from kinformer.nn.mechanisms.indexed import best
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
-EXACT = Exact()
+EXACT = ExactSearch()
 
 
 class TopK(Keyed):
@@ -43,7 +43,7 @@ class TopK(Keyed):
     k: how many of them a query reads.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of attention weights that training drops.
-    search: how keys are found: `Exact()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
+    search: how keys are found: `ExactSearch()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
         which finds most of the best keys without all products: those that a block of queries may all read are looked
         for in an index that grows along the row, those near by are scored. Calls of a few tokens and compiled ones do
         without.
@@ -57,7 +57,7 @@ class TopK(Keyed):
         self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0, search: Search = EXACT
     ):
         super().__init__()
-        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
         self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
@@ -65,7 +65,7 @@ class TopK(Keyed):
         return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        self.search.products(sizes.k_dim)  # refused when the layer is built
+        self.search.product_index(sizes.k_dim)  # refused when the layer is built
         return super().sides(sizes)
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:

@@ -35,7 +35,7 @@ from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -192,7 +192,7 @@ def test_keys_that_all_may_read_are_searched_and_only_those_near_by_scored(
 def test_a_layer_with_a_flat_index_reads_and_learns_as_without(way: dict) -> None:
     given = [torch.randn(2, 2, 40, 3, requires_grad=True) for _ in range(3)]
     for ours, theirs in zip(
-        *(gradients(Retrieval(2, 6, 20, 3, **way, search=how), given) for how in (Flat(), Exact())), strict=True
+        *(gradients(Retrieval(2, 6, 20, 3, **way, search=how), given) for how in (Flat(), ExactSearch())), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
@@ -200,7 +200,7 @@ def test_a_layer_with_a_flat_index_reads_and_learns_as_without(way: dict) -> Non
 def test_top_k_with_a_flat_index_reads_and_learns_as_without(steps: None) -> None:
     given = [torch.randn(2, heads, 40, 3, requires_grad=True) for heads in (4, 2, 2)]
     for ours, theirs in zip(
-        *(gradients(TopK(Causal(), 3, scale=-0.7, search=how), given) for how in (Flat(), Exact())), strict=True
+        *(gradients(TopK(Causal(), 3, scale=-0.7, search=how), given) for how in (Flat(), ExactSearch())), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.search import Found, Index, Products, Search, Vectors, spread
-from kinformer.nn.search._pairs import nearest_of
-from kinformer.nn.search.exact import LONG, asked
+from kinformer.core.search import LONG, ProductIndex, Search, SearchResult, VectorIndex, Vectors, check_queries, spread
+from kinformer.nn.search.exact import rank_candidates
 
 SAMPLE = 64  # vectors that a centre is learned from, at most
 ENOUGH = 39  # vectors that a centre should have been learned from, as FAISS wants
@@ -33,7 +32,7 @@ def package(name: str) -> ModuleType:
     return faiss
 
 
-class Faiss(Search):
+class FaissSearch(Search):
     """A search by an index of FAISS, held in memory. `more`: candidates that are asked for, for each that is wanted."""
 
     more: ClassVar[int] = 1
@@ -65,35 +64,35 @@ class Faiss(Search):
         except RuntimeError as error:
             raise ValueError(f"{self} makes no index of vectors of width {width}; give other numbers") from error
 
-    def index(self, vectors: Vectors) -> "Approximate":
+    def index(self, vectors: Vectors) -> "FaissIndex":
         index = self.made(vectors.count, vectors.width)
         if vectors.count and not index.is_trained:
             size = SAMPLE * max(int(getattr(index, "nlist", 0)), CODES)
             index.train(_rows(vectors.at(spread(vectors.count, size))))
         for _, block in vectors.blocks():
             index.add(_rows(block))
-        return Approximate(self, vectors, index)
+        return FaissIndex(self, vectors, index)
 
-    def products(self, width: int) -> "Growing":
-        return Growing(self, width)
+    def product_index(self, width: int) -> "FaissProductIndex":
+        return FaissProductIndex(self, width)
 
 
-class Approximate(Index):
+class FaissIndex(VectorIndex):
     """An index of FAISS over vectors; what it finds is put in order by exact distances."""
 
-    def __init__(self, by: Faiss, vectors: Vectors, index: Any):
+    def __init__(self, by: FaissSearch, vectors: Vectors, index: Any):
         self.by, self.vectors, self.faiss = by, vectors, index
 
     @torch.no_grad()
-    def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
-        queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
+    def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
+        queries, k = check_queries(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
             places = torch.empty(len(queries), k, dtype=torch.long, device="cpu")
-            return Found(queries.new_empty(len(queries), k, dtype=torch.float64), places)
+            return SearchResult(queries.new_empty(len(queries), k, dtype=torch.float64), places)
         wide = min(self.by.more * k, self.vectors.count)
         how = self.by.thoroughly(self.faiss, wide)
         found = torch.from_numpy(self.faiss.search(queries.float().numpy(), wide, params=how)[1])
-        return nearest_of(self.vectors, queries, found, k)
+        return rank_candidates(self.vectors, queries, found, k)
 
     def written(self) -> bytes:
         """The index as FAISS keeps it in a file."""
@@ -101,7 +100,7 @@ class Approximate(Index):
         return data
 
     @classmethod
-    def read(cls, by: Faiss, vectors: Vectors, data: bytes) -> "Approximate":
+    def read(cls, by: FaissSearch, vectors: Vectors, data: bytes) -> "FaissIndex":
         """An index that was written; ValueError for what is none, or one of other vectors."""
         try:
             index = package(by.name).deserialize_index(numpy.frombuffer(data, numpy.uint8))
@@ -112,10 +111,10 @@ class Approximate(Index):
         return cls(by, vectors, index)
 
 
-class Growing(Products):
+class FaissProductIndex(ProductIndex):
     """An index by inner product to which keys are added; what it learned of few it learns again of many."""
 
-    def __init__(self, by: Faiss, width: int):
+    def __init__(self, by: FaissSearch, width: int):
         self.by, self.width, self.faiss = by, width, by.made(0, width, products=True)
         self.rows: list[numpy.ndarray] = []
         self.count, self.learned = 0, 0
