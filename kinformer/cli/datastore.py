@@ -61,7 +61,7 @@ def build(
     from kinformer.cli.support.wanted_text import text_of
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.datastore.indexing import there as index_there
+    from kinformer.lab.datastore.indexing import read_index_record
     from kinformer.lab.datastore.manifest import BUILDING
     from kinformer.models.support.taps import Tap
 
@@ -69,11 +69,11 @@ def build(
     model = loaded(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
-            search.made(0, Tap(model, tap).width)  # refused before a text is read
+            search.make_index(0, Tap(model, tap).width)  # refused before a text is read
     text = text_of(model, data, folder, split)
     part, began = text.part(split), monotonic()
     how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and index_there(out)
+    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
             store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
@@ -180,11 +180,11 @@ def search(
 
 def _indexed(store: "Datastore", folder: Path, name: str) -> None:
     """Make an index of a datastore; UserError for one that there is not."""
-    from kinformer.lab.datastore.indexing import keep
+    from kinformer.lab.datastore.indexing import write_index
 
     try:
         with from_user(ValueError):
-            keep(folder, store.keys, _index_named(name))
+            write_index(folder, store.keys, _index_named(name))
     except OSError as error:
         raise UserError(str(error), FAILED) from error
 
@@ -192,22 +192,22 @@ def _indexed(store: "Datastore", folder: Path, name: str) -> None:
 def _index_named(name: str) -> "FaissSearch":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
     from kinformer.core.search import search_named
-    from kinformer.lab.datastore.indexing import kept_by
+    from kinformer.lab.datastore.indexing import check_faiss_search
 
     with from_user(ValueError):
-        return kept_by(search_named(name))
+        return check_faiss_search(search_named(name))
 
 
 def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
     """What is said of a datastore, for programs."""
     from dataclasses import asdict
 
-    from kinformer.lab.datastore.indexing import there
+    from kinformer.lab.datastore.indexing import read_index_record
 
     told = asdict(store.manifest)
     parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    kept = there(folder)
+    kept = read_index_record(folder)
     index = None if kept is None else asdict(kept)
     return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "index": index, "parts": parts}
 

@@ -21,8 +21,8 @@ from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import folded
-from kinformer.nn.mechanisms.indexed import best
+from kinformer.nn.mechanisms.folded import read_columns
+from kinformer.nn.mechanisms.indexed import find_best_keys
 from kinformer.nn.search.exact import ExactSearch
 
 EXACT = ExactSearch()
@@ -43,10 +43,10 @@ class TopK(Keyed):
     k: how many of them a query reads.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of attention weights that training drops.
-    search: how keys are found: `ExactSearch()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
-        which finds most of the best keys without all products: those that a block of queries may all read are looked
-        for in an index that grows along the row, those near by are scored. Calls of a few tokens and compiled ones do
-        without.
+    search: the search for keys. `ExactSearch()` scores every allowed pair. An index of FAISS (`HNSW()`, `IVF()`, ..)
+        finds most of the best keys with fewer products: keys that a whole block of queries may read are searched in an
+        index that grows along the row, and the other keys are scored. Calls of a few tokens and compiled calls use
+        exact search.
 
     Errors: ValueError for a `search` without its package, or that makes no index of such keys; NoState from `start`
     where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse
@@ -62,10 +62,11 @@ class TopK(Keyed):
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[Read]:
-        return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
+        columns = choice(lambda: find_best_keys(request, self.k, self.search))
+        return Out(read_columns(request, columns))
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        self.search.product_index(sizes.k_dim)  # refused when the layer is built
+        self.search.product_index(sizes.k_dim)  # raises when the layer is built
         return super().sides(sizes)
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:

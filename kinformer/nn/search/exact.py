@@ -58,8 +58,8 @@ class ExactIndex(VectorIndex):
         squares = queries.square().sum(1)
         left_out = scores.amax(1) + squares  # at most the rounded distance of any vector that is not a candidate
         # Products and sums of D terms lose at most D eps (|q|^2 + |v|^2), and |v|^2 <= 2 |q|^2 + 2 |q - v|^2.
-        lost = 4 * (self.vectors.width + 16) * torch.finfo(torch.float64).eps * (squares + left_out)
-        doubtful = (left_out - lost <= result.distances[:, -1]).nonzero()[:, 0]  # NaN if no vector is left out
+        rounding = 4 * (self.vectors.width + 16) * torch.finfo(torch.float64).eps * (squares + left_out)
+        doubtful = (left_out - rounding <= result.distances[:, -1]).nonzero()[:, 0]  # NaN if no vector is left out
         if len(doubtful):
             result.distances[doubtful], result.places[doubtful] = self._measure(queries[doubtful], k)
         return result
@@ -108,7 +108,7 @@ def rank_candidates(
     distances = queries.new_empty(places.shape)
     size = max(1, NUMBERS // max(places.shape[1] * vectors.width, 1))
     for query, place, out in zip(queries.split(size), places.split(size), distances.split(size), strict=True):
-        rows = vectors.at(place.clamp_min(0).flatten()).double().view(*place.shape, -1)  # [n, c, D]
+        rows = vectors.at(place.clamp_min(0).flatten()).double().view(*place.shape, vectors.width)  # [n, c, D]
         torch.sum((rows - query[:, None]).square_(), 2, out=out)
     return _smallest(distances.masked_fill_(places < 0, torch.inf), places, k)
 

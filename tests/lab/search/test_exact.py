@@ -81,11 +81,11 @@ def test_random_shapes_with_ties_match_a_loop(seed: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(exact, "QUERIES", draw(1, 9))
     monkeypatch.setattr(exact, "VECTORS", draw(1, 30))
-    count, width, asked = draw(1, 90), draw(1, 9), draw(1, 12)
+    count, width, number = draw(1, 90), draw(1, 9), draw(1, 12)
     vectors = torch.randint(-2, 3, (count, width), generator=generator) / draw(1, 3)
     vectors = vectors[torch.randint(count, (count,), generator=generator)]
     vectors[draw(0, count)] = torch.nan
-    queries = torch.randint(-2, 3, (asked, width), generator=generator).float()
+    queries = torch.randint(-2, 3, (number, width), generator=generator).float()
     queries[0] = queries[0] + 1e-3 * torch.randn(width, generator=generator)
     numbers = int(vectors.isfinite().all(1).sum())
     maps = [part.numpy() for part in vectors.split(draw(1, count + 1))]
@@ -94,7 +94,7 @@ def test_random_shapes_with_ties_match_a_loop(seed: int, monkeypatch: pytest.Mon
             result, real = index.search(queries, k), min(k, numbers)
             if real:
                 check(SearchResult(result.distances[:, :real], result.places[:, :real]), vectors, queries, k)
-            assert result.places.shape == (asked, k) and (result.places[:, real:] == -1).all()
+            assert result.places.shape == (number, k) and (result.places[:, real:] == -1).all()
             assert (result.distances[:, real:] == math.inf).all()
 
 
