@@ -12,7 +12,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.search import LONG, SCALE, Search, SearchResult, VectorIndex, Vectors, check_queries
 
 QUERIES = 256  # queries of one matrix product
-VECTORS = 1 << 12  # vectors of one matrix product
+VECTORS = 1 << 11  # vectors of one matrix product, few enough for its scores to stay in cache
 SPARE = 16  # candidates beyond k; with more vectors at the k-th distance, a query is measured pair by pair
 NUMBERS = 1 << 18  # coordinates of candidates that are measured together
 
