@@ -12,7 +12,7 @@ from torch import Tensor
 from kinformer.core.search import SearchResult, TensorVectors, spread
 from kinformer.lab.datastore.shards import Shards
 from kinformer.nn.search import exact
-from kinformer.nn.search.exact import ExactSearch
+from kinformer.nn.search.exact import ExactSearch, rank_candidates
 
 
 def naive(vectors: Float[Tensor, "S D"], queries: Float[Tensor, "N D"], k: int) -> tuple[list[list[float]], Tensor]:
@@ -66,8 +66,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("k", [1, 3, 20, 53])
 def test_the_result_is_that_of_a_loop(k: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(k)
-    vectors = torch.randn(53, 6, generator=generator).to(dtype)
-    queries = torch.randn(12, 6, generator=generator)
+    vectors = torch.randn(53, 40, generator=generator).to(dtype)
+    queries = torch.randn(12, 40, generator=generator) * torch.tensor([1.0, 0.01]).repeat(6)[:, None]
     check(search(vectors, queries, k), vectors, queries, k)
 
 
@@ -116,6 +116,13 @@ def test_vectors_that_float64_products_confuse_are_measured(measured: list[int])
     assert not torch.equal(rounded, naive(vectors, queries, 5)[1])
     check(search(vectors, queries, 5), vectors, queries, 5)
     assert measured == [4]
+
+
+def test_products_that_round_by_about_the_gaps_between_distances_leave_out_no_neighbour() -> None:
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        vectors, queries = (1e5 + 1e-2 * torch.randn(n, 4, generator=generator, dtype=torch.float64) for n in (60, 20))
+        check(search(vectors, queries, 5), vectors, queries, 5)
 
 
 @pytest.mark.parametrize("offset", [0.0, 300.0, 3e4])
@@ -170,6 +177,13 @@ def test_vectors_with_nan_or_infinity_are_never_returned() -> None:
         result, real = search(vectors, queries, k), min(k, 17)
         check(SearchResult(result.distances[:, :real], result.places[:, :real]), vectors, queries, k)
         assert (result.places[:, real:] == -1).all() and (result.distances[:, real:] == math.inf).all()
+
+
+def test_candidates_with_nan_are_not_ranked() -> None:
+    vectors = TensorVectors(torch.tensor([[torch.nan], [3.0], [1.0]]))
+    result = rank_candidates(vectors, torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[0, 2, -1, 1]]), 4)
+    assert result.places.tolist() == [[2, 1, -1, -1]]
+    assert result.distances.tolist() == [[1.0, 9.0, math.inf, math.inf]]
 
 
 def test_a_few_finite_vectors_among_nan_are_returned() -> None:
