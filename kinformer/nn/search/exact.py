@@ -13,6 +13,7 @@ from kinformer.core.search import LONG, SCALE, Search, SearchResult, VectorIndex
 
 QUERIES = 256  # queries of one matrix product
 VECTORS = 1 << 11  # vectors of one matrix product, few enough for its scores to stay in cache
+RESULTS = 1 << 22  # results of the queries of one matrix product, at most; one query may have more
 SPARE = 16  # candidates beyond k; with more vectors at the k-th distance, a query is measured pair by pair
 NUMBERS = 1 << 18  # coordinates of candidates that are measured together
 
@@ -49,7 +50,8 @@ class ExactIndex(VectorIndex):
         queries, k = check_queries(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         if not k or not len(queries):
             return _padding(queries, k)
-        distances, places = zip(*(self._search(part, k) for part in queries.split(QUERIES)), strict=True)
+        parts = queries.split(max(1, min(QUERIES, RESULTS // k)))
+        distances, places = zip(*(self._search(part, k) for part in parts), strict=True)
         return SearchResult(torch.cat(distances), torch.cat(places))
 
     def _search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:

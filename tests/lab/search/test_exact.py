@@ -148,6 +148,23 @@ def test_the_order_of_the_vectors_does_not_matter(descending: bool) -> None:
     check(search(vectors, queries, 4), vectors, queries, 4)
 
 
+def test_many_neighbours_are_searched_for_few_queries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "RESULTS", 40)
+    sizes: list[int] = []
+    search_part = exact.ExactIndex._search
+
+    def record(index: exact.ExactIndex, queries: Tensor, k: int) -> SearchResult:
+        sizes.append(len(queries))
+        return search_part(index, queries, k)
+
+    monkeypatch.setattr(exact.ExactIndex, "_search", record)
+    vectors, queries = torch.randn(60, 3), torch.randn(7, 3)
+    for k, expected in ((3, [5, 2]), (20, [2, 2, 2, 1]), (50, [1] * 7)):
+        sizes.clear()
+        check(search(vectors, queries, k), vectors, queries, k)
+        assert sizes == expected
+
+
 def test_fewer_vectors_than_k() -> None:
     vectors, queries = torch.randn(3, 4), torch.randn(2, 4)
     result = search(vectors, queries, 10)
