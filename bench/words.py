@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("kinformer", "tests", "bench")
 MOST = 0.01
 VAGUE = frozenset(
-    """one ones some others found told there here those these that them they what whose which who how way ways both none
-    such said kept held taken made given seen met moved came gone put got heard lost meant known shown drawn wanted asked
-    two three it its beside beneath under again""".split()
+    """one ones some others found told there here those these that them they what whose which who how way ways both
+    none such said kept held taken made given seen met moved came gone put got heard lost meant known shown
+    drawn wanted asked two three it its beside beneath under again""".split()
 )
 
 

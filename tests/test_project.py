@@ -116,7 +116,7 @@ def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read
 
 
 def test_few_imports_stand_inside_functions() -> None:
-    """They hide arrows between folders. Optional packages need them, and commands that answer before torch is loaded."""
+    """They hide arrows between folders. Optional packages need them, and commands that answer before torch loads."""
     inside = [
         short(file)
         for file in FILES

@@ -15,7 +15,7 @@ from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.search.support.faiss import Faiss
+    from kinformer.lab.search.support.faiss import FaissSearch
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
@@ -61,7 +61,7 @@ def build(
     from kinformer.cli.support.wanted_text import text_of
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.datastore.indexing import there as index_there
+    from kinformer.lab.datastore.indexing import read_index_record
     from kinformer.lab.datastore.manifest import BUILDING
     from kinformer.models.support.taps import Tap
 
@@ -69,11 +69,11 @@ def build(
     model = loaded(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
-            search.made(0, Tap(model, tap).width)  # refused before a text is read
+            search.make_index(0, Tap(model, tap).width)  # refused before a text is read
     text = text_of(model, data, folder, split)
     part, began = text.part(split), monotonic()
     how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and index_there(out)
+    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
             store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
@@ -108,10 +108,10 @@ def index_keys(
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.nn.search.exact import Exact
+    from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, Exact())
+        there = Datastore.open(store, ExactSearch())
     _indexed(there, store, name)
     _print(there, store)
 
@@ -149,10 +149,10 @@ def search(
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.train.evaluate import device_of
     from kinformer.models.support.taps import Tap
-    from kinformer.nn.search.exact import Exact
+    from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, Exact() if exact else None)
+        there = Datastore.open(store, ExactSearch() if exact else None)
     home = model or there.home(store)
     if home is None:
         where = f"is no longer in {there.manifest.home}" if there.manifest.home else "was in no folder"
@@ -180,34 +180,34 @@ def search(
 
 def _indexed(store: "Datastore", folder: Path, name: str) -> None:
     """Make an index of a datastore; UserError for one that there is not."""
-    from kinformer.lab.datastore.indexing import keep
+    from kinformer.lab.datastore.indexing import write_index
 
     try:
         with from_user(ValueError):
-            keep(folder, store.keys, _index_named(name))
+            write_index(folder, store.keys, _index_named(name))
     except OSError as error:
         raise UserError(str(error), FAILED) from error
 
 
-def _index_named(name: str) -> "Faiss":
+def _index_named(name: str) -> "FaissSearch":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
-    from kinformer.core.search_named import search_named
-    from kinformer.lab.datastore.indexing import kept_by
+    from kinformer.core.search import search_named
+    from kinformer.lab.datastore.indexing import check_faiss_search
 
     with from_user(ValueError):
-        return kept_by(search_named(name))
+        return check_faiss_search(search_named(name))
 
 
 def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
     """What is said of a datastore, for programs."""
     from dataclasses import asdict
 
-    from kinformer.lab.datastore.indexing import there
+    from kinformer.lab.datastore.indexing import read_index_record
 
     told = asdict(store.manifest)
     parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    kept = there(folder)
+    kept = read_index_record(folder)
     index = None if kept is None else asdict(kept)
     return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "index": index, "parts": parts}
 

@@ -16,8 +16,8 @@ from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.lab.datastore.beside import Tuned
     from kinformer.lab.datastore.datastore import Datastore
+    from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings
     from kinformer.models.support.sweeps import Swept
 
 K = 1024  # the paper's
@@ -125,23 +125,23 @@ def _refuse_other(model: Any) -> None:
 
 def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
-    from kinformer.core.search_named import name_of, search_named
+    from kinformer.core.search import format_search, search_named
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.datastore.indexing import recall, there
-    from kinformer.nn.search.exact import Exact
+    from kinformer.lab.datastore.indexing import measure_recall, read_index_record
+    from kinformer.nn.search.exact import ExactSearch
 
     search = None if index is None else search_named(index)
     store = Datastore.open(place, search)
     store.check(model)
     if search is None:
-        kept = there(place)
+        kept = read_index_record(place)
         name = None if kept is None else kept.search
     else:
-        name = None if isinstance(search, Exact) else name_of(search)
+        name = None if isinstance(search, ExactSearch) else format_search(search)
     if name is None:
         return store, _How("exact", 1.0, k)
     # what is told of a kept index is of few, and one that reads some lists finds less of many
-    return store, _How(name, recall(store.index, store.keys, k), k)
+    return store, _How(name, measure_recall(store.index, store.keys, k), k)
 
 
 def _refuse_known(store: "Datastore", data: Any) -> None:
@@ -197,10 +197,10 @@ def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, t
 
 def _tuned(
     model: Any, place: Path, store: "Datastore", data: Any, sizes: tuple[int, int], limit: int | None, length: int
-) -> "tuple[Tuned, Swept]":
+) -> "tuple[KnnLMSettings, Swept]":
     """The best numbers on valid, and how good all were."""
     from kinformer.cli.support.tuning import sweep_cache, sweep_nearest
-    from kinformer.lab.datastore.beside import Tuned, identity
+    from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest
     from kinformer.models.support.taps import Tap
 
     k, size = sizes
@@ -209,21 +209,25 @@ def _tuned(
     def measure(one: Any) -> Any:
         return scored(one, data, "valid", limit, reading)
 
-    tuned = Tuned(str(place.resolve()), identity(store), k, 0.0, 1.0)
+    tuned = KnnLMSettings(str(place.resolve()), hash_manifest(store), k, 0.0, 1.0)
     if size:
         best = sweep_cache(model, size, measure).best
         tuned = replace(tuned, size=size, share=best.weight, theta=best.temperature)
     tokens = data.part("valid").tokens
-    swept = sweep_nearest(tuned.cached(model), store, Tap(model, store.tap).place, k, tokens, measure)
+    swept = sweep_nearest(tuned.add_cache(model), store, Tap(model, store.tap).place, k, tokens, measure)
     best = swept.best
     return replace(tuned, k=best.k, weight=best.weight, temperature=best.temperature), swept
 
 
 def _scores(
-    model: Any, tuned: "Tuned", store: Any, data: Any, limit: int | None, length: int
+    model: Any, tuned: "KnnLMSettings", store: Any, data: Any, limit: int | None, length: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Of each split that is not empty what the model is worth alone, with its cache if it has one, and with all."""
-    ways = {"alone": model, **({"cache": tuned.cached(model)} if tuned.size else {}), "knn": tuned.beside(model, store)}
+    ways = {
+        "alone": model,
+        **({"cache": tuned.add_cache(model)} if tuned.size else {}),
+        "knn": tuned.add_datastore(model, store),
+    }
     reading = {"length": length, "stride": None, "lanes": None}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for split in _splits(data):
@@ -235,7 +239,7 @@ def _scores(
     return found
 
 
-def _print(folder: Path, tuned: "Tuned", scores: dict[str, dict[str, dict[str, float]]]) -> None:
+def _print(folder: Path, tuned: "KnnLMSettings", scores: dict[str, dict[str, dict[str, float]]]) -> None:
     cache = f", over a cache of {tuned.size:,} with a share of {tuned.share:g}, theta {tuned.theta:g}" * bool(
         tuned.size
     )

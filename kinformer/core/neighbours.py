@@ -1,4 +1,4 @@
-"""Neighbours: what a search for the nearest keys gives; Store: keys and the tokens that followed, to be searched."""
+"""Neighbours, the result of a search for the nearest keys, and Store, searchable keys with the tokens that followed."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 
-NUMBERS = 1 << 22  # differences of queries and keys that are held at a time
+NUMBERS = 1 << 22  # differences of queries and keys in memory at a time
 
 
 class Neighbours(NamedTuple):
-    """The entries nearest to each query, nearest first; of a store with fewer all, or -1 and inf.
+    """The entries nearest to each query, nearest first; with fewer entries than k, all of them, or -1 and inf.
 
-    distances: squared L2. tokens: their values, what followed in the text. places: their numbers in the store.
+    distances: squared L2 distances. tokens: the token that followed each key. places: the numbers of the entries.
     """
 
     distances: Float[Tensor, "*A k"]
@@ -24,12 +24,12 @@ class Neighbours(NamedTuple):
 
 
 class Store(ABC):
-    """Keys with the token that followed each, which can be searched."""
+    """Searchable keys, each with the token that followed it."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers a key has."""
+        """The number of coordinates of a key."""
 
     @abstractmethod
     def values(self) -> Int[Tensor, " N"]:
@@ -37,33 +37,33 @@ class Store(ABC):
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
-        """The `k` entries whose keys are nearest to each query; those in lower places first among equals."""
+        """The `k` entries whose keys are nearest to each query; of equally near keys the first."""
 
     def of_tokens(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], k: int) -> Neighbours:
-        """The `k` entries nearest to the state of each real token; -1 and inf for padding, which is not searched."""
-        found = self.search(states[real], k)
+        """The `k` entries nearest to the state of each real token; -1 and inf for padding."""
 
-        def laid_out(one: Tensor, none: float) -> Tensor:
-            return one.new_full((*real.shape, one.shape[-1]), none).index_put((real.to(one.device),), one)
+        def unpack(x: Tensor, padding: float) -> Tensor:
+            full = x.new_full((*real.shape, x.shape[-1]), padding)
+            return full.index_put((real.to(x.device),), x).to(states.device)
 
-        parts = zip(found, (torch.inf, -1, -1), strict=True)
-        return Neighbours(*(laid_out(one, none).to(states.device) for one, none in parts))
+        distances, tokens, places = self.search(states[real], k)
+        return Neighbours(unpack(distances, torch.inf), unpack(tokens, -1), unpack(places, -1))
 
 
 class Entries(Store):
-    """A store that is held in memory and searched by all distances.
+    """A store in memory, searched by all distances.
 
-    Choose it for some thousands of entries that are at hand as tensors; a `Datastore` for those of a corpus.
+    Choose it for some thousands of entries in tensors, and a `Datastore` for the entries of a corpus.
 
     keys: inner states of a model.
-    tokens: what followed each.
+    tokens: the token that followed each key.
 
-    Errors: ValueError for keys and tokens of different numbers, k below 1, queries of another width or not finite.
+    Errors: ValueError if there are not as many tokens as keys, k below 1, queries of another width or not finite.
     """
 
     def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):
         if len(keys) != len(tokens):
-            raise ValueError(f"{len(keys)} keys and {len(tokens)} tokens came; give each key the token that followed")
+            raise ValueError(f"got {len(keys)} keys and {len(tokens)} tokens; give each key the token that followed")
         self.keys, self.tokens = keys, tokens
 
     @property
@@ -77,16 +77,16 @@ class Entries(Store):
         at_least("k", k, 1)
         if queries.dim() != 2 or queries.shape[1] != self.width or not bool(queries.isfinite().all()):
             raise ValueError(
-                f"queries of shape {list(queries.shape)} came; give [M, {self.width}], as wide as the keys, all finite"
+                f"got queries of shape {list(queries.shape)}; give [M, {self.width}], as wide as the keys, all finite"
             )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))
-        found = [self._nearest(some, k) for some in queries.split(size)]
-        distances, places = (torch.cat(parts) for parts in zip(*found, strict=True))
+        results = [self._nearest(part, k) for part in queries.split(size)]
+        distances, places = (torch.cat(parts) for parts in zip(*results, strict=True))
         return Neighbours(distances, self.tokens.to(places.device)[places], places)
 
     def _nearest(self, queries: Float[Tensor, "M d"], k: int) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
         keys = self.keys.to(queries)
-        away = (queries[:, None] - keys).square().sum(-1)  # differences first: equal keys are 0 away, not nearly
-        distances, places = away.sort(dim=-1, stable=True)
+        # from differences, not products, so that the distance of equal vectors is exactly 0
+        distances, places = (queries[:, None] - keys).square().sum(-1).sort(dim=-1, stable=True)
         return distances[:, :k], places[:, :k]

@@ -1,5 +1,6 @@
-"""Search: vectors that lie somewhere, and what is found of them for a query."""
+"""Search: vectors in memory or on a disk, indices that find the vectors nearest to a query, and searches by name."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -8,14 +9,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-BLOCK = 1 << 13  # vectors that are looked at together
-Block = tuple[int, Float[Tensor, "S D"]]  # the number of the first of some vectors, and these
+from kinformer.core.discover import modules, parse_keywords
+from kinformer.core.keywords import nearest
+
+BLOCK = 1 << 13  # vectors of a block, unless another size is given
+LONG = 2.0**60  # length from which squared distances may overflow float32, which datastores and FAISS use
+SCALE = "Multiply vectors and queries by 2^-32, say, which does not change their order"
+VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the number of the block's first vector, and its vectors
 
 
-class Found(NamedTuple):
-    """For each query the nearest vectors, nearest first; where there are fewer, inf and -1.
+class SearchResult(NamedTuple):
+    """For each query the nearest vectors, nearest first; inf and -1 if there are fewer than k.
 
-    distances: squared and Euclidean. places: which vectors they are.
+    distances: squared Euclidean distances. places: the numbers of the vectors.
     """
 
     distances: Float[Tensor, "N k"]
@@ -29,68 +35,109 @@ class Vectors(ABC):
     width: int
 
     @abstractmethod
-    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
-        """From one number up to another, all of them unless given, at most `size` at a time.
+    def blocks(self, size: int = BLOCK) -> Iterator[VectorBlock]:
+        """All vectors in order, at most `size` at a time, each block with the number of its first vector.
 
-        Each block comes with the number of its first, and is only read: it may lie in a file that cannot be written
-        to, where writing ends the process.
+        Only read a block: it may lie in a file that is mapped without write access, where a write ends the process.
         """
 
     @abstractmethod
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """Some of them by their numbers."""
+        """The vectors with these numbers."""
 
 
 def spread(count: int, size: int) -> Int[Tensor, " size"]:
-    """So many of `count` numbers from 0, evenly apart, the first and the last among them; no more than there are."""
+    """`size` of the numbers 0 to `count` - 1, evenly apart, with the first and the last; all if there are fewer."""
     size = min(size, count)
     return torch.arange(size, device="cpu") * (count - 1) // max(size - 1, 1)
 
 
-class Held(Vectors):
+class TensorVectors(Vectors):
     """The rows of one tensor."""
 
     def __init__(self, rows: Float[Tensor, "S D"]):
         self.rows = rows
         self.count, self.width = rows.shape
 
-    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
-        last = self.count if end is None else end
-        yield from zip(range(begin, last, size), self.rows[begin:last].split(size), strict=False)
+    def blocks(self, size: int = BLOCK) -> Iterator[VectorBlock]:
+        yield from zip(range(0, self.count, size), self.rows.split(size), strict=False)
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        return self.rows.index_select(0, places)  # copies whole rows
+        return self.rows.index_select(0, places)  # faster than indexing: it copies whole rows
 
 
 class Search(ABC):
-    """A way to find vectors: by distance among many that stay as they are, or by inner product among keys to come."""
+    """A method to find vectors: by distance among fixed vectors, or by inner product among keys that are added."""
 
-    kind: ClassVar[str] = "search"  # what messages call it
-
-    @abstractmethod
-    def index(self, vectors: Vectors) -> "Index":
-        """These vectors, made ready to be searched."""
+    kind: ClassVar[str] = "search"  # the word for it in error messages
 
     @abstractmethod
-    def products(self, width: int) -> "Products | None":
-        """What finds candidates by inner product among keys of this width, none yet; None where all are scored."""
-
-
-class Index(ABC):
-    """Vectors that can be searched."""
+    def index(self, vectors: Vectors) -> "VectorIndex":
+        """Build an index of these vectors."""
 
     @abstractmethod
-    def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
-        """The k nearest of each query, or as many as there are; of equally near ones the first."""
+    def product_index(self, width: int) -> "ProductIndex | None":
+        """An empty index of keys of this width, searched by inner product; None if every key is to be scored."""
 
 
-class Products(ABC):
-    """Keys to which others may be added, and of which those are found whose product with a query is large."""
+class VectorIndex(ABC):
+    """Vectors that can be searched by distance."""
+
+    @abstractmethod
+    def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
+        """The k vectors nearest to each query, or all if there are fewer; of equally near vectors the first."""
+
+
+def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
+    """Queries in float64 on the CPU; ValueError if their width, a number or a length does not allow a search."""
+    if queries.dim() != 2 or queries.shape[1] != vectors.width:
+        raise ValueError(
+            f"search failed: got queries of shape {list(queries.shape)}, expected [N, {vectors.width}]. Give each "
+            "query the width of the keys"
+        )
+    queries = queries.detach().cpu().double()
+    if not bool(queries.isfinite().all()):
+        raise ValueError("search failed: got a query with NaN or infinity, expected finite numbers. Mend the query")
+    if bool((queries.square().sum(1) >= LONG**2).any()):
+        raise ValueError(f"search failed: got a query of length 2^60 or more. {SCALE}")
+    return queries
+
+
+class ProductIndex(ABC):
+    """Keys that are added over time and found if their inner product with a query is large."""
 
     @abstractmethod
     def add(self, keys: Float[Tensor, "S K"]) -> None:
-        """Put keys behind those that are there."""
+        """Append keys; they are numbered in order."""
 
     @abstractmethod
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        """k candidates of each query at least, or all there are, by their numbers; -1 where it finds fewer."""
+        """The numbers of at least k candidates of each query, or of all keys; -1 if fewer are found."""
+
+
+def search_named(text: str) -> Search:
+    """The search that a text names, such as "exact", "hnsw" or "ivf:lists=64,probes=4".
+
+    The name is that of a file in a folder `search`, its numbers are keywords of the `Search` in that file. Errors:
+    ValueError, in one line, for another name, keyword or number.
+    """
+    name, _, numbers = text.partition(":")
+    files = modules("search")
+    if name not in files:
+        raise ValueError(f"there is no search {name!r}{nearest(name, files, '')}; choose {', '.join(files)}")
+    kind = next(
+        value
+        for value in vars(files[name]).values()
+        if inspect.isclass(value) and issubclass(value, Search) and value.__module__ == files[name].__name__
+    )
+    try:
+        return kind(**parse_keywords(kind, tuple(numbers.split(",") if numbers else ())))
+    except TypeError as error:
+        raise ValueError(f"{text!r} names no search: {error}") from error
+
+
+def format_search(search: Search) -> str:
+    """The text from which `search_named` makes this search."""
+    name = type(search).__module__.rpartition(".")[2]
+    numbers = ",".join(f"{keyword}={value}" for keyword, value in vars(search).items() if value is not None)
+    return f"{name}:{numbers}" if numbers else name

@@ -6,7 +6,7 @@ from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.discover import member
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.search_named import search_named
+from kinformer.core.search import search_named
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention

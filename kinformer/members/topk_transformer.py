@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.search_named import search_named
+from kinformer.core.search import search_named
 from kinformer.members.support.windows import by_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM

@@ -14,8 +14,8 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.knn_lm import _refuse_known
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.datastore.beside import FILE, Tuned
 from kinformer.lab.datastore.datastore import Datastore
+from kinformer.lab.datastore.knn_lm_settings import FILE, KnnLMSettings
 from kinformer.models.support.sweeps import WEIGHTS
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
@@ -118,8 +118,8 @@ def test_where_nothing_helps_it_says_so(made: Made, tmp_path: Path, capsys: pyte
 
 
 def test_it_writes_with_what_was_tuned(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = Tuned.load(Path(made.out))
-    Tuned(**{**vars(tuned), "weight": 0.999, "k": 1, "temperature": 1.0}).save(Path(made.out))
+    tuned = KnnLMSettings.load(Path(made.out))
+    KnnLMSettings(**{**vars(tuned), "weight": 0.999, "k": 1, "temperature": 1.0}).save(Path(made.out))
     try:
         texts = {}
         for words in ([], ["--knn"], ["--knn", "--beam", "2"]):
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_in_one_line(
         path.write_text(text)
         fails(capsys, [*measure, "--knn"], FILE)
     path.write_text(whole)
-    monkeypatch.setattr("kinformer.lab.datastore.beside.write", full)
+    monkeypatch.setattr("kinformer.lab.datastore.knn_lm_settings.write", full)
     fails(capsys, made.tune(), "cannot write to", code=1)
     assert path.read_text() == whole
 

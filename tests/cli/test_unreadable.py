@@ -9,7 +9,7 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.lab.datastore import indexing
-from kinformer.lab.datastore.beside import Tuned
+from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings
 from tests.cli.test_commands import fails
 
 FILES = {
@@ -89,7 +89,9 @@ def test_a_config_that_may_not_be_read_is_still_in_the_way(
     fails(capsys, words(trained, "train"), "holds a config.json that cannot be read, which would be overwritten")
 
 
-@pytest.mark.parametrize(("name", "read"), [("knn-lm.json", Tuned.load), (indexing.ABOUT, indexing.there)])
+@pytest.mark.parametrize(
+    ("name", "read"), [("knn-lm.json", KnnLMSettings.load), (indexing.ABOUT, indexing.read_index_record)]
+)
 def test_what_lies_beside_a_datastore_is_told_in_the_same_words(
     name: str, read: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

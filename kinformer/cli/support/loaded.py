@@ -87,14 +87,14 @@ def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bo
         if not knn:
             return model
         datastore = None
-    from kinformer.lab.datastore.beside import nearest
+    from kinformer.lab.datastore.knn_lm_settings import load_nearest
     from kinformer.models.continuous_cache import ContinuousCache
     from kinformer.models.lm import LM
 
     if not isinstance(model, LM):
         raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
     with from_user(ValueError, OSError):
-        found = nearest(model, folder, datastore)
+        found = load_nearest(model, folder, datastore)
     if kept and isinstance(found.model, ContinuousCache):
         raise UserError("--state holds no continuous cache, and --knn was tuned over one; drop one of them")
     return found

@@ -1,4 +1,4 @@
-"""Datastore: what a trained language model made of every token of a text, and which token came next."""
+"""Datastore: an inner state of a trained language model for every token of a text, and the token that followed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,23 +13,23 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
-from kinformer.core.search import Index, Search
+from kinformer.core.search import Search, VectorIndex
 from kinformer.decoding.saved import fingerprint
 from kinformer.lab.data.support.part import Part as Text
-from kinformer.lab.datastore import indexing
-from kinformer.lab.datastore.building import SHARD, Dtype, build, planned
-from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
+from kinformer.lab.datastore.building import SHARD, Dtype, build, plan_build
+from kinformer.lab.datastore.indexing import open_index, read_index_record
+from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, mapped
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
-__all__ = ["Context", "Datastore", "DatastoreError"]
+__all__ = ["Datastore", "DatastoreError", "KeyContext"]
 BYTES = "bytes"  # in place of a tokenizer's hash
-LENGTH = 128  # of a window, where a model says none
+LENGTH = 128  # of a window, if the model has no length of training
 
 
-class Context(NamedTuple):
-    """Where a key comes from: tokens of its document up to its own, the one that came next, and those behind it."""
+class KeyContext(NamedTuple):
+    """The text around a key: tokens of its document up to its own, the next token, and the tokens after that."""
 
     before: list[int]
     next: int
@@ -47,34 +47,35 @@ class KeyModel(NamedTuple):
 
 
 class Datastore(Store):
-    """Pairs of a key, a language model's inner state at a token, and the token that came next, on a disk.
+    """Pairs on a disk: a key, which is a language model's inner state at a token, and the token that followed.
 
-    Choose it to let a model look up what came after what it has read, in a text of any size and without training: keys
-    stay on the disk, and a search holds a block of them in memory. It is written by `Datastore.build` or
-    `kinformer datastore build`, in shards that are whole or not there, and belongs to the weights and the tokenizer
-    that made it.
+    Choose it to let a model look up the tokens that followed similar contexts, in a text of any size and without
+    training. Keys stay on the disk, and a search holds one block of them in memory. `Datastore.build` and
+    `kinformer datastore build` write it in complete shards. It belongs to the weights and tokenizer of one model.
 
-    `Datastore.open(path)`, then `search(queries, k)`; `queries` are what `models.support.taps.Tap` reads off the model
-    at `store.tap`.
+    Use `Datastore.open(path)`, then `search(queries, k)`. The queries are inner states of the model that
+    `models.support.taps.Tap` reads at `store.tap`.
 
-    manifest: what it says of itself. texts: of each part. keys: of all parts, one after the other. index: by which they
-    are searched: `Exact()`, every key looked at, unless given.
+    manifest: its description. texts: the text of each part. keys: the keys of all parts in order. index: the index that
+    is searched; `ExactSearch().index(keys)` unless given.
 
-    Errors: DatastoreError, a ValueError of one line, for a folder that is none, not finished or truncated, for a
-    damaged text, and by `check` for another model's; the numbers of keys are not looked through, which would take as
-    long as a search. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    Errors: DatastoreError, a ValueError of one line, for a folder without a datastore, an unfinished or truncated
+    datastore, a damaged text, and, from `check`, for another model. The numbers of keys are not verified, which would
+    take as long as a search. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
-    def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, index: Index | None = None):
+    def __init__(
+        self, manifest: Manifest, texts: Sequence["DatastoreText"], keys: Shards, index: VectorIndex | None = None
+    ):
         self.manifest, self.texts, self.keys = manifest, tuple(texts), keys
-        self.starts = torch.tensor([0, *(one.keys for one in texts)], device="cpu").cumsum(0)
-        self.index = Exact().index(keys) if index is None else index
+        self.starts = torch.tensor([0, *(text.keys for text in texts)], device="cpu").cumsum(0)
+        self.index = ExactSearch().index(keys) if index is None else index
 
     @classmethod
     def open(cls, path: str | Path, search: Search | None = None) -> "Datastore":
-        """The datastore in a folder; DatastoreError where there is none, or one that is not whole.
+        """Open the datastore in a folder; DatastoreError if there is none or it is incomplete.
 
-        search: how its keys are found; by the index that was kept beside them, or else exactly, unless given.
+        search: the search for its keys; unless given, the index in the folder, or else exact search.
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
@@ -83,13 +84,13 @@ class Datastore(Store):
         manifest = Manifest.load(folder / MANIFEST)
         maps, texts = [], []
         for number, part in enumerate(manifest.parts):
-            texts.append(Source.open(folder / text_file(number), part))
+            texts.append(DatastoreText.open(folder / text_file(number), part))
             for shard, count in enumerate(part.shards):
-                wanted = {"keys": (manifest.dtype, (count, manifest.width))}
-                maps.append(mapped(folder / keys_file(number, shard), wanted)["keys"])
-        keys, kept = Shards(maps, manifest.width), indexing.there(folder) if search is None else None
-        if kept is not None:
-            return cls(manifest, texts, keys, indexing.opened(folder, kept, keys))
+                expected = {"keys": (manifest.dtype, (count, manifest.width))}
+                maps.append(mapped(folder / keys_file(number, shard), expected)["keys"])
+        keys, record = Shards(maps, manifest.width), read_index_record(folder) if search is None else None
+        if record is not None:
+            return cls(manifest, texts, keys, open_index(folder, record, keys))
         return cls(manifest, texts, keys, None if search is None else search.index(keys))
 
     @classmethod
@@ -136,37 +137,37 @@ class Datastore(Store):
         resume: bool = False,
         hear: Callable[[int], None] = lambda keys: None,
     ) -> "Datastore":
-        """Write what a model makes of a text into a folder, and open it.
+        """Write the keys that a model makes of a text into a folder, and open the datastore.
 
-        A kill at any moment loses a shard at most: with `resume` it goes on behind the last whole one, and the files
-        are then, bit for bit, those of a build that was never killed.
+        A kill loses at most one shard. With `resume` the build continues after the last complete shard, and its files
+        are bit for bit those of an uninterrupted build.
 
-        text: tokens, or a `Part`, whose documents are read each by itself.
-        data: what it is, in words, for those who look at what was found.
-        home: the folder of the model, for those who ask again.
-        tap: which state of the model is the key (`models.support.taps.Tap`).
-        dtype: float16, or float32 in twice the room.
-        length: tokens of a window, the model's own of training unless given; and no more than it has learned positions.
-        stride: tokens from one window to the next, half of one unless given, so that a key has at least
-            length - stride tokens before it. A model that is trained on lanes reads lanes unless it is given.
-        shard: bytes of keys in a file, at least.
-        append: put it behind what the datastore has.
-        resume: go on with what was begun.
-        hear: told how many keys there are.
+        text: tokens, or a text with documents that are read separately.
+        data: a description of the text, shown with search results.
+        home: the folder of the model, to find it again.
+        tap: the state of the model that is the key (`models.support.taps.Tap`).
+        dtype: float16, or float32 in twice the space.
+        length: tokens of a window; the model's length of training unless given, and at most its learned positions.
+        stride: tokens from one window to the next; half a window unless given, so that a key has at least
+            length - stride tokens before it. A model that is trained on lanes reads lanes unless `stride` is given.
+        shard: the least bytes of keys in a file.
+        append: add the text to the datastore in the folder.
+        resume: continue an unfinished build.
+        hear: called with the number of finished keys.
 
-        Errors: DatastoreError for a folder with something else, ValueError for a text without a pair of tokens and for
-        keys that are not finite, OSError where the disk is full.
+        Errors: DatastoreError for a folder with other files, ValueError for a text without a pair of tokens and for
+        keys that are not finite, OSError if the disk is full.
         """
         with evaluating(model):
-            found = Tap(model, tap)
+            reader = Tap(model, tap)
         if length is None:
             length = model.trained_length or LENGTH
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
         if not stride and not model.lanes:
             raise ValueError(f"stride={stride} carries a state, and this model is not trained so; give 1 to {length}")
-        plan = planned(
-            found,
+        plan = plan_build(
+            reader,
             Text.of(text),
             data,
             tokenizer_of(model),
@@ -180,7 +181,7 @@ class Datastore(Store):
         return cls.open(folder)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Datastore":
-        """Itself: a copy of a model looks up the same files, and holds no keys in memory."""
+        """The datastore itself: a copy of a model reads the same files."""
         return self
 
     def __len__(self) -> int:
@@ -188,25 +189,25 @@ class Datastore(Store):
 
     @property
     def width(self) -> int:
-        """How many numbers a key has."""
+        """The number of coordinates of a key."""
         return self.manifest.width
 
     @property
     def tap(self) -> str:
-        """Which state of the model the keys are, as `Tap` takes it."""
+        """The state of the model that is the key, as a name for `Tap`."""
         return self.manifest.tap
 
     def home(self, folder: Path) -> Path | None:
-        """The folder of the model that made the keys: where it was, or beside the datastore, which lies in `folder`.
+        """The folder of the model that made the keys, at its old place or next to the datastore in `folder`.
 
-        None where there is none by its name; whether it is still the same, `check` says.
+        None if neither folder exists. `check` tells whether it is still the same model.
         """
         was = Path(self.manifest.home)
         places = (was, folder.resolve().parent / was.name) if self.manifest.home else ()
         return next((place for place in places if place.is_dir()), None)
 
     def check(self, model: Any) -> None:
-        """DatastoreError unless the keys are of this model: its weights, keywords and tokenizer."""
+        """Raise DatastoreError unless this model made the keys, by its weights, keywords and tokenizer."""
         if self.manifest.tokenizer != tokenizer_of(model):
             raise DatastoreError("the datastore is of another tokenizer than the model; build one with this model")
         if self.manifest.model != fingerprint(model):
@@ -215,39 +216,38 @@ class Datastore(Store):
             )
 
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
-        """The k keys nearest to each query, nearest first, equally near ones in order, and what came after them.
+        """The k keys nearest to each query in order, of equally near keys the first, and the tokens that followed.
 
-        Computed on the CPU; what is found is on the device of the queries. ValueError for k below 1, another width, and
-        queries with NaN.
+        The search runs on the CPU; its result is on the device of the queries. ValueError for k below 1, another width,
+        and queries with NaN.
         """
-        found = self.index.search(queries, k)
-        tokens = self.tokens(found.places)
-        return Neighbours(*(x.to(queries.device) for x in (found.distances.float(), tokens, found.places)))
+        distances, places = self.index.search(queries, k)
+        return Neighbours(*(x.to(queries.device) for x in (distances.float(), self.tokens(places), places)))
 
     def values(self) -> Int[Tensor, " N"]:
-        """The token that came after each key, in the order of the texts."""
+        """The token that followed each key, in the order of the texts."""
         return self.tokens(torch.arange(len(self), device="cpu"))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """The token that came after each key, by the keys' numbers; -1 for -1."""
-        flat, found = places.flatten(), torch.full((places.numel(),), -1, device="cpu")
+        """The token that followed each key, by the number of the key; -1 for -1."""
+        flat, tokens = places.flatten(), torch.full((places.numel(),), -1, device="cpu")
         part = torch.searchsorted(self.starts, flat, right=True) - 1
         for number, text in enumerate(self.texts):
-            here = part == number
-            found[here] = text.next(flat[here] - self.starts[number])
-        return found.view(places.shape)
+            at = part == number
+            tokens[at] = text.next(flat[at] - self.starts[number])
+        return tokens.view(places.shape)
 
     def holds(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
-        """How many of some pieces stand in its texts, token for token."""
-        wanted = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
-        there: set[int] = set()
+        """The number of pieces that occur in its texts, token for token."""
+        data = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
+        occurs = [False] * len(data)
         for text in self.texts:
-            whole = text.lies.tobytes()
-            there.update(number for number, piece in enumerate(wanted) if number not in there and piece in whole)
-        return len(there)
+            whole = text.tokens.tobytes()
+            occurs = [is_known or piece in whole for is_known, piece in zip(occurs, data, strict=True)]
+        return sum(occurs)
 
-    def context(self, place: int, before: int = 16, after: int = 8) -> Context:
-        """The tokens around a key, all of its own document. ValueError for a key or numbers that there are not."""
+    def context(self, place: int, before: int = 16, after: int = 8) -> KeyContext:
+        """The tokens of its document around a key. ValueError for a number that is no key, or negative sizes."""
         at_least("before", before, 0), at_least("after", after, 0)
         if not 0 <= place < len(self):
             raise ValueError(f"place={place}: this datastore has keys 0 to {len(self) - 1}")
@@ -255,11 +255,11 @@ class Datastore(Store):
         return self.texts[part].context(place - int(self.starts[part]), before, after)
 
 
-class Source:
-    """The text of a part as it lies on the disk: every token but the last of a document has a key, in order."""
+class DatastoreText:
+    """The text of a part, mapped from the disk: every token but the last of a document has a key, in order."""
 
-    def __init__(self, part: Part, tokens: numpy.ndarray, begins: numpy.ndarray):
-        self.part, self.lies = part, tokens
+    def __init__(self, part: DatastorePart, tokens: numpy.ndarray, begins: numpy.ndarray):
+        self.part, self.tokens = part, tokens
         self.ends = numpy.append(begins[1:], len(tokens))
         self.begins = begins
         counts = numpy.maximum(self.ends - begins - 1, 0)
@@ -267,41 +267,40 @@ class Source:
         self.keys = int(counts.sum())
 
     @classmethod
-    def open(cls, path: Path, part: Part) -> "Source":
-        """The text in a file; DatastoreError where it is not this part's."""
+    def open(cls, path: Path, part: DatastorePart) -> "DatastoreText":
+        """Open the text in a file; DatastoreError if it does not belong to this part."""
         shapes = {"tokens": ("int32", (part.tokens,)), "begins": ("int64", (part.documents,))}
-        there = mapped(path, shapes)
-        begins = numpy.array(there["begins"])
+        maps = mapped(path, shapes)
+        begins = numpy.array(maps["begins"])
         ordered = not len(begins) or (begins[0] == 0 and bool((numpy.diff(begins, append=part.tokens) >= 0).all()))
-        source = cls(part, there["tokens"], begins) if ordered else None
-        if source is None or source.keys != part.keys:
+        text = cls(part, maps["tokens"], begins) if ordered else None
+        if text is None or text.keys != part.keys:
             raise DatastoreError(f"{path} is not the text of {part.keys:,} keys; build the datastore again")
-        if digest(there["tokens"], begins) != part.text:
+        if digest(maps["tokens"], begins) != part.text:
             raise DatastoreError(f"{path} is damaged: it holds another text than was put there; build it again")
-        return source
+        return text
 
     def at(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """At which tokens keys stand, and in which documents."""
-        # of documents without a key only the next one's begin is the same
+        """The numbers of the tokens and of the documents to which keys belong."""
+        # a document without keys shares its first key with the next document
         document = numpy.searchsorted(self.firsts, keys, side="right") - 1
         return self.begins[document] + keys - self.firsts[document], document
 
     def next(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """What came after the tokens of some keys."""
-        return torch.from_numpy(self.lies[self.at(keys.numpy())[0] + 1].astype(numpy.int64))
+        """The tokens that followed keys."""
+        return torch.from_numpy(self.tokens[self.at(keys.numpy())[0] + 1].astype(numpy.int64))
 
-    def context(self, key: int, before: int, after: int) -> Context:
+    def context(self, key: int, before: int, after: int) -> KeyContext:
         """The tokens around a key."""
         (at,), (document,) = self.at(numpy.array([key]))
         begin, end = int(self.begins[document]), int(self.ends[document])
         first, last = max(begin, at + 1 - before), min(end, at + 2 + after)
-        seen, (came,), behind = (
-            x.tolist() for x in numpy.split(self.lies[first:last], [at + 1 - first, at + 2 - first])
-        )
-        return Context(seen, came, behind, int(document), self.part.data)
+        tokens = self.tokens[first:last].tolist()
+        next_at = at + 1 - first
+        return KeyContext(tokens[:next_at], tokens[next_at], tokens[next_at + 1 :], int(document), self.part.data)
 
 
 def tokenizer_of(model: Any) -> str:
-    """What a datastore says of a model's tokenizer."""
+    """The hash of a model's tokenizer, or "bytes"."""
     tokenizer = getattr(model, "tokenizer", None)
     return BYTES if tokenizer is None else tokenizer.sha256

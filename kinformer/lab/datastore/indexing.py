@@ -1,4 +1,4 @@
-"""Indexing: an index beside the keys of a datastore, and how much of what is nearest it finds."""
+"""Indexing: an index file beside the keys of a datastore, and the share of nearest keys that the index finds."""
 
 import hashlib
 import json
@@ -7,21 +7,20 @@ from pathlib import Path
 
 from kinformer.checkpoint.files import contents, write_together
 from kinformer.core.from_json import from_json
-from kinformer.core.search import Index, Search, spread
-from kinformer.core.search_named import name_of, search_named
+from kinformer.core.search import Search, VectorIndex, format_search, search_named, spread
 from kinformer.lab.datastore.shards import DatastoreError, Shards
-from kinformer.lab.search.support.faiss import Approximate, Faiss, package
-from kinformer.nn.search.exact import Exact
+from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
+from kinformer.nn.search.exact import ExactSearch
 
 INDEX, ABOUT = "index.faiss", "index.json"
-ASKED, NEAREST = 256, 16  # keys whose neighbours are looked for, and how many of each
+QUERIES, NEAREST = 256, 16  # keys of the store that are searched to measure recall, and neighbours of each
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is said of an index: the search, the keys that it is of, its file's hash, and what part of the nearest 16.
+class IndexRecord:
+    """The description of an index file: its search, its number of keys, its hash and its recall.
 
-    recall: of the nearest keys of keys drawn from the store, themselves left out, the share that it finds.
+    recall: the share of the 16 nearest keys that it finds for keys of the store, without each key itself.
     """
 
     search: str
@@ -30,69 +29,70 @@ class Kept:
     recall: float
 
 
-def keep(folder: Path, keys: Shards, search: Search) -> Kept:
-    """Make an index and put it beside the keys. ValueError for a search that keeps none, OSError for a full disk."""
-    index = kept_by(search).index(keys)
-    data = index.written()
-    kept = Kept(name_of(search), keys.count, hashlib.sha256(data).hexdigest(), recall(index, keys))
-    write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(kept), indent=2)}\n".encode()})
-    return kept
+def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
+    """Build an index and write it beside the keys. ValueError for a search without index, OSError for a full disk."""
+    index = check_faiss_search(search).index(keys)
+    data = index.to_bytes()
+    recall = measure_recall(index, keys)
+    record = IndexRecord(format_search(search), keys.count, hashlib.sha256(data).hexdigest(), recall)
+    write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(record), indent=2)}\n".encode()})
+    return record
 
 
-def kept_by(search: Search) -> Faiss:
-    """The search, where it keeps an index and its package is there; ValueError otherwise."""
-    if not isinstance(search, Faiss):
-        raise ValueError(f"{name_of(search)!r} needs no index: leave it out, and every key is looked at")
+def check_faiss_search(search: Search) -> FaissSearch:
+    """The search, if it has an index file and its package is installed; ValueError otherwise."""
+    if not isinstance(search, FaissSearch):
+        raise ValueError(f"{format_search(search)!r} needs no index: leave it out, and every key is looked at")
     package(search.name)
     return search
 
 
-def recall(index: Index, keys: Shards, nearest: int = NEAREST) -> float:
-    """Of so many nearest of some keys, themselves left out, the share that an index finds."""
-    at = spread(keys.count, ASKED)
-    queries = keys.at(at).float()
-    right, ours = (one.search(queries, nearest + 1).places for one in (Exact().index(keys), index))
-    wanted = (right != at[:, None]) & (right >= 0)
-    found = (right[:, :, None] == ours[:, None]).any(2) & wanted
-    return float(found.sum()) / max(int(wanted.sum()), 1)
+def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
+    """The share of the nearest keys that an index finds for keys of the store, without each key itself."""
+    places = spread(keys.count, QUERIES)
+    queries = keys.at(places).float()
+    right, ours = (each.search(queries, nearest + 1).places for each in (ExactSearch().index(keys), index))
+    neighbours = (right != places[:, None]) & (right >= 0)
+    hits = (right[:, :, None] == ours[:, None]).any(2) & neighbours
+    return float(hits.sum()) / max(int(neighbours.sum()), 1)
 
 
-def there(folder: Path) -> Kept | None:
-    """What is said of the index beside the keys; None where there is none. DatastoreError where it cannot be read."""
+def read_index_record(folder: Path) -> IndexRecord | None:
+    """The description of the index beside the keys; None if there is no index, DatastoreError if it is unreadable."""
     path = folder / ABOUT
     if not path.is_file():
         return None
     try:
-        told = from_json(contents(path))
+        record = from_json(contents(path))
         form = {"search": str, "keys": int, "sha256": str, "recall": float}
-        if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in form.items()):
+        if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in form.items()):
             raise ValueError("it says nothing of an index")
     except OSError as error:
         raise DatastoreError(str(error)) from error
     except ValueError as error:
         raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
-    return Kept(**{name: told[name] for name in form})
+    return IndexRecord(**{name: record[name] for name in form})
 
 
-def opened(folder: Path, kept: Kept, keys: Shards) -> Index:
-    """The index beside the keys; DatastoreError where it is truncated, or of other keys."""
+def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
+    """The index beside the keys; DatastoreError if it is truncated or belongs to other keys."""
     path, advice = folder / INDEX, "make it again: kinformer datastore index"
     try:
         data = contents(path, f"; {advice}")
     except OSError as error:
         raise DatastoreError(str(error)) from error
-    if hashlib.sha256(data).hexdigest() != kept.sha256:
+    if hashlib.sha256(data).hexdigest() != record.sha256:
         raise DatastoreError(f"{path} is truncated or damaged; {advice}")
-    search = search_named(kept.search)
-    if not isinstance(search, Faiss) or kept.keys != keys.count:
-        raise DatastoreError(f"{path} is of {kept.keys:,} keys, and {keys.count:,} are there; {advice}")
+    search = search_named(record.search)
+    if not isinstance(search, FaissSearch) or record.keys != keys.count:
+        raise DatastoreError(f"{path} is of {record.keys:,} keys, and {keys.count:,} are there; {advice}")
     try:
-        return Approximate.read(search, keys, data)
+        return FaissIndex.from_bytes(search, keys, data)
     except ValueError as error:
         raise DatastoreError(f"{path} cannot be used: {error}; {advice}") from error
 
 
-def forget(folder: Path) -> None:
-    """Take away the index, which new keys are not in."""
+def remove_index(folder: Path) -> None:
+    """Remove the index: it does not contain keys that are appended."""
     for name in (ABOUT, INDEX):
         (folder / name).unlink(missing_ok=True)

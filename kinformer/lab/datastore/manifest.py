@@ -1,4 +1,4 @@
-"""Manifest: what a datastore says of itself, in JSON: whose keys it holds, of what texts, in which files."""
+"""Manifest: the JSON description of a datastore: its model, its texts and the files of its keys."""
 
 import dataclasses
 import json
@@ -18,11 +18,11 @@ PART = {"data": str, "tokens": int, "documents": int, "length": int, "stride": i
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one build or append brought: a text, how it was read, and how many keys each of its shards has.
+class DatastorePart:
+    """The text of one build or append: its size, its windows, and the number of keys in each of its shards.
 
-    data: what it was made of, in words. tokens, documents: how many. length, stride: of the windows that were read;
-    stride 0 for lanes. text: a hash of its tokens and of where its documents begin.
+    data: a description of the text for readers. tokens, documents: their numbers. length, stride: of the windows in
+    tokens; a stride of 0 stands for lanes. text: a hash of the tokens and of the places where documents begin.
     """
 
     data: str
@@ -35,16 +35,16 @@ class Part:
 
     @property
     def keys(self) -> int:
-        """How many keys it has."""
+        """The number of keys."""
         return sum(self.shards)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What all keys of a datastore share, and its parts.
+    """The properties that all keys of a datastore share, and its parts.
 
-    model: the fingerprint of the model whose states they are. tokenizer: the hash of its tokenizer, or "bytes". tap:
-    which state. dtype, width: of a key. home: the folder that the model was in, "" where it was in none.
+    model: the fingerprint of the model. tokenizer: the hash of its tokenizer, or "bytes". tap: the inner state that is
+    the key. dtype, width: of a key. home: the folder of the model, or "".
     """
 
     model: str
@@ -53,7 +53,7 @@ class Manifest:
     dtype: str
     width: int
     home: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DatastorePart, ...] = ()
 
     def save(self, path: Path) -> None:
         """Write it into a file in one step."""
@@ -61,39 +61,39 @@ class Manifest:
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
-        """What a file says; DatastoreError for a file that says no such thing."""
+        """Read a manifest from a file; DatastoreError if the file is missing, unreadable or no manifest."""
         try:
-            told = from_json(path.read_bytes())
+            record = from_json(path.read_bytes())
         except FileNotFoundError as error:
             raise DatastoreError(absent(path, "`kinformer datastore build` makes a datastore")) from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise DatastoreError(f"{path} is truncated or no manifest of a datastore: {error}") from error
-        if not isinstance(told, dict) or not isinstance(told.get("edition"), int):
+        if not isinstance(record, dict) or not isinstance(record.get("edition"), int):
             raise DatastoreError(f"{path} is no manifest of a datastore: kinformer did not write it")
-        if told["edition"] != EDITION:
+        if record["edition"] != EDITION:
             raise DatastoreError(
-                f"{path} is of edition {told['edition']} of the form of a datastore, and this version reads edition "
+                f"{path} is of edition {record['edition']} of the form of a datastore, and this version reads edition "
                 f"{EDITION}; build it again"
             )
-        if not _like(told, FORM) or not isinstance(told.get("parts"), list) or not told["parts"]:
+        if not _has_fields(record, FORM) or not isinstance(record.get("parts"), list) or not record["parts"]:
             raise DatastoreError(f"{path} is damaged: it does not say {', '.join((*FORM, 'parts'))}; build it again")
-        parts = [_part(one, path) for one in told["parts"]]
-        if told["dtype"] not in ("float16", "float32") or told["width"] < 1:
+        parts = [_part(part, path) for part in record["parts"]]
+        if record["dtype"] not in ("float16", "float32") or record["width"] < 1:
             raise DatastoreError(f"{path} is damaged: it names no keys that there can be; build it again")
-        return cls(**{name: told[name] for name in FORM}, parts=tuple(parts))
+        return cls(**{name: record[name] for name in FORM}, parts=tuple(parts))
 
 
-def _part(told: Any, path: Path) -> Part:
-    shards = told.get("shards") if isinstance(told, dict) else None
-    if not _like(told, PART) or not shards or not all(type(one) is int and one > 0 for one in shards):
+def _part(record: Any, path: Path) -> DatastorePart:
+    shards = record.get("shards") if isinstance(record, dict) else None
+    if not _has_fields(record, PART) or not shards or not all(type(count) is int and count > 0 for count in shards):
         raise DatastoreError(f"{path} is damaged: a part of it does not say {', '.join(PART)}; build it again")
-    return Part(**{**{name: told[name] for name in PART}, "shards": tuple(shards)})
+    return DatastorePart(**{**{name: record[name] for name in PART}, "shards": tuple(shards)})
 
 
-def _like(told: Any, form: dict[str, type]) -> bool:
-    return isinstance(told, dict) and all(type(told.get(name)) is kind for name, kind in form.items())
+def _has_fields(record: Any, form: dict[str, type]) -> bool:
+    return isinstance(record, dict) and all(type(record.get(name)) is kind for name, kind in form.items())
 
 
 def text_file(part: int) -> str:

@@ -1,4 +1,4 @@
-"""Windows: how a text is read so that each of its tokens but a document's last has a key, made once."""
+"""Windows: the spans in which a text is read, so that each token but the last of a document gets one key."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,22 +13,22 @@ from kinformer.models.support.taps import Tap
 
 
 class Window(NamedTuple):
-    """Tokens from begin to end, end excluded, that are read together; of the first `known` the keys are there."""
+    """The tokens from `begin` up to `end` that are read together; the first `overlap` of them already have keys."""
 
     begin: int
-    known: int
+    overlap: int
     end: int
 
     @property
     def keys(self) -> int:
-        """How many keys it brings: its last token is read by nobody."""
-        return self.end - self.begin - 1 - self.known
+        """The number of new keys; the last token is only predicted and has no key."""
+        return self.end - self.begin - 1 - self.overlap
 
 
 def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
-    """The windows of a text in order, as an evaluation has them; lanes, which a state is carried through, for stride 0.
+    """The windows of a text in order, as in an evaluation; with a stride of 0, lanes through which a state is carried.
 
-    A window has `length` tokens to read, each window `stride` tokens after the one before; a lane has STRETCH.
+    A window has `length` tokens and begins `stride` tokens after the previous window; a lane has STRETCH tokens.
     """
     for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)]):
         if not stride:
@@ -43,25 +43,28 @@ def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
 
 
 def shards(part: Part, length: int, stride: int, least: int) -> Iterator[list[Window]]:
-    """The windows of each shard: as many as bring `least` keys; what is left over is the last one."""
-    some, keys = list[Window](), 0
+    """The windows of each shard: as many as give at least `least` keys; the last shard may have fewer."""
+    shard, keys = list[Window](), 0
     for window in windows(part, length, stride):
-        some.append(window)
+        shard.append(window)
         keys += window.keys
         if keys >= least:
-            yield some
-            some, keys = [], 0
-    if some:
-        yield some
+            yield shard
+            shard, keys = [], 0
+    if shard:
+        yield shard
 
 
-def read(tap: Tap, part: Part, some: Sequence[Window], length: int) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
-    """The keys of windows, each piece with the place of its first among them; long windows first, of like ones many."""
+def read(tap: Tap, part: Part, shard: Sequence[Window], length: int) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
+    """The keys of a shard's windows in pieces, each with the place of its first key; windows of like length together.
+
+    Long windows are read first.
+    """
     firsts, count = {}, 0
-    for window in some:
+    for window in shard:
         firsts[window] = count
         count += window.keys
-    order = sorted(some, key=lambda window: (window.begin - window.end, window))
+    order = sorted(shard, key=lambda window: (window.begin - window.end, window))
     for at in range(0, len(order), BATCH):
         lot = order[at : at + BATCH]
         longest = lot[0].end - lot[0].begin - 1
@@ -69,10 +72,13 @@ def read(tap: Tap, part: Part, some: Sequence[Window], length: int) -> Iterator[
         state = tap.model.start(len(lot), longest) if carries else None
         for lo in range(0, longest, length if carries else longest):
             hi = min(lo + length, longest) if carries else longest
-            rows = [(min(one.begin + lo, one.end - 1), min(one.begin + hi, one.end - 1)) for one in lot]
-            found = tap(rows_of(tap.model, part, rows), state)
-            state = found.out.state if carries else None
-            for window, states, (begin, end) in zip(lot, found.states, rows, strict=True):
-                known = max(window.begin + window.known - begin, 0)
-                if end - begin > known:
-                    yield firsts[window] + begin + known - window.begin - window.known, states[known : end - begin]
+            rows = [(min(each.begin + lo, each.end - 1), min(each.begin + hi, each.end - 1)) for each in lot]
+            tapped = tap(rows_of(tap.model, part, rows), state)
+            state = tapped.out.state if carries else None
+            for window, states, (begin, end) in zip(lot, tapped.states, rows, strict=True):
+                overlap = max(window.begin + window.overlap - begin, 0)
+                if end - begin > overlap:
+                    yield (
+                        firsts[window] + begin + overlap - window.begin - window.overlap,
+                        states[overlap : end - begin],
+                    )

@@ -1,23 +1,23 @@
-"""HNSW: a graph in which near vectors are linked, walked towards the query, by FAISS."""
+"""HNSW: a walk towards the query through a graph of near vectors, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.checks import from_to
-from kinformer.lab.search.support.faiss import Faiss, package
+from kinformer.lab.search.support.faiss import FaissSearch, package
 
 
 @dataclass(frozen=True)
-class HNSW(Faiss):
-    """A walk through a graph of neighbours, from few vectors far apart to many that are near (the extra faiss).
+class HNSW(FaissSearch):
+    """Walk through a graph of neighbours, from few vectors far apart to many near the query (the extra faiss).
 
-    Choose it for stores that are asked far more often than they change: a query looks at about log(n) vectors. It holds
-    all of them in float32 in memory, with their links, and takes the longest to build.
+    Choose it for stores that are searched far more often than they change: a query compares about log(n) vectors. All
+    vectors are in memory in float32, with their links. It takes the longest to build.
 
-    links: of each vector to others.
-    effort: vectors that a walk keeps, k at least: more find more, and take longer.
+    links: links of each vector to its neighbours.
+    effort: candidates during a walk, at least k; more candidates find more neighbours and take longer.
 
-    Errors: ValueError for numbers out of range, and where the package is not installed. Source: Malkov and Yashunin,
+    Errors: ValueError for numbers out of range, and if the package is not installed. Source: Malkov and Yashunin,
     2016, arXiv:1603.09320.
     """
 
@@ -30,5 +30,5 @@ class HNSW(Faiss):
     def factory(self, count: int, width: int) -> str:
         return f"HNSW{self.links}"
 
-    def thoroughly(self, index: Any, k: int) -> Any:
+    def search_parameters(self, index: Any, k: int) -> Any:
         return package(self.name).SearchParametersHNSW(efSearch=max(self.effort, k))

@@ -1,23 +1,23 @@
-"""IVF: vectors in lists around centres, of which a query looks into the nearest few, by FAISS."""
+"""IVF: vectors in lists around centres, of which a query reads the nearest few, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinformer.core.checks import at_least
-from kinformer.lab.search.support.faiss import Faiss, lists_of, package
+from kinformer.lab.search.support.faiss import FaissSearch, number_of_lists, package
 
 
 @dataclass(frozen=True)
-class IVF(Faiss):
-    """Lists of vectors around centres that k-means finds; a query reads the lists of its nearest centres (extra faiss).
+class IVF(FaissSearch):
+    """Lists of vectors around centres of k-means; a query reads the lists of its nearest centres (extra faiss).
 
-    Choose it for large stores in memory that are built in seconds: with sqrt(n) lists a query looks at probes sqrt(n)
-    vectors. They are held in float32.
+    Choose it for large stores in memory that are built in seconds: with sqrt(n) lists, a query compares about
+    probes sqrt(n) vectors, in float32.
 
-    lists: centres; about sqrt(n) unless given, and no more than can be learned from n vectors.
+    lists: centres; about sqrt(n) unless given, and at most as many as n vectors can train.
     probes: lists that a query reads.
 
-    Errors: ValueError for numbers out of range, and where the package is not installed. Source: Sivic and Zisserman,
+    Errors: ValueError for numbers out of range, and if the package is not installed. Source: Sivic and Zisserman,
     2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor search".
     """
 
@@ -31,7 +31,7 @@ class IVF(Faiss):
         at_least("probes", self.probes, 1)
 
     def factory(self, count: int, width: int) -> str:
-        return f"IVF{lists_of(self.lists, count)},Flat"
+        return f"IVF{number_of_lists(self.lists, count)},Flat"
 
-    def thoroughly(self, index: Any, k: int) -> Any:
+    def search_parameters(self, index: Any, k: int) -> Any:
         return package(self.name).SearchParametersIVF(nprobe=min(self.probes, index.nlist))

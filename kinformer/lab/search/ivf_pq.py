@@ -1,26 +1,26 @@
-"""IVF-PQ: lists around centres, in which a vector is a few bytes, by FAISS."""
+"""IVF-PQ: lists around centres, in which a vector is stored as a few bytes, by FAISS."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from kinformer.core.checks import at_least
 from kinformer.lab.search.ivf import IVF
-from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, lists_of
+from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, number_of_lists
 
 
 @dataclass(frozen=True)
 class IVFPQ(IVF):
-    """`IVF` whose vectors are product quantised: each is cut into `codes` pieces, a piece is the number of a centre.
+    """`IVF` with product quantisation: a vector is cut into `codes` pieces, and a piece is the number of a centre.
 
-    Choose it where vectors do not fit into memory: it holds `codes` bytes of each (half of it below 9,984 vectors), and
-    finds candidates by them; four for each that is wanted are compared exactly, where they lie on the disk. This is the
-    kNN-LM paper's index.
+    Choose it if vectors do not fit into memory: it stores `codes` bytes per vector (half of that below 9,984 vectors).
+    They select four candidates per result, which are ranked by exact distances to the vectors on the disk. This is the
+    index of the kNN-LM paper.
 
     lists, probes: as of `IVF`.
     codes: pieces of a vector; they must divide its width.
 
     Errors: ValueError for codes that do not divide the width, for fewer vectors than codes can be learned from, and
-    where the package is not installed. Source: Jegou et al., 2011, "Product quantization for nearest neighbor search";
+    if the package is not installed. Source: Jegou et al., 2011, "Product quantization for nearest neighbor search";
     Khandelwal et al., 2020, arXiv:1911.00172, section 3.
     """
 
@@ -35,6 +35,6 @@ class IVFPQ(IVF):
         if width % self.codes:
             raise ValueError(f"codes={self.codes} does not divide vectors of width {width}; give a divisor of it")
         if 0 < count < FEWEST:
-            raise ValueError(f"ivf_pq learns codes from {FEWEST} vectors at least, and {count} came; use 'exact'")
+            raise ValueError(f"ivf_pq learns codes from {FEWEST} vectors at least, and got {count}; use 'exact'")
         bits = 8 if count >= CODES * ENOUGH else 4
-        return f"IVF{lists_of(self.lists, count)},PQ{self.codes}x{bits}"
+        return f"IVF{number_of_lists(self.lists, count)},PQ{self.codes}x{bits}"

@@ -1,4 +1,4 @@
-"""Folded: a read in which each query has keys of its own, found beforehand."""
+"""Column reads: attention in which each query reads selected keys of its own."""
 
 import torch
 from jaxtyping import Int
@@ -10,44 +10,44 @@ from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, number_of_groups
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.nearest import blocks
+from kinformer.nn.mechanisms.nearest import block_sizes
 
 
-def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
-    """What each query reads in the keys at its columns, a block of queries at a time; -1 is no key.
+def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
+    """Attention of each query to the keys at its columns, a block of queries at a time; a column of -1 is padding.
 
-    The keys of all queries would be R times as many numbers as there are queries: a backward gathers them again.
+    The backward gathers the keys again, because storing R keys for each query would take too much memory.
     """
-    sizes = blocks(request)
+    sizes = block_sizes(request)
     if len(sizes) == 1:
-        return _folded(request, columns)
+        return _read_columns(request, columns)
     queries = request.queries
-    # split once: the gradient of a slice is as long as the row
+    # split once, because the gradient of a slice is as long as the row
     pieces = zip(*(x.split(sizes, 2) for x in (queries.q, queries.pos, columns)), strict=True)
-    again = torch.is_grad_enabled() and queries.q.requires_grad
+    recomputes = torch.is_grad_enabled() and queries.q.requires_grad
     reads = []
     for q, pos, at in pieces:
-        one = request.replace(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_folded, one, at) if again else _folded(one, at))
+        piece = request.replace(queries=Queries(q, pos, head=queries.head))
+        reads.append(recomputed(_read_columns, piece, at) if recomputes else _read_columns(piece, at))
     return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 
-def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
-    """A query is a row of a larger batch, with keys of its own."""
+def _read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
+    """Read all queries as rows of a larger batch, each with its own keys."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
     b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
-    there = columns.clamp_min(0)
+    slots_read = columns.clamp_min(0)
 
     def gathered(x: Tensor) -> Tensor:
-        """[B G S ..] at the columns of each query: [B*T H R ..], a head its group's."""
+        """[B G S ..] at the columns of each query, as [B*T H R ..]; a head reads the keys of its group."""
         group = h // number_of_groups(heads, x.shape[1])
-        return x[b, group[:, None, None], there].transpose(1, 2).flatten(0, 1)
+        return x[b, group[:, None, None], slots_read].transpose(1, 2).flatten(0, 1)
 
     def vectors(x: Tensor) -> Tensor:
-        """The same of [B G S D]; a table's rows are looked up, and learn, in a third of the time of any numbers."""
+        """The same for [B G S D], as an embedding lookup: it takes a third of the time, gradients included."""
         groups, slots = x.shape[1:3]
-        row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + there  # [B H T R]
+        row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + slots_read  # [B H T R]
         return F.embedding(row, x.reshape(-1, x.shape[3])).transpose(1, 2).flatten(0, 1)
 
     def by_query(x: Tensor) -> Tensor:
@@ -56,9 +56,9 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutpu
 
     alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
     pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
-    found = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
+    gathered_keys = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
-    one = read(request.apart(queries=alone, keys=found, rows=rows, lse=True))
-    assert one.lse is not None
-    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
+    result = read(request.apart(queries=alone, keys=gathered_keys, rows=rows, lse=True))
+    assert result.lse is not None
+    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (result.y, result.lse))  # [B H T ..]
     return AttentionOutput(y, lse)

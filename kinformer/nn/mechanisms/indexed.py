@@ -1,4 +1,4 @@
-"""Indexed: the keys that fit each query best, of those that a search finds among keys that all queries may read."""
+"""Indexed keys: the best keys of each query, found by an index among keys that a whole block of queries may read."""
 
 from itertools import product
 from typing import NamedTuple
@@ -11,56 +11,56 @@ from kinformer.core.autocast import exact
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
-from kinformer.core.search import Products, Search
+from kinformer.core.search import ProductIndex, Search
 from kinformer.core.ties import Tolerance, first, tolerance_of
-from kinformer.nn.mechanisms.nearest import ends, exactly, nearest
+from kinformer.nn.mechanisms.nearest import find_by_scores, position_bounds, to_precise
 
-FEW = 8  # queries of a call for which nothing is searched: every key is scored
-STEP = 256  # queries, and keys, that are looked at together
-CANDIDATES = 1 << 14  # scored at a time
+FEW = 8  # a call with fewer queries scores every key and builds no index
+STEP = 256  # queries, and keys, of a block
+CANDIDATES = 1 << 14  # candidates scored together
 
 
-def best(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys that fit each query best; of equal ones the latest positions.
+def find_best_keys(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+    """The columns of the `most` keys with the highest scores of each query; of equal scores, the latest positions.
 
-    Keys that a whole block of queries may read are searched, others scored. A segment: within it queries may read the
-    same keys of earlier ones. A query with fewer keys gets -1 in their place, or others, which the pattern does not
-    allow.
+    Keys that a whole block of queries may read are searched by an index, the other keys are scored. The queries of a
+    `segment`, a number of tokens, may read the same keys of earlier segments. A query with fewer allowed keys gets -1
+    or columns that the pattern does not allow in the remaining places.
     """
     few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
-    if few or search.products(request.keys.k.shape[-1]) is None:
-        return nearest(request, most)
-    return indexed(request, most, search, segment)
+    if few or search.product_index(request.keys.k.shape[-1]) is None:
+        return find_by_scores(request, most)
+    return find_by_index(request, most, search, segment)
 
 
 @torch.no_grad()
-def indexed(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """As `best`, whatever is searched."""
+def find_by_index(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+    """The same as `find_best_keys`, always with an index."""
     with exact(request.queries.q):
-        return _indexed(exactly(request), most, search, segment)
+        return _find_by_index(to_precise(request), most, search, segment)
 
 
-def _indexed(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
+def _find_by_index(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
     (batch, heads, length, _), (_, groups, slots, _) = request.queries.q.shape, request.keys.k.shape
     most, shared = min(most, slots), number_of_groups(heads, groups)
-    found = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
+    best = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     for b, g in product(range(batch), range(groups)):
         row = _row(request, b, g, shared)
         sizes = _sizes(request.queries.pos[b, 0], segment)
-        some, every = _cover(request, row, sizes)
+        may_read, every = _cover(request, row, sizes)
         if int((request.queries.pos[b, 0] >= 0).sum()) < FEW:
-            every = torch.zeros_like(every)  # nothing is searched
-        keys, begin = _Inside(search, row), 0
-        for size, part, whole in zip(sizes, some & ~every, every, strict=True):
+            every = torch.zeros_like(every)  # score every key
+        keys, begin = _SharedKeys(search, row), 0
+        for size, part, whole in zip(sizes, may_read & ~every, every, strict=True):
             at = slice(begin, begin + size)
-            columns = _of_block(request, row, at, keys.brought(whole), row.of_blocks(part), most)
-            found[b, row.heads, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
+            columns = _of_block(request, row, at, keys.set_blocks(whole), row.of_blocks(part), most)
+            best[b, row.heads, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
             begin += size
-    return found
+    return best
 
 
 class _Row(NamedTuple):
-    """The queries of the heads that share a key head, and its keys, the latest position last, without padding."""
+    """The queries of the heads that share a key head, and its keys in order of position, without padding."""
 
     b: int
     heads: slice
@@ -70,7 +70,7 @@ class _Row(NamedTuple):
     pos: Int[Tensor, " n"]
 
     def of_blocks(self, blocks: Bool[Tensor, " m"]) -> Int[Tensor, " _"]:
-        """The numbers of the keys of some blocks."""
+        """The numbers of the keys in these blocks."""
         return blocks.repeat_interleave(STEP)[: len(self.columns)].nonzero()[:, 0]
 
 
@@ -84,56 +84,58 @@ def _row(request: Request, b: int, g: int, shared: int) -> _Row:
 
 
 def _sizes(pos: Int[Tensor, " T"], segment: int | None) -> list[int]:
-    """How many queries each block has: at most STEP, of one segment, cut by position: padding moves no cut."""
+    """The sizes of blocks of at most STEP queries of one segment, cut by position, so that padding changes no cut."""
     of = pos // STEP if segment is None else pos // segment * segment + pos % segment // STEP
     counts = of.unique_consecutive(return_counts=True)[1].tolist()
     return [min(STEP, count - begin) for count in counts for begin in range(0, count, STEP)]
 
 
 def _cover(request: Request, row: _Row, sizes: list[int]) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
-    """Of each block of queries and of keys: may any pair be allowed, and is every one surely."""
-    (q_lo, q_hi), (k_lo, k_hi) = ends(request.queries.pos[row.b].split(sizes, 1)), ends(row.pos.split(STEP))
-    some, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
-    there = (q_hi >= 0)[:, None] & (k_hi >= 0)
-    return some & there, every & there
+    """For each block of queries and of keys: whether a pair may be allowed, and whether every pair is allowed."""
+    (q_lo, q_hi), (k_lo, k_hi) = (
+        position_bounds(parts) for parts in (request.queries.pos[row.b].split(sizes, 1), row.pos.split(STEP))
+    )
+    may_read, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    has_tokens = (q_hi >= 0)[:, None] & (k_hi >= 0)
+    return may_read & has_tokens, every & has_tokens
 
 
-class _Inside:
-    """What is searched: blocks of keys that all queries of a block may read, kept as long as the next may too."""
+class _SharedKeys:
+    """An index of the keys that all queries of a block may read; it grows while the next block may read them too."""
 
     def __init__(self, search: Search, row: _Row):
         self.search, self.row = search, row
-        self.products: Products | None = None
+        self.index: ProductIndex | None = None
         self.blocks: Bool[Tensor, " m"] | None = None
         self.numbers = row.columns[:0]
 
-    def brought(self, whole: Bool[Tensor, " m"]) -> "_Inside":
-        """The same with these blocks of keys in it and no other."""
+    def set_blocks(self, whole: Bool[Tensor, " m"]) -> "_SharedKeys":
+        """Make the index hold exactly these blocks of keys."""
         if self.blocks is None or bool((self.blocks & ~whole).any()):
-            self.products, self.blocks = self.search.products(self.row.k.shape[1]), torch.zeros_like(whole)
+            self.index, self.blocks = self.search.product_index(self.row.k.shape[1]), torch.zeros_like(whole)
             self.numbers = self.row.columns[:0]
         new = self.row.of_blocks(whole & ~self.blocks)
-        if len(new) and self.products is not None:
-            self.products.add(self.row.k[new])
+        if len(new) and self.index is not None:
+            self.index.add(self.row.k[new])
             self.numbers, self.blocks = torch.cat([self.numbers, new]), whole
         return self
 
     def find(self, q: Float[Tensor, "N K"], most: int) -> Int[Tensor, "N R"]:
-        """The numbers of keys that may be the best of each query; -1 where there are fewer."""
-        if self.products is None or not len(self.numbers):
+        """The numbers of candidate keys of each query; -1 for padding."""
+        if self.index is None or not len(self.numbers):
             return self.numbers.new_empty(len(q), 0)
-        found = self.products.find(q, most)
-        return torch.where(found < 0, -1, self.numbers[found.clamp_min(0)])
+        candidates = self.index.find(q, most)
+        return torch.where(candidates < 0, -1, self.numbers[candidates.clamp_min(0)])
 
 
 def _of_block(
-    request: Request, row: _Row, at: slice, inside: _Inside, near: Int[Tensor, " n"], most: int
+    request: Request, row: _Row, at: slice, shared: _SharedKeys, near: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, "N R"]:
-    """The best columns of a block of queries: what is found inside, and of the keys near by those that may be read."""
+    """The best columns of a block of queries, among shared keys by the index and among `near` keys by their scores."""
     q = row.q[:, at].flatten(0, 1)
-    keys = inside.find(q, most)
+    keys = shared.find(q, most)
     if len(near):
-        near = near.flip(0)  # of equal ones the latest come first
+        near = near.flip(0)  # of equal scores the latest position comes first
         score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
         nearest = first(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
@@ -144,13 +146,13 @@ def _of_block(
     pieces = []
     for q_, candidates in zip(q.split(size), keys.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
-        taken = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
-        pieces.append(torch.where(taken < 0, -1, row.columns[taken.clamp_min(0)]))
+        numbers = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
+        pieces.append(torch.where(numbers < 0, -1, row.columns[numbers.clamp_min(0)]))
     return torch.cat(pieces)
 
 
 def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) -> Tolerance:
-    """The tolerance of the products of scaled queries with their candidates, keys by number, by a candidate's place."""
+    """The tolerance of the products of scaled queries with candidate keys, as a function of a candidate's place."""
 
     def tolerance(place: Int[Tensor, "N 1"]) -> Float[Tensor, "N 1"]:
         k = row.k[numbers.gather(1, place).clamp_min(0)[:, 0]]
@@ -160,7 +162,7 @@ def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) 
 
 
 def _may(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:
-    """Which of some keys may each query of a block read?"""
+    """Which `near` keys each query of a block may read."""
     q_pos = request.queries.pos[row.b : row.b + 1]
     q_pos = (q_pos[:, row.heads] if q_pos.shape[1] > 1 else q_pos)[..., at]
     names = range(request.queries.head + row.heads.start, request.queries.head + row.heads.stop)

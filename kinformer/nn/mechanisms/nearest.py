@@ -1,4 +1,4 @@
-"""Nearest: the keys that fit each query best, found block by block, so that no scores of a whole row are held."""
+"""Nearest keys: the keys with the highest scores of each query, block by block, without the scores of a whole row."""
 
 from functools import partial
 
@@ -13,12 +13,12 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.core.ties import first, score_tolerance
 
-KEYS = 1024  # of a block
-PAIRS = 1 << 21  # scores of a block, of all rows and heads
+KEYS = 1024  # keys of a block
+PAIRS = 1 << 21  # scores of a block of queries and keys, over all rows and heads
 
 
-def blocks(request: Request) -> list[int]:
-    """So many queries are looked at together, one block after the other."""
+def block_sizes(request: Request) -> list[int]:
+    """The number of queries in each block of queries."""
     batch, heads, length, _ = request.queries.q.shape
     keys = min(request.keys.k.shape[2], KEYS)
     size = max(16, PAIRS // max(1, batch * heads * keys))
@@ -26,75 +26,75 @@ def blocks(request: Request) -> list[int]:
 
 
 @torch.no_grad()
-def nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys that fit each query best; of equal ones the latest positions.
+def find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
+    """The columns of the `most` keys with the highest scores of each query; of equal scores, the latest positions.
 
-    A query with fewer keys gets -1 in their place, or others, which the pattern does not allow.
+    A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining places.
     """
     with exact(request.queries.q):
-        return _nearest(exactly(request), most)
+        return _find_by_scores(to_precise(request), most)
 
 
-def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
-    pos, sizes = request.keys.pos, blocks(request)
+def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
+    pos, sizes = request.keys.pos, block_sizes(request)
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
     keys = _ordered(request.keys, order, request.queries.q.shape[1])
     starts = range(0, max(1, pos.shape[2]), KEYS)
-    reads, begin, found = _reads(request, sizes, keys.pos), 0, []
-    for size, some in zip(sizes, reads, strict=True):
+    reads, begin, parts = _reads(request, sizes, keys.pos), 0, []
+    for size, reads_block in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
         piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=fresh())
-        found.append(_best(piece, [lo for lo, any_ in zip(starts, some, strict=True) if any_], most))
+        parts.append(_best(piece, [lo for lo, any_ in zip(starts, reads_block, strict=True) if any_], most))
         begin += size
-    columns = torch.cat(found, 2) if len(found) > 1 else found[0]
+    columns = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
     order = order[:, :, None].expand(*columns.shape[:3], -1)  # [B #H S] to [B H T S]
     return torch.where(columns < 0, -1, order.take_along_dim(columns.clamp_min(0), -1))
 
 
-def exactly(request: Request) -> Request:
-    """With queries and keys in float32 at least: rounded further, products would choose others."""
+def to_precise(request: Request) -> Request:
+    """The request with queries and keys in float32 or better: products in fewer bits would select other keys."""
     queries, keys = request.queries, request.keys
     return request.replace(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
 
 
 def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
-    """The keys in that order; values are not asked for. Where heads have positions of their own each has its keys."""
+    """The keys in this order, without values; repeated for each head if heads have positions of their own."""
     k = keys.k if order.shape[1] in (1, keys.k.shape[1]) else keys.k.repeat_interleave(heads // keys.k.shape[1], 1)
     k = k.take_along_dim(order[..., None], 2)
     return Keys(k, k, keys.pos.take_along_dim(order, -1), own=keys.own)
 
 
 def _reads(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
-    """May any query of a block read any key of another? One look for all blocks; a graph is compiled for all."""
+    """Whether a query of each block may read a key of each block of keys; always true in a compiled graph."""
     parts = k_pos.split(KEYS, 2)
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():
         return [[True] * len(parts)] * len(sizes)
-    (q_lo, q_hi), (k_lo, k_hi) = (ends(pos) for pos in (request.queries.pos.split(sizes, 2), parts))
-    some, _ = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
-    found: list[list[bool]] = (some & (q_hi >= 0)[:, None] & (k_hi >= 0)).tolist()
-    return found
+    (q_lo, q_hi), (k_lo, k_hi) = (position_bounds(pos) for pos in (request.queries.pos.split(sizes, 2), parts))
+    may_read, _ = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    reads: list[list[bool]] = (may_read & (q_hi >= 0)[:, None] & (k_hi >= 0)).tolist()
+    return reads
 
 
-def ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """The lowest and the highest position of each block, padding not counted; where there is nothing else 0 and -1."""
+def position_bounds(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """The lowest and the highest position of each block without padding; 0 and -1 for a block of padding."""
     highest = torch.stack([part.amax() for part in parts])
     lowest = torch.stack([part.where(part >= 0, torch.iinfo(part.dtype).max).amin() for part in parts])
     return lowest.where(highest >= 0, 0), highest
 
 
 def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T R"]:
-    """The best columns of one block of queries in some blocks of keys, which are in the order that decides ties."""
+    """The best columns of one block of queries in the blocks of keys at `starts`; the order of keys decides ties."""
     batch, heads, length, _ = request.queries.q.shape
     most = min(most, request.keys.k.shape[2])
     columns = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
-        both = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
+        merged = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
         place = partial(_columns, columns, lo)
-        at = first(both, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
+        at = first(merged, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
         columns = place(at)
-        score = both.take_along_dim(at, -1)
+        score = merged.take_along_dim(at, -1)
     return columns
 
 

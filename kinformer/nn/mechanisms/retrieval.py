@@ -26,14 +26,14 @@ from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.vectors import unit
-from kinformer.nn.mechanisms.folded import folded
-from kinformer.nn.mechanisms.indexed import best
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.mechanisms.folded import read_columns
+from kinformer.nn.mechanisms.indexed import find_best_keys
+from kinformer.nn.search.exact import ExactSearch
 
 CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
 )
-EXACT = Exact()
+EXACT = ExactSearch()
 MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
 
 
@@ -67,10 +67,10 @@ class Retrieval(KeyValueMechanism):
         is read once, as with `apart`.
     eps: added to |x|^2.
     impl: the executor of the near read by name; "auto" takes the cheapest.
-    search: how the memory is searched: `Exact()`, every key scored, or by an index of FAISS that finds candidates:
-        `Flat()` finds what is found without it (of equal keys any), `HNSW()` nearly all of it. One is built for each
-        segment of a row and key head in every call, which has not been faster than the exact search up to a memory of
-        16,384; calls of a few tokens and compiled ones do without.
+    search: the search of the memory. `ExactSearch()` scores every key; an index of FAISS finds candidates. `Flat()`
+        finds the same keys (any of equal keys), `HNSW()` nearly all. Every call builds an index for each segment of a
+        row and key head. This has not been faster than exact search up to a memory of 16,384. Calls of a few tokens
+        and compiled calls use exact search.
 
     Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, for a
     `cache` beside it, for a `search` without its package (`pip install 'kinformer[faiss]'`) or that makes no index of
@@ -115,7 +115,7 @@ class Retrieval(KeyValueMechanism):
         self.scale = 1.0  # scores are scaled by head
         self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
-        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
 
     @property
     def stops(self) -> Pattern:
@@ -129,10 +129,10 @@ class Retrieval(KeyValueMechanism):
         return Causal() & Segment(self.length, back)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross:  # asked when a layer is built, and so refused there
+        if sizes.cross:  # raises when the layer is built
             raise ValueError(CROSS)
         self._check_heads(sizes.heads)
-        self.search.products(sizes.k_dim)  # refused when the layer is built
+        self.search.product_index(sizes.k_dim)  # raises when the layer is built
         return super().query_extras(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
@@ -148,12 +148,12 @@ class Retrieval(KeyValueMechanism):
         before = request.pattern & Not(self.own)  # ~ cannot compile
         pattern = before & Not(self.near) if self.apart else before
         far = request.replace(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
-        columns = choice(lambda: best(far, self.k, self.search, self.length))
-        found, local = folded(far, columns), self._local(request)
+        columns = choice(lambda: find_best_keys(far, self.k, self.search, self.length))
+        distant, local = read_columns(far, columns), self._local(request)
         if self.gate is None:
-            return Out(merge(found, local))
+            return Out(merge(distant, local))
         gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
-        return Out(AttentionOutput(gate * found.y + (1 - gate) * local.y, None))
+        return Out(AttentionOutput(gate * distant.y + (1 - gate) * local.y, None))
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from its memory."""
@@ -183,7 +183,7 @@ class Retrieval(KeyValueMechanism):
 
 
 def _before(near: Pattern, heads: int, length: int, back: int) -> int:
-    """How many keys before a segment its queries read: of windows all of the reach, of segments only what they keep."""
+    """The number of keys before a segment that its queries read: a window reaches back, a segment has a cache."""
     turns = math.lcm(near.period() or 0, length)
     if not turns or heads * turns * back > MOST:
         return back
@@ -192,8 +192,8 @@ def _before(near: Pattern, heads: int, length: int, back: int) -> int:
         n = torch.arange(1, back + 1)  # keys before the first of the segment
         of_heads = torch.arange(heads)[:, None, None]
         read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
-        some = read.expand(heads, turns, back).flatten(0, 1).any(0)
-        return int((some * n).amax()) if back else 0
+        is_read = read.expand(heads, turns, back).flatten(0, 1).any(0)
+        return int((is_read * n).amax()) if back else 0
 
 
 def _example() -> Retrieval:

@@ -22,11 +22,11 @@ from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import folded
-from kinformer.nn.mechanisms.indexed import best
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.mechanisms.folded import read_columns
+from kinformer.nn.mechanisms.indexed import find_best_keys
+from kinformer.nn.search.exact import ExactSearch
 
-EXACT = Exact()
+EXACT = ExactSearch()
 
 
 class TopK(KeyValueMechanism):
@@ -44,10 +44,10 @@ class TopK(KeyValueMechanism):
     k: how many of them a query reads.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of attention weights that training drops.
-    search: how keys are found: `Exact()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
-        which finds most of the best keys without all products: those that a block of queries may all read are looked
-        for in an index that grows along the row, those near by are scored. Calls of a few tokens and compiled ones do
-        without.
+    search: the search for keys. `ExactSearch()` scores every allowed pair. An index of FAISS (`HNSW()`, `IVF()`, ..)
+        finds most of the best keys with fewer products: keys that a whole block of queries may read are searched in an
+        index that grows along the row, and the other keys are scored. Calls of a few tokens and compiled calls use
+        exact search.
 
     Errors: ValueError for a `search` without its package, or that makes no index of such keys; NoState from `start`
     where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse
@@ -58,15 +58,16 @@ class TopK(KeyValueMechanism):
         self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0, search: Search = EXACT
     ):
         super().__init__()
-        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
+        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
         self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
+        columns = choice(lambda: find_best_keys(request, self.k, self.search))
+        return Out(read_columns(request, columns))
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        self.search.products(sizes.k_dim)  # refused when the layer is built
+        self.search.product_index(sizes.k_dim)  # raises when the layer is built
         return super().query_extras(sizes)
 
     def received_attention(

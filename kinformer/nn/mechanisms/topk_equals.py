@@ -19,8 +19,8 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import folded
-from kinformer.nn.mechanisms.nearest import ends
+from kinformer.nn.mechanisms.folded import read_columns
+from kinformer.nn.mechanisms.nearest import position_bounds
 from kinformer.nn.mechanisms.topk import APART, BestOfRow
 
 LONG = 512  # keys of a row from which on the best are gathered
@@ -55,7 +55,7 @@ class TopKEquals(Explicit):
         if short or not request.run or torch.compiler.is_compiling():
             return super().read(request)
         columns = choice(lambda: with_equals(request, self.k))
-        return Out(folded(request, columns)) if columns.shape[3] else super().read(request)
+        return Out(read_columns(request, columns)) if columns.shape[3] else super().read(request)
 
 
 class _Best(NamedTuple):
@@ -72,7 +72,10 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     None at all, R = 0, where equals are so many that they are not worth a list.
     """
     count, slots = request.queries.q.shape[2], request.keys.k.shape[2]
-    (q_lo, q_hi), (k_lo, k_hi) = ends(request.queries.pos.split(STEP, 2)), ends(request.keys.pos.split(STEP, 2))
+    (q_lo, q_hi), (k_lo, k_hi) = (
+        position_bounds(request.queries.pos.split(STEP, 2)),
+        position_bounds(request.keys.pos.split(STEP, 2)),
+    )
     some, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
     real = request.full
     found = []

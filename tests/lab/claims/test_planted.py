@@ -56,7 +56,7 @@ from kinformer.lab.claims import (
 from kinformer.lab.claims.support import agents, half_easy
 from kinformer.lab.claims.support.half_easy import Lost
 from kinformer.lab.claims.support.verdict import Claim
-from kinformer.lab.datastore.datastore import Source
+from kinformer.lab.datastore.datastore import DatastoreText
 from kinformer.models.sets import Sets
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.gru_gate import GRUGate
@@ -412,7 +412,7 @@ DEAR: dict[str, Planted] = {
         ),
     ),
     "head_losses": Planted(lambda: head_losses.claim((0,)), changed(OutputDisagreement, "forward", pushing)),
-    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(Source, "next", late)),
+    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(DatastoreText, "next", late)),
     "luna_packs": Planted(lambda: luna_packs.claim((0,)), changed(Packs, "forward", alike)),
     "poolingformer_reach": Planted(
         lambda: poolingformer_reach.claim((0,)),

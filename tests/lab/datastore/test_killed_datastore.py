@@ -34,12 +34,12 @@ def life(folder: Path, lines: int, seconds: float) -> bool:
     """A build that is killed so many seconds after it has said so many lines; whether it had ended before."""
     process = begun(folder)
     assert process.stdout is not None
-    there = all(process.stdout.readline() for _ in range(lines))
-    time.sleep(seconds if there else 0)
+    has_printed = all(process.stdout.readline() for _ in range(lines))
+    time.sleep(seconds if has_printed else 0)
     process.send_signal(signal.SIGKILL)
     process.stdout.close()
     ended = process.wait() == 0
-    return ended or not there
+    return ended or not has_printed
 
 
 def test_a_build_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:

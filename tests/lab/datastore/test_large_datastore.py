@@ -13,7 +13,7 @@ import numpy
 import torch
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.shards import digest
-from kinformer.lab.datastore.manifest import Manifest, Part, keys_file, text_file
+from kinformer.lab.datastore.manifest import DatastorePart, Manifest, keys_file, text_file
 from kinformer.checkpoint.checkpoint import formatted
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 chance, shards = torch.Generator().manual_seed(0), []
@@ -29,7 +29,7 @@ for first in range(0, keys, 1 << 18):
 tokens = torch.arange(keys + 1, dtype=torch.int32) % 1000
 (folder / text_file(0)).write_bytes(formatted({"tokens": tokens, "begins": torch.zeros(1, dtype=torch.long)}, {}))
 text = digest(tokens.numpy(), numpy.zeros(1))
-part = Part("numbers", keys + 1, 1, 128, 64, text, tuple(shards))
+part = DatastorePart("numbers", keys + 1, 1, 128, 64, text, tuple(shards))
 Manifest("", "", "", "float16", 128, parts=(part,)).save(folder / "store.json")
 del some, tokens
 torch.randn(600, 600) @ torch.randn(600, 600)  # what a product takes once

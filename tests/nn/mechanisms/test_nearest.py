@@ -1,4 +1,4 @@
-"""The search of Retrieval in blocks: what it finds, what it holds, and its gradients; candidates of FAISS."""
+"""The search for the best keys in blocks: its results, memory and gradients; candidates of FAISS."""
 
 import sys
 from collections.abc import Callable
@@ -29,13 +29,13 @@ from kinformer.members.topk_transformer import topk_transformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms import indexed as by_index
 from kinformer.nn.mechanisms import nearest as search
-from kinformer.nn.mechanisms.indexed import indexed
-from kinformer.nn.mechanisms.nearest import nearest
+from kinformer.nn.mechanisms.indexed import find_by_index
+from kinformer.nn.mechanisms.nearest import find_by_scores
 from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.search.exact import Exact
+from kinformer.nn.search.exact import ExactSearch
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,22 +60,22 @@ def request(pattern: Pattern, groups: int, whole: bool, by_head: bool = False) -
     return Request(Queries(q, pos), Keys(k, k, k_pos), pattern, Product())
 
 
-def wanted(one: Request, most: int) -> list[list[int]]:
-    """For each query the best columns it may read, in order; a sort of all by score, then by position, finds them."""
-    score, may = scores(one), allowed(one)
-    k_pos = one.keys.pos.expand(-1, H, -1)
-    found = []
+def expected(piece: Request, most: int) -> list[list[int]]:
+    """For each query its best allowed columns, ascending, from a sort of all keys by score and then by position."""
+    score, may = scores(piece), allowed(piece)
+    k_pos = piece.keys.pos.expand(-1, H, -1)
+    result = []
     for b, h, t in ((b, h, t) for b in range(B) for h in range(H) for t in range(T)):
         columns = may[b, h, t].nonzero().flatten().tolist()
         best = sorted(columns, key=lambda n: (-float(score[b, h, t, n]), -int(k_pos[b, h, n])))  # noqa: B023
-        found.append(sorted(best[:most]))
-    return found
+        result.append(sorted(best[:most]))
+    return result
 
 
-def read(one: Request, columns: torch.Tensor) -> list[list[int]]:
-    """Those of the columns that may be read, in order."""
-    may = allowed(one).take_along_dim(columns.clamp_min(0), -1) & (columns >= 0)
-    return [sorted(at[there].tolist()) for at, there in zip(columns.flatten(0, 2), may.flatten(0, 2), strict=True)]
+def allowed_columns(piece: Request, columns: torch.Tensor) -> list[list[int]]:
+    """The columns of each query that it may read, ascending."""
+    may = allowed(piece).take_along_dim(columns.clamp_min(0), -1) & (columns >= 0)
+    return [sorted(at[ok].tolist()) for at, ok in zip(columns.flatten(0, 2), may.flatten(0, 2), strict=True)]
 
 
 @pytest.mark.parametrize("most", [2, 60])
@@ -85,33 +85,33 @@ def read(one: Request, columns: torch.Tensor) -> list[list[int]]:
 def test_blocks_find_what_a_sort_of_all_keys_finds(
     pattern: Pattern, whole: bool, groups: int, most: int, small: None
 ) -> None:
-    one = request(pattern, groups, whole)
-    assert len(search.blocks(one)) > 2
-    assert read(one, nearest(one, most)) == wanted(one, most)
+    piece = request(pattern, groups, whole)
+    assert len(search.block_sizes(piece)) > 2
+    assert allowed_columns(piece, find_by_scores(piece, most)) == expected(piece, most)
 
 
 def test_heads_may_have_positions_of_their_own(small: None) -> None:
-    one = request(FAR, 2, False, by_head=True)
-    assert read(one, nearest(one, 4)) == wanted(one, 4)
+    piece = request(FAR, 2, False, by_head=True)
+    assert allowed_columns(piece, find_by_scores(piece, 4)) == expected(piece, 4)
 
 
 @pytest.mark.parametrize("keys", [0, 50])
 def test_no_queries_find_nothing(keys: int, small: None) -> None:
     queries = Queries(torch.randn(2, 2, 0, 4), torch.zeros(2, 1, 0, dtype=torch.long))
     k = torch.randn(2, 2, keys, 4)
-    one = Request(queries, Keys(k, k, torch.arange(keys).expand(2, 1, -1)), Full(), Product())
-    assert nearest(one, 3).shape == (2, 2, 0, min(3, keys))
+    piece = Request(queries, Keys(k, k, torch.arange(keys).expand(2, 1, -1)), Full(), Product())
+    assert find_by_scores(piece, 3).shape == (2, 2, 0, min(3, keys))
 
 
 def test_of_equals_the_first_are_taken_whatever_topk_takes() -> None:
     x = torch.randint(0, 3, (500, 40)).double()
     x[::7] = -torch.inf
-    some = (x > -torch.inf).all(-1)
-    want = x.sort(dim=-1, stable=True, descending=True).indices[some, :9].sort(-1).values
-    assert torch.equal(first(x, 9, 0.0)[some], want)
+    finite = (x > -torch.inf).all(-1)
+    want = x.sort(dim=-1, stable=True, descending=True).indices[finite, :9].sort(-1).values
+    assert torch.equal(first(x, 9, 0.0)[finite], want)
     rounded = x + 1e-9 * torch.rand_like(x)  # equal but for rounding
-    assert torch.equal(first(rounded, 9, 1e-8)[some], want)
-    assert not torch.equal(first(rounded, 9, 0.0)[some], want)
+    assert torch.equal(first(rounded, 9, 1e-8)[finite], want)
+    assert not torch.equal(first(rounded, 9, 0.0)[finite], want)
     distinct = torch.randn(50, 40)
     assert torch.equal(first(distinct, 9, 0.0), distinct.sort(dim=-1, descending=True).indices[:, :9].sort(-1).values)
 
@@ -123,32 +123,32 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, torch.Tensor):
-                self.size = max(self.size, one.untyped_storage().nbytes() // one.element_size())
+        for x in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(x, torch.Tensor):
+                self.size = max(self.size, x.untyped_storage().nbytes() // x.element_size())
         return out
 
 
-def gradients(mechanism: Retrieval | TopK, given: list[torch.Tensor]) -> list[torch.Tensor]:
-    ctx = Context(torch.arange(given[0].shape[2]).expand(len(given[0]), -1), run=True, full=True)
-    q, k, v = given
+def gradients(mechanism: Retrieval | TopK, qkv: list[torch.Tensor]) -> list[torch.Tensor]:
+    ctx = Context(torch.arange(qkv[0].shape[2]).expand(len(qkv[0]), -1), run=True, full=True)
+    q, k, v = qkv
     out = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
-    return [out.y, *torch.autograd.grad(out.y.sin().sum(), [*given, *mechanism.parameters()])]
+    return [out.y, *torch.autograd.grad(out.y.sin().sum(), [*qkv, *mechanism.parameters()])]
 
 
-@pytest.mark.parametrize("way", [{}, {"combine": "joint"}, {"near": Causal() & Band(3), "apart": True}], ids=str)
+@pytest.mark.parametrize("choices", [{}, {"combine": "joint"}, {"near": Causal() & Band(3), "apart": True}], ids=str)
 def test_blocks_change_neither_values_nor_gradients_and_hold_no_scores_of_the_whole(
-    way: dict, monkeypatch: pytest.MonkeyPatch
+    choices: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     length = 300
-    mechanism = Retrieval(2, 6, length, 2, **way)
-    given = [torch.randn(1, heads, length, 2, requires_grad=True) for heads in (2, 1, 1)]
+    mechanism = Retrieval(2, 6, length, 2, **choices)
+    qkv = [torch.randn(1, heads, length, 2, requires_grad=True) for heads in (2, 1, 1)]
     with Largest() as at_once:
-        whole = gradients(mechanism, given)
+        whole = gradients(mechanism, qkv)
     monkeypatch.setattr(search, "KEYS", 20)
     monkeypatch.setattr(search, "PAIRS", 1000)
     with Largest() as largest:
-        pieces = gradients(mechanism, given)
+        pieces = gradients(mechanism, qkv)
     for ours, theirs in zip(pieces, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
     assert at_once.size >= 2 * length**2 > 10 * largest.size
@@ -169,68 +169,74 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_flat_index_finds_what_is_found_without_it(
     pattern: Pattern, segment: int | None, groups: int, whole: bool, steps: None
 ) -> None:
-    one = request(pattern, groups, whole)
+    piece = request(pattern, groups, whole)
     q, k = torch.randn(B, H, T, K), torch.randn(B, groups, T, K)
-    one = one.replace(queries=one.queries._replace(q=q), keys=one.keys._replace(k=k, v=k))
-    assert read(one, indexed(one, 4, Flat(), segment)) == wanted(one, 4)
+    piece = piece.replace(queries=piece.queries._replace(q=q), keys=piece.keys._replace(k=k, v=k))
+    assert allowed_columns(piece, find_by_index(piece, 4, Flat(), segment)) == expected(piece, 4)
 
 
 def test_keys_that_all_may_read_are_searched_and_only_those_near_by_scored(
     monkeypatch: pytest.MonkeyPatch, steps: None
 ) -> None:
     scored, searched = [], []
-    may, find = by_index._may, by_index._Inside.find
-    monkeypatch.setattr(by_index, "_may", lambda *given: (scored.append(len(given[3])), may(*given))[1])
+    may, find = by_index._may, by_index._SharedKeys.find
+    monkeypatch.setattr(by_index, "_may", lambda *args: (scored.append(len(args[3])), may(*args))[1])
     monkeypatch.setattr(
-        by_index._Inside, "find", lambda self, *given: (searched.append(len(self.numbers)), find(self, *given))[1]
+        by_index._SharedKeys, "find", lambda self, *args: (searched.append(len(self.numbers)), find(self, *args))[1]
     )
-    indexed(request(Causal(), H, True), 4, Flat())
+    find_by_index(request(Causal(), H, True), 4, Flat())
     assert max(scored) == 5 and searched[:8] == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
-@pytest.mark.parametrize("way", [{}, {"combine": "joint", "cache": 2}], ids=str)
-def test_a_layer_with_a_flat_index_reads_and_learns_as_without(way: dict) -> None:
-    given = [torch.randn(2, 2, 40, 3, requires_grad=True) for _ in range(3)]
+@pytest.mark.parametrize("choices", [{}, {"combine": "joint", "cache": 2}], ids=str)
+def test_a_layer_with_a_flat_index_reads_and_learns_as_without(choices: dict) -> None:
+    qkv = [torch.randn(2, 2, 40, 3, requires_grad=True) for _ in range(3)]
     for ours, theirs in zip(
-        *(gradients(Retrieval(2, 6, 20, 3, **way, search=how), given) for how in (Flat(), Exact())), strict=True
+        *(gradients(Retrieval(2, 6, 20, 3, **choices, search=method), qkv) for method in (Flat(), ExactSearch())),
+        strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_top_k_with_a_flat_index_reads_and_learns_as_without(steps: None) -> None:
-    given = [torch.randn(2, heads, 40, 3, requires_grad=True) for heads in (4, 2, 2)]
+    qkv = [torch.randn(2, heads, 40, 3, requires_grad=True) for heads in (4, 2, 2)]
     for ours, theirs in zip(
-        *(gradients(TopK(Causal(), 3, scale=-0.7, search=how), given) for how in (Flat(), Exact())), strict=True
+        *(gradients(TopK(Causal(), 3, scale=-0.7, search=method), qkv) for method in (Flat(), ExactSearch())),
+        strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("how", [HNSW(8), IVF(3, 2)], ids=str)
-def test_what_an_index_misses_is_not_read_twice_and_what_it_finds_is_scored_exactly(how: Search, steps: None) -> None:
-    given = [torch.randn(1, 2, 60, 8, requires_grad=True) for _ in range(3)]
-    one = request(FAR, 4, True)
-    for at, right in zip(read(one, indexed(one, 5, how, 6)), wanted(one, 60), strict=True):
+@pytest.mark.parametrize("method", [HNSW(8), IVF(3, 2)], ids=str)
+def test_what_an_index_misses_is_not_read_twice_and_what_it_finds_is_scored_exactly(
+    method: Search, steps: None
+) -> None:
+    qkv = [torch.randn(1, 2, 60, 8, requires_grad=True) for _ in range(3)]
+    piece = request(FAR, 4, True)
+    for at, right in zip(allowed_columns(piece, find_by_index(piece, 5, method, 6)), expected(piece, 60), strict=True):
         assert len(at) == len(set(at)) and set(at) <= set(right)
-    assert all(torch.isfinite(x).all() for x in gradients(Retrieval(2, 6, 30, 4, search=how), given))
-    assert all(torch.isfinite(x).all() for x in gradients(TopK(Causal(), 4, search=how), given))
+    assert all(torch.isfinite(x).all() for x in gradients(Retrieval(2, 6, 30, 4, search=method), qkv))
+    assert all(torch.isfinite(x).all() for x in gradients(TopK(Causal(), 4, search=method), qkv))
 
 
 @pytest.mark.parametrize("length", [6, 40])
-@pytest.mark.parametrize("how", [HNSW(2, 1), IVF(3, 1)], ids=str)
-def test_padding_in_front_changes_nothing_of_what_is_found(how: Search, length: int, steps: None) -> None:
-    given = [torch.randn(1, 2, length, 8) for _ in range(3)]
+@pytest.mark.parametrize("method", [HNSW(2, 1), IVF(3, 1)], ids=str)
+def test_padding_in_front_changes_nothing_of_what_is_found(method: Search, length: int, steps: None) -> None:
+    qkv = [torch.randn(1, 2, length, 8) for _ in range(3)]
 
     def read(padding: int) -> torch.Tensor:
         ctx = Context(torch.cat([torch.full((padding,), -1), torch.arange(length)])[None])
-        q, k, v = (torch.cat([torch.randn(1, 2, padding, 8), x], 2) for x in given)
-        out = TopK(Causal(), 4, search=how)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx)
+        q, k, v = (torch.cat([torch.randn(1, 2, padding, 8), x], 2) for x in qkv)
+        out = TopK(Causal(), 4, search=method)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx)
         return out.y.y[:, :, padding:]
 
     for padding in (1, 7, 12):
         torch.testing.assert_close(read(padding), read(0))
 
 
-@pytest.mark.parametrize("make", [lambda how: Retrieval(2, 6, 20, search=how), lambda how: TopK(Causal(), search=how)])
+@pytest.mark.parametrize(
+    "make", [lambda method: Retrieval(2, 6, 20, search=method), lambda method: TopK(Causal(), search=method)]
+)
 def test_an_index_that_cannot_be_is_refused_when_the_layer_is_built(make: Callable[[Search], Any]) -> None:
     with pytest.raises(ValueError, match="codes=16 does not divide vectors of width 9"):
         Attention(QKV(18, 2), make(IVFPQ()))

@@ -67,9 +67,9 @@ def test_it_is_its_equation(groups, length, memory, cache, k, window, combine):
 
     Apart from what is near, where that is wanted or one softmax reads both.
     """
-    way = {"combine": "joint" if combine == "joint" else "gate", "apart": combine == "apart"}
+    choices = {"combine": "joint" if combine == "joint" else "gate", "apart": combine == "apart"}
     whole = {"cache": cache} if window is None else {"near": window}
-    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), **whole, **way))
+    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), **whole, **choices))
     cache = cache if window is None else int(window.reach()[0])
     mechanism.head_scale.data[0] = -1.5
     q, keys, v = inputs(groups)
@@ -90,11 +90,11 @@ def test_it_is_its_equation(groups, length, memory, cache, k, window, combine):
         near = [(j, score(j) + mechanism.bias.table[bucket[i - j], h]) for j in whole]
         far = sorted(((j, score(j)) for j in searched), key=lambda pair: -pair[1])[:k]
         if combine == "joint":
-            wanted = softmax_of(near + far, v[b, g])
+            expected = softmax_of(near + far, v[b, g])
         else:
             gate = torch.sigmoid(mechanism.gate[h])
-            wanted = gate * softmax_of(far, v[b, g]) + (1 - gate) * softmax_of(near, v[b, g])
-        torch.testing.assert_close(read[b, h, i], wanted, rtol=0, atol=1e-12)
+            expected = gate * softmax_of(far, v[b, g]) + (1 - gate) * softmax_of(near, v[b, g])
+        torch.testing.assert_close(read[b, h, i], expected, rtol=0, atol=1e-12)
 
 
 def test_where_everything_is_retrieved_one_softmax_is_attention():
@@ -134,8 +134,8 @@ def test_nothing_learns_through_what_earlier_segments_left(combine):
     learned = [mechanism.head_scale, mechanism.bias.table, *([mechanism.gate] if combine == "gate" else [])]
     parts = torch.autograd.grad(y.sin().sum(), [q, k, v, *learned], retain_graph=True)
     for gradient in parts[1:3]:
-        some = gradient.abs().sum((0, 1, 3)) > 0
-        assert some.tolist() == [False] * 8 + [True] * 2 + [False] * 3
+        has_gradient = gradient.abs().sum((0, 1, 3)) > 0
+        assert has_gradient.tolist() == [False] * 8 + [True] * 2 + [False] * 3
     assert all((parts[n] != 0).all() for n in (3, *range(5, 3 + len(learned)))) and (parts[4] != 0).any()
     alone = call(mechanism, q, k, torch.where(torch.arange(T)[:, None] < 7, v, 0.0).detach()).y.y[:, :, 9]
     assert (torch.autograd.grad(alone.sin().sum(), q)[0][:, :, 9] != 0).all()  # a query learns what to ask for
@@ -146,30 +146,30 @@ def test_nothing_learns_through_what_earlier_segments_left(combine):
 def test_gradients_are_the_same_however_a_row_is_cut(cuts, combine):
     """A6: what is detached goes by positions, and the state carries its graph, for segments that are cut."""
     mechanism = shaken(Retrieval(H, 4, 8, 3, T5(H), cache=2, combine=combine))
-    given = [x.requires_grad_() for x in inputs()]
+    qkv = [x.requires_grad_() for x in inputs()]
 
     def gradients(sizes):
-        state, total = begun(mechanism, T, *given[1:]), 0.0
+        state, total = begun(mechanism, T, *qkv[1:]), 0.0
         for at in torch.arange(T).split(sizes):
-            out = call(mechanism, *(x[:, :, at] for x in given), at.expand(B, -1), state)
+            out = call(mechanism, *(x[:, :, at] for x in qkv), at.expand(B, -1), state)
             state, total = out.state, total + out.y.y.sin().sum()
-        return torch.autograd.grad(total, [*given, *mechanism.parameters()])
+        return torch.autograd.grad(total, [*qkv, *mechanism.parameters()])
 
-    whole = torch.autograd.grad(call(mechanism, *given).y.y.sin().sum(), [*given, *mechanism.parameters()])
-    for ours, wanted in zip(gradients(cuts), whole, strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-12)
+    whole = torch.autograd.grad(call(mechanism, *qkv).y.y.sin().sum(), [*qkv, *mechanism.parameters()])
+    for ours, expected in zip(gradients(cuts), whole, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
 def test_segments_whose_state_was_detached_lose_nothing():
     """Between segments there is nothing to detach but what is not learned through anyway."""
     mechanism = shaken(Retrieval(H, 4, 8, 3, cache=2))
-    given = [x.requires_grad_() for x in inputs()]
-    state, total = begun(mechanism, T, *given[1:]), 0.0
+    qkv = [x.requires_grad_() for x in inputs()]
+    state, total = begun(mechanism, T, *qkv[1:]), 0.0
     for at in torch.arange(T).split(4):
-        out = call(mechanism, *(x[:, :, at] for x in given), at.expand(B, -1), state)
+        out = call(mechanism, *(x[:, :, at] for x in qkv), at.expand(B, -1), state)
         state, total = detach(out.state), total + out.y.y.sin().sum()
-    wanted = torch.autograd.grad(call(mechanism, *given).y.y.sin().sum(), given)
-    for ours, theirs in zip(torch.autograd.grad(total, given), wanted, strict=True):
+    expected = torch.autograd.grad(call(mechanism, *qkv).y.y.sin().sum(), qkv)
+    for ours, theirs in zip(torch.autograd.grad(total, qkv), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -177,10 +177,12 @@ def test_what_was_found_is_kept_where_the_layer_is_computed_again(monkeypatch):
     """Choices of the forward are those of the backward's recomputation, even if the search would now end otherwise."""
     layer = Attention(QKV(16, 2), shaken(Retrieval(2, 3, 9, 2)))
     x = torch.randn(2, T, 16, requires_grad=True)
-    wanted = torch.autograd.grad(layer(x).y.sin().sum(), x)[0]
-    found = recomputed(lambda z: layer(z).y, x)
-    monkeypatch.setattr(retrieval, "best", lambda request, most, *how: torch.zeros(2, 2, T, most, dtype=torch.long))
-    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), x)[0], wanted, rtol=0, atol=1e-12)
+    expected = torch.autograd.grad(layer(x).y.sin().sum(), x)[0]
+    y = recomputed(lambda z: layer(z).y, x)
+    monkeypatch.setattr(
+        retrieval, "find_best_keys", lambda request, most, *_: torch.zeros(2, 2, T, most, dtype=torch.long)
+    )
+    torch.testing.assert_close(torch.autograd.grad(y.sin().sum(), x)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_the_state_is_a_cache_of_what_may_still_be_read():
@@ -188,12 +190,12 @@ def test_the_state_is_a_cache_of_what_may_still_be_read():
     q, k, v = inputs()
     state = begun(mechanism, 100, k, v)
     assert state.pos.shape[1] == 12
-    kept = call(mechanism, q, k, v, state=state).state
-    assert sorted(pos for pos in kept.pos[0].tolist() if pos >= 0) == list(range(4, T))
+    state = call(mechanism, q, k, v, state=state).state
+    assert sorted(pos for pos in state.pos[0].tolist() if pos >= 0) == list(range(4, T))
 
 
 @pytest.mark.parametrize(
-    ("near", "kept"),
+    ("near", "cache"),
     [
         (Causal() & Segment(5, 5), 5),
         (Causal() & Segment(5, 2), 2),
@@ -203,10 +205,10 @@ def test_the_state_is_a_cache_of_what_may_still_be_read():
         (Causal() & Document(torch.zeros(1, 9, dtype=torch.long)) & Band(6), 6),
     ],
 )
-def test_the_search_goes_back_as_far_as_was_asked_whatever_is_read_whole(near, kept):
+def test_the_search_goes_back_as_far_as_was_asked_whatever_is_read_whole(near, cache):
     """Of a near that is a segment and the one before it only that one lies before the segment."""
     layer = Retrieval(2, 5, 7, 2, near=near)
-    assert layer.cache == kept and layer.pattern == Causal() & Segment(5, 7)
+    assert layer.cache == cache and layer.pattern == Causal() & Segment(5, 7)
     if near == Causal() & Segment(5, 5):
         pos = torch.arange(23).expand(1, -1)
         ours, other = (Attention(QKV(8, 2), Retrieval(2, 5, 7, 2, **more)) for more in ({"near": near}, {"cache": 5}))
@@ -231,18 +233,18 @@ def test_documents_of_one_row_do_not_find_each_other():
     mechanism = shaken(Retrieval(H, 3, 9, 2))
     q, k, v = inputs()
     ids = torch.arange(T).ge(5).long().expand(B, -1)
-    both = call(mechanism, q, k, v, only=Document(ids)).y.y
+    whole = call(mechanism, q, k, v, only=Document(ids)).y.y
     second = torch.arange(5, T)
     own = call(mechanism, *(x[:, :, second] for x in (q, k, v)), second.expand(B, -1)).y.y
-    torch.testing.assert_close(both[:, :, 5:], own, rtol=0, atol=1e-12)
+    torch.testing.assert_close(whole[:, :, 5:], own, rtol=0, atol=1e-12)
 
 
 def test_what_a_batch_adds_can_be_retrieved():
     mechanism = Retrieval(1, 2, 2, 1)
     q, k, v = torch.ones(1, 1, 8, K), torch.randn(1, 1, 8, K), torch.eye(8)[None, None]
     k[:, :, 0] = 1.0
-    found = call(mechanism, q, k, v, also=Tokens(1)).y.y[0, 0, 7]
-    assert found.nonzero().flatten().tolist() == [0, 6, 7] and found[0] == 0.5  # all of the far half, none of the near
+    read = call(mechanism, q, k, v, also=Tokens(1)).y.y[0, 0, 7]
+    assert read.nonzero().flatten().tolist() == [0, 6, 7] and read[0] == 0.5  # all of the far half, none of the near
 
 
 def unchecked(kind, *args, **keywords):

@@ -149,7 +149,7 @@ def test_keys_are_chosen_by_scores_that_are_not_rounded_to_16_bits(autocast: boo
         queries, keys = Queries(q, pos), Keys(k, k, pos)
         request = Request(queries, keys, Causal(), Product(), None, 1.0)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            return search.nearest(request, 4)
+            return search.find_by_scores(request, 4)
 
     assert torch.equal(chosen(q, k)[:, :, 4:], chosen(q.double(), k.double())[:, :, 4:])
 

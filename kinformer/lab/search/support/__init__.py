@@ -1,1 +1,1 @@
-"""What ways to search stand on: FAISS as a package that may be missing, and searches by their names."""
+"""The base of approximate searches: FAISS, a package that may be missing."""

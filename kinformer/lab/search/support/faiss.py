@@ -1,4 +1,4 @@
-"""FAISS: indices that find candidates, whose distances are then computed exactly."""
+"""FAISS: indices that find candidates, which are then ranked by exact distances."""
 
 from abc import abstractmethod
 from types import ModuleType
@@ -10,19 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.search import Found, Index, Products, Search, Vectors, spread
-from kinformer.nn.search._pairs import nearest_of
-from kinformer.nn.search.exact import LONG, asked
+from kinformer.core.search import LONG, ProductIndex, Search, SearchResult, VectorIndex, Vectors, check_queries, spread
+from kinformer.nn.search.exact import rank_candidates
 
-SAMPLE = 64  # vectors that a centre is learned from, at most
-ENOUGH = 39  # vectors that a centre should have been learned from, as FAISS wants
-CODES = 256  # centres of a code of eight bits
-FEWEST = 16 * ENOUGH  # vectors from which codes of four bits are learned
-GROWN = 4  # so many times as many vectors, and what was learned is learned anew
+SAMPLE = 64  # vectors per centre in training, at most
+ENOUGH = 39  # vectors per centre in training, at least; FAISS warns below
+CODES = 256  # centres of a code of 8 bits
+FEWEST = 16 * ENOUGH  # vectors in training of a code of 4 bits, at least
+GROWN = 4  # an index is trained again after its vectors have grown by this factor
 
 
 def package(name: str) -> ModuleType:
-    """FAISS; ValueError of one line where it is not installed."""
+    """The package FAISS; ValueError, in one line, if it is not installed."""
     try:
         import faiss
     except ImportError as missing:
@@ -33,29 +32,29 @@ def package(name: str) -> ModuleType:
     return faiss
 
 
-class Faiss(Search):
-    """A search by an index of FAISS, held in memory. `more`: candidates that are asked for, for each that is wanted."""
+class FaissSearch(Search):
+    """A search by an index of FAISS in memory. more: candidates per result. learns: whether the index is trained."""
 
     more: ClassVar[int] = 1
     learns: ClassVar[bool] = False
 
     @abstractmethod
     def factory(self, count: int, width: int) -> str:
-        """The text by which FAISS makes the index of so many vectors; ValueError for what cannot be."""
+        """The text from which FAISS makes an index of `count` vectors; ValueError if that is impossible."""
 
-    def thoroughly(self, index: Any, k: int) -> Any:
-        """How thoroughly k are looked for, as FAISS takes it with a call: searches at a time may want different k."""
+    def search_parameters(self, index: Any, k: int) -> Any:
+        """Parameters of one FAISS call for k candidates; not set on the index, because searches may run in parallel."""
         return None
 
     @property
     def name(self) -> str:
-        """How errors call it."""
+        """The name in error messages and on the command line."""
         return type(self).__module__.rpartition(".")[2]
 
-    def made(self, count: int, width: int, *, products: bool = False) -> Any:
-        """An empty index, by distance or by inner product; ValueError where FAISS makes none.
+    def make_index(self, count: int, width: int, *, products: bool = False) -> Any:
+        """An empty FAISS index by distance or by inner product; ValueError if FAISS cannot make it.
 
-        By inner product few are all looked at, where an index would have to learn.
+        By inner product, an index that needs training is flat as long as it has too few vectors.
         """
         faiss = package(self.name)
         flat = products and self.learns and 0 < count < FEWEST
@@ -65,90 +64,91 @@ class Faiss(Search):
         except RuntimeError as error:
             raise ValueError(f"{self} makes no index of vectors of width {width}; give other numbers") from error
 
-    def index(self, vectors: Vectors) -> "Approximate":
-        index = self.made(vectors.count, vectors.width)
+    def index(self, vectors: Vectors) -> "FaissIndex":
+        index = self.make_index(vectors.count, vectors.width)
         if vectors.count and not index.is_trained:
             size = SAMPLE * max(int(getattr(index, "nlist", 0)), CODES)
             index.train(_rows(vectors.at(spread(vectors.count, size))))
         for _, block in vectors.blocks():
             index.add(_rows(block))
-        return Approximate(self, vectors, index)
+        return FaissIndex(self, vectors, index)
 
-    def products(self, width: int) -> "Growing":
-        return Growing(self, width)
+    def product_index(self, width: int) -> "FaissProductIndex":
+        return FaissProductIndex(self, width)
 
 
-class Approximate(Index):
-    """An index of FAISS over vectors; what it finds is put in order by exact distances."""
+class FaissIndex(VectorIndex):
+    """An index of FAISS over vectors, whose candidates are ranked by exact distances."""
 
-    def __init__(self, by: Faiss, vectors: Vectors, index: Any):
-        self.by, self.vectors, self.faiss = by, vectors, index
+    def __init__(self, method: FaissSearch, vectors: Vectors, index: Any):
+        self.method, self.vectors, self.faiss = method, vectors, index
 
     @torch.no_grad()
-    def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
-        queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
+    def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
+        queries, k = check_queries(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
-            places = torch.empty(len(queries), k, dtype=torch.long, device="cpu")
-            return Found(queries.new_empty(len(queries), k, dtype=torch.float64), places)
-        wide = min(self.by.more * k, self.vectors.count)
-        how = self.by.thoroughly(self.faiss, wide)
-        found = torch.from_numpy(self.faiss.search(queries.float().numpy(), wide, params=how)[1])
-        return nearest_of(self.vectors, queries, found, k)
+            return rank_candidates(self.vectors, queries, queries.new_empty(len(queries), k, dtype=torch.long), k)
+        count = min(self.method.more * k, self.vectors.count)
+        parameters = self.method.search_parameters(self.faiss, count)
+        candidates = torch.from_numpy(self.faiss.search(queries.float().numpy(), count, params=parameters)[1])
+        return rank_candidates(self.vectors, queries, candidates, k)
 
-    def written(self) -> bytes:
-        """The index as FAISS keeps it in a file."""
-        data: bytes = package(self.by.name).serialize_index(self.faiss).tobytes()
+    def to_bytes(self) -> bytes:
+        """The content of a FAISS index file."""
+        data: bytes = package(self.method.name).serialize_index(self.faiss).tobytes()
         return data
 
     @classmethod
-    def read(cls, by: Faiss, vectors: Vectors, data: bytes) -> "Approximate":
-        """An index that was written; ValueError for what is none, or one of other vectors."""
+    def from_bytes(cls, method: FaissSearch, vectors: Vectors, data: bytes) -> "FaissIndex":
+        """Read an index file; ValueError if it is damaged or belongs to other vectors."""
         try:
-            index = package(by.name).deserialize_index(numpy.frombuffer(data, numpy.uint8))
+            index = package(method.name).deserialize_index(numpy.frombuffer(data, numpy.uint8))
         except RuntimeError as error:
             raise ValueError(f"it is no index that FAISS reads: {str(error).splitlines()[0]}") from error
         if (index.ntotal, index.d) != (vectors.count, vectors.width):
             raise ValueError(f"it is of {index.ntotal:,} vectors of width {index.d}, and others are there")
-        return cls(by, vectors, index)
+        return cls(method, vectors, index)
 
 
-class Growing(Products):
-    """An index by inner product to which keys are added; what it learned of few it learns again of many."""
+class FaissProductIndex(ProductIndex):
+    """An index by inner product to which keys are added; it is trained again after it has grown."""
 
-    def __init__(self, by: Faiss, width: int):
-        self.by, self.width, self.faiss = by, width, by.made(0, width, products=True)
+    def __init__(self, method: FaissSearch, width: int):
+        self.method, self.width, self.faiss = method, width, method.make_index(0, width, products=True)
         self.rows: list[numpy.ndarray] = []
-        self.count, self.learned = 0, 0
+        self.count, self.trained_count = 0, 0
 
     def add(self, keys: Float[Tensor, "S K"]) -> None:
         rows = _rows(keys)
         self.count += len(rows)
-        if self.by.learns:
+        if self.method.learns:
             self.rows.append(rows)
-            if self.count >= GROWN * self.learned:
-                self.learned, self.faiss = self.count, self.by.made(self.count, self.width, products=True)
+            if self.count >= GROWN * self.trained_count:
+                self.trained_count = self.count
+                self.faiss = self.method.make_index(self.count, self.width, products=True)
                 rows = numpy.concatenate(self.rows)
                 self.faiss.train(rows)
         self.faiss.add(rows)
 
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        wide = min(self.by.more * k, self.count)
-        how = self.by.thoroughly(self.faiss, wide) if hasattr(self.faiss, "nlist") or not self.by.learns else None
-        return torch.from_numpy(self.faiss.search(_rows(queries), wide, params=how)[1]).to(queries.device)
+        count = min(self.method.more * k, self.count)
+        is_flat = self.method.learns and not hasattr(self.faiss, "nlist")
+        parameters = None if is_flat else self.method.search_parameters(self.faiss, count)
+        return torch.from_numpy(self.faiss.search(_rows(queries), count, params=parameters)[1]).to(queries.device)
 
 
-def lists_of(lists: int | None, count: int) -> int:
-    """How many lists so many vectors are shared among: as given, or about their square root."""
+def number_of_lists(lists: int | None, count: int) -> int:
+    """The number of lists of an index of `count` vectors: as given, or about the square root of `count`."""
     most = max(count // ENOUGH, 1)
     return min(round(count**0.5) or 1, most) if lists is None else min(lists, most)
 
 
 def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
-    """Vectors as FAISS takes them; ValueError for those by which its own threads would end the process."""
+    """Vectors as FAISS expects them; ValueError for numbers at which the threads of FAISS would end the process."""
     rows: numpy.ndarray = x.detach().float().cpu().contiguous().numpy()
     if not bool((numpy.abs(rows) < LONG / max(rows.shape[1], 1) ** 0.5).all()):  # NaN is not
         raise ValueError(
-            "a vector holds NaN or infinity, or is longer than 2^60, of which FAISS makes no index; mend it (a damaged "
-            "datastore: build it again), or use 'exact', which passes over what is no number"
+            "a vector holds NaN or infinity, or is longer than 2^60, and FAISS cannot index it; mend it (a damaged "
+            "datastore: build it again), or use 'exact', which ignores vectors with NaN or infinity"
         )
     return rows

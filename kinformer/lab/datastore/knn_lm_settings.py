@@ -1,4 +1,4 @@
-"""Beside: what `kinformer knn-lm` found for a model and a datastore, kept in the model's folder; the two together."""
+"""kNN-LM settings: the result of `kinformer knn-lm` in the model's folder, and the model joined to its datastore."""
 
 import dataclasses
 import hashlib
@@ -21,11 +21,11 @@ EDITION = 1  # of its form
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """The numbers of a `Nearest` for one model and one datastore, and of a `ContinuousCache` beneath it, if any.
+class KnnLMSettings:
+    """The numbers of a `Nearest` for one model and one datastore, and of its `ContinuousCache`, if it has one.
 
-    datastore: the folder that it was tuned on. store: what tells it from others. k, weight, temperature: of `Nearest`.
-    size, share, theta: of the cache; a size of 0 is none.
+    datastore: the folder of the datastore. store: its hash, see `hash_manifest`. k, weight, temperature: of `Nearest`.
+    size, share, theta: of the cache; a size of 0 stands for no cache.
     """
 
     datastore: str
@@ -37,26 +37,26 @@ class Tuned:
     share: float = 0.0
     theta: float = 0.0
 
-    def cached(self, model: LM) -> LM | Wrapped:
-        """The model, over its cache if there is one."""
+    def add_cache(self, model: LM) -> LM | Wrapped:
+        """The model with its continuous cache; the model itself if the size is 0."""
         return ContinuousCache(model, size=self.size, weight=self.share, theta=self.theta) if self.size else model
 
-    def beside(self, model: LM, store: Datastore) -> Nearest:
-        """The model with all of it."""
+    def add_datastore(self, model: LM, store: Datastore) -> Nearest:
+        """The model with its continuous cache, if any, and its datastore."""
         place = Tap(model, store.tap).place
         numbers: dict[str, Any] = {"k": self.k, "weight": self.weight, "temperature": self.temperature}
-        return Nearest(self.cached(model), store, place, **numbers)
+        return Nearest(self.add_cache(model), store, place, **numbers)
 
     def save(self, folder: Path) -> None:
-        """Write it beside the model, in one step. OSError, in one clear line, where it cannot be written."""
+        """Write the settings into a model's folder, in one step. OSError, in one line, if that fails."""
         write(folder / FILE, f"{json.dumps({'edition': EDITION, **dataclasses.asdict(self)}, indent=2)}\n".encode())
 
     @classmethod
-    def load(cls, folder: Path) -> "Tuned":
-        """What lies beside a model; DatastoreError where nothing does, or nothing that can be."""
+    def load(cls, folder: Path) -> "KnnLMSettings":
+        """Read the settings from a model's folder; DatastoreError if they are missing or damaged."""
         path = folder / FILE
         try:
-            told = from_json(path.read_bytes())
+            settings = from_json(path.read_bytes())
         except FileNotFoundError as error:
             tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
             raise DatastoreError(f"{folder} has no {FILE}, which is tuned first: {tune}") from error
@@ -64,35 +64,35 @@ class Tuned:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise DatastoreError(f"{path} is truncated or no JSON: {error}; run kinformer knn-lm again") from error
-        if not isinstance(told, dict) or told.pop("edition", None) != EDITION:
+        if not isinstance(settings, dict) or settings.pop("edition", None) != EDITION:
             raise DatastoreError(f"{path} is not of edition {EDITION} of its form; run kinformer knn-lm again")
-        if {name: type(value) for name, value in told.items()} != {
-            one.name: one.type for one in dataclasses.fields(cls)
+        if {name: type(value) for name, value in settings.items()} != {
+            field.name: field.type for field in dataclasses.fields(cls)
         }:
             raise DatastoreError(f"{path} is damaged: it does not say what it must; run kinformer knn-lm again")
-        return cls(**told)
+        return cls(**settings)
 
 
-def identity(store: Datastore) -> str:
-    """What tells a datastore from others: the SHA-256 of all that it says of itself."""
+def hash_manifest(store: Datastore) -> str:
+    """The SHA-256 of a datastore's manifest, which distinguishes it from other datastores."""
     return hashlib.sha256(json.dumps(dataclasses.asdict(store.manifest), sort_keys=True).encode()).hexdigest()
 
 
-def nearest(model: LM, folder: Path, datastore: Path | None = None) -> Nearest:
-    """A model of a folder beside the datastore that it was tuned on, which may lie elsewhere now.
+def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> Nearest:
+    """The model of a folder with the datastore that it was tuned on; `datastore` is its place if it was moved.
 
-    Errors: DatastoreError, in one line, where it was never tuned, and for a datastore that is missing, damaged or
-    another; ValueError for a model that tokens leave early.
+    Errors: DatastoreError, in one line, if the model was never tuned, and for a datastore that is missing, damaged or
+    another; ValueError for a model with early exits.
     """
     refuse_exits(model)
-    tuned = Tuned.load(folder)
-    place = datastore or Path(tuned.datastore)
+    settings = KnnLMSettings.load(folder)
+    place = datastore or Path(settings.datastore)
     if datastore is None and not place.is_dir():
         raise DatastoreError(f"the datastore {place} of {folder / FILE} is no longer there; give --datastore its place")
     store = Datastore.open(place)
     store.check(model)
-    if identity(store) != tuned.store:
+    if hash_manifest(store) != settings.store:
         raise DatastoreError(
             f"{place} is not the datastore that {folder / FILE} was tuned on; run kinformer knn-lm with this one"
         )
-    return tuned.beside(model, store)
+    return settings.add_datastore(model, store)
