@@ -44,13 +44,15 @@ def check_lowest(
     *,
     length: int = LENGTH,
     heads: int | None = None,
+    noise: bool = True,
 ) -> None:
     """Compare the lowest attention with `read`, which computes by hand what one head reads of a row of random tokens.
 
-    Parameters that start at zero get noise first, so that none of them is hidden. `heads` are those that the layer
-    joins, as many as its heads of queries unless given.
+    Parameters that start at zero get noise first, so that none of them is hidden; `noise=False` leaves them alone.
+    `heads` are those that the layer joins, as many as its heads of queries unless given.
     """
-    jitter(model)
+    if noise:
+        jitter(model)
     with torch.no_grad():
         layer, x, y = first_read(model, torch.randint(0, VOCAB, (1, length)))
         by_head = torch.stack([read(Heads(layer, x), h) for h in range(heads or layer.sizes.heads)])
