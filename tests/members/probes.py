@@ -91,3 +91,26 @@ def softmax(scores: Tensor) -> Tensor:
 def cached_numbers(model: Any) -> int:
     """Numbers of keys and values that the state of a row holds for each token."""
     return sum(leaf.numel() for _, leaf in leaves(model.eval().start(1, 8)) if leaf.dim() == 4) // 8
+
+
+def first_part(model: Any, kind: type[nn.Module], length: int = LENGTH) -> tuple[Any, Tensor, Tensor]:
+    """The first part of a kind, its input [T D] and its output [T D] where the model reads a row of random tokens."""
+    jitter(model)
+    part = next(part for part in model.modules() if isinstance(part, kind))
+    rows: list[Tensor] = []
+    handle = part.register_forward_hook(lambda _part, arguments, out: rows.extend((arguments[0][0], out.y[0])))
+    with torch.no_grad():
+        model.eval().logits(torch.randint(0, VOCAB, (1, length)))
+    handle.remove()
+    return part, rows[0], rows[1]
+
+
+def multi_head(layer: Any, x: Float[Tensor, "T D"], source: Float[Tensor, "S D"]) -> Float[Tensor, "T D"]:
+    """softmax(q k^T / sqrt(K)) v of each head over a whole source, joined by the layer's aggregation."""
+    heads = layer.sizes.heads
+    q, k, v = (
+        F.linear(rows, *layer.projection.matrix(name)).view(len(rows), heads, -1).transpose(0, 1)
+        for name, rows in zip("qkv", (x, source, source), strict=True)
+    )
+    y = softmax(q @ k.mT / q.shape[-1] ** 0.5) @ v
+    return layer.aggregation(y[None], torch.arange(len(x))[None])[0]
