@@ -55,7 +55,7 @@ def test_a_query_reads_rows_plus_columns_keys_and_not_their_product() -> None:
 
 
 def test_its_size_is_that_of_its_blocks_tables_and_values() -> None:
-    """Blocks of 12 d^2 + 13 d, norms of 2 d, two tables of rows and two of columns, embedding and head of 256 values."""
+    """Blocks of 12 d^2 + 13 d, norms of 2 d, 2 tables of rows, 2 of columns, embedding and head of 256 values."""
     d, outer, inner = 16, 2, 3
     model = kf.axial_transformer(**{**TINY, "outer": outer, "inner": inner})
     blocks = (2 * outer + inner) * (12 * d * d + 13 * d) + 2 * 2 * d
