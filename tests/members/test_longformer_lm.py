@@ -18,9 +18,9 @@ TINY: dict[str, Any] = {"d": 8, "heads": 2, "vocab": 11}
 
 def test_it_is_the_equation_with_gaps_by_head_and_layer() -> None:
     """j = i - n d, n = 0 .. w - 1: in layer 1 the first head leaves gaps of d = 3, the other none."""
-    made: Any = kf.longformer_lm(d=8, depth=2, heads=2, window=(4, 3), top=None, dilation=(1, 3), dilated=1, vocab=11)
+    model: Any = kf.longformer_lm(d=8, depth=2, heads=2, window=(4, 3), top=None, dilation=(1, 3), dilated=1, vocab=11)
     x = torch.randn(12, 8)
-    for block, window, gaps in zip(made.body.layers, (4, 3), ((1, 1), (3, 1)), strict=True):
+    for block, window, gaps in zip(model.body.layers, (4, 3), ((1, 1), (3, 1)), strict=True):
         layer = block.layers[0]
         plain = Attention(layer.projection, Softmax(layer.mechanism.pattern), aggregation=layer.aggregation)
         expected = attention_by_hand(plain, x, lambda h, i, j, w=window, d=gaps: j in range(i, i - w * d[h], -d[h]))

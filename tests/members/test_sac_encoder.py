@@ -43,7 +43,7 @@ def pairs_by_hand(layer: Any, x: torch.Tensor) -> torch.Tensor:
 def check(depth: int, **keywords: Any) -> None:
     """All layers read by the pairs of the lowest one: through two of them a token reads the pairs of its pairs."""
     total = 0
-    for seed in range(8):
+    for seed in range(5):
         torch.manual_seed(seed)
         model, inputs = encoder(depth=depth, **keywords), []
         lowest = model.body.layers[0].layers[0]
@@ -52,7 +52,7 @@ def check(depth: int, **keywords: Any) -> None:
         pairs = pairs_by_hand(lowest, inputs[0]).long()
         torch.testing.assert_close(field, torch.linalg.matrix_power(pairs, depth) > 0)
         total += int(pairs.sum())
-    assert total > 8 * (LENGTH + 1)  # beyond each token's own
+    assert total > 5 * (LENGTH + 1)  # beyond each token's own
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -27,12 +27,12 @@ def check(model: kf.Sets) -> None:
     """head(SAB(PMA_2(ISAB_3(X)))): ISAB(X) = MAB(X, MAB(I, X)), PMA(Z) = MAB(S, rFF(Z)), SAB(X) = MAB(X, X)."""
     jitter(model)
     elements, _, _ = model.eval().sample(1, 6, 0)
-    said = model.says(elements.double(), torch.zeros(1, 6, dtype=torch.long))
+    answer = model.says(elements.double(), torch.zeros(1, 6, dtype=torch.long))
     x = model.embedding(elements[0].double())
     isab, pma, (sab,) = model.body.layers[0], model.pooling, model.decoder.layers
     z = mab(isab.spreads, x, mab(isab.gathers, isab.point, x))
     pooled = mab(pma.block, pma.seed, pma.feedforward.down(pma.feedforward.up(z).relu()))
-    torch.testing.assert_close(said[0], model.head(mab(sab, pooled, pooled).flatten())[0])
+    torch.testing.assert_close(answer[0], model.head(mab(sab, pooled, pooled).flatten())[0])
 
 
 def test_it_is_the_papers_encoder_and_decoder() -> None:

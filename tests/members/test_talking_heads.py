@@ -60,15 +60,15 @@ def test_talking_heads_whose_mixes_do_nothing_are_gpt() -> None:
 
 def test_heads_talk_on_one_side_alone() -> None:
     """What is left out of one side is as if it mixed nothing, and asks for as many heads on either side."""
-    both = kf.talking_heads(**SIZES).eval()
+    whole = kf.talking_heads(**SIZES).eval()
     tokens = torch.randint(0, 11, (2, 9))
     for mixes, silent in (("scores", "after"), ("weights", "before")):
         alone = kf.talking_heads(**SIZES, mixes=mixes).eval()
-        left = both.load_state_dict(alone.state_dict(), strict=False)
+        left = whole.load_state_dict(alone.state_dict(), strict=False)
         assert left.missing_keys and all(f".{silent}." in name for name in left.missing_keys)
-        for block in both.body.layers:
+        for block in whole.body.layers:
             torch.nn.init.eye_(getattr(block.layers[0].mechanism, silent).mix.weight)
-        torch.testing.assert_close(alone.logits(tokens).y, both.logits(tokens).y)
+        torch.testing.assert_close(alone.logits(tokens).y, whole.logits(tokens).y)
     kf.talking_heads(**SIZES, mixes="scores", softmax_heads=2).logits(tokens)
     for words in ({"mixes": "scores", "value_heads": 2}, {"mixes": "weights", "softmax_heads": 3}):
         with pytest.raises(ValueError, match="_heads=[23] has no effect with mixes="):

@@ -37,8 +37,8 @@ def test_padding_that_is_counted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     """The features of a padded key are not zero: elu(0) + 1 = 1."""
     entering = linear_full.entering
 
-    def unmasked(feature_map, keys, here, dtype):
-        return entering(feature_map, keys._replace(pos=keys.pos.clamp_min(0)), here, dtype)
+    def unmasked(feature_map, keys, real, dtype):
+        return entering(feature_map, keys._replace(pos=keys.pos.clamp_min(0)), real, dtype)
 
     monkeypatch.setattr(linear_full, "entering", unmasked)
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Merged and Delayed: near keys exactly and far ones by an estimate, against loops; padding, steps and refusals."""
+"""Merged: near keys exactly and far ones by an estimate, against loops; the size of its state, and refusals."""
 
 import pytest
 import torch

@@ -22,13 +22,13 @@ class Swapped(kf.PredictiveAttention):
 
 
 def check(kind: type[kf.PredictiveAttention], kernel: str) -> None:
-    """s = alpha q.k / sqrt(K) + (1 - alpha) LeakyReLU(conv(s_beneath)), a causal kernel ends at the pair itself."""
+    """s = alpha q.k / sqrt(K) + (1 - alpha) LeakyReLU(conv(s_lower)), a causal kernel ends at the pair itself."""
     causal = kernel == "causal"
     mechanism = kind(kf.Causal() if causal else kf.Full(), 2, alpha=ALPHA, kernel=kernel, slope=SLOPE)
     q, k, v = torch.randn(3, 1, 2, LENGTH, 4).unbind()
-    beneath = torch.randn(1, 2, LENGTH, LENGTH)
+    lower = torch.randn(1, 2, LENGTH, LENGTH)
     ctx = Context(torch.arange(LENGTH)[None], run=True)
-    ctx = ctx.but(below={"scores": PerPair(beneath, ctx.by_head, ctx.by_head)})
+    ctx = ctx.but(below={"scores": PerPair(lower, ctx.by_head, ctx.by_head)})
     y = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y.y
     weight, bias = mechanism.convolution.conv.weight, mechanism.convolution.conv.bias  # [2 2 3 3], [2]
     first = -2 if causal else -1
@@ -41,7 +41,7 @@ def check(kind: type[kf.PredictiveAttention], kernel: str) -> None:
                 row, column = i + first + n, j + first + m
                 inside = 0 <= row < LENGTH and 0 <= column < LENGTH
                 if inside and (column <= row or not causal):
-                    total = total + weight[h, channel, n, m] * beneath[0, channel, row, column]
+                    total = total + weight[h, channel, n, m] * lower[0, channel, row, column]
             predicted = total if total > 0 else SLOPE * total
             scores.append(ALPHA * (q[0, h, i] @ k[0, h, j]) / 2 + (1 - ALPHA) * predicted)
         close(y[0, h, i], torch.stack(scores).softmax(0) @ v[0, h, : len(keys)])

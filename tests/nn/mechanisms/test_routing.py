@@ -1,4 +1,4 @@
-"""Routing: both forms by loops from the paper's equations, and centroids that follow what training reads."""
+"""Routing: the strict form by a loop from the equation, and centroids that follow what training reads, in both forms."""
 
 import inspect
 import math
