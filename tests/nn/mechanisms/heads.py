@@ -32,8 +32,11 @@ def random_heads(heads: int = 2, groups: int = 2, **widths: int) -> Heads:
 
 
 def run(mechanism: Mechanism, heads: Heads, pos: Tensor = POS, **query_sides: Tensor) -> Out:
-    """The output of a mechanism whose keys are those of the sequence itself."""
-    ctx = Context(pos, run=True)
+    """The output of a mechanism whose keys are those of the sequence itself.
+
+    Padding holds finite numbers, as in a layer whose projections have biases.
+    """
+    ctx = Context(pos, run=True, is_clean=True)
     keys = Keys(heads.k, heads.v, ctx.by_head, heads.sides)
     return mechanism(Queries(heads.q, ctx.by_head, query_sides), keys, None, ctx)
 

@@ -1,4 +1,4 @@
-"""Routing: the strict form by a loop from the equation, and centroids that follow what training reads, in both forms."""
+"""Routing: the strict form by a loop from the equation; for both forms centroids that follow what training reads."""
 
 import inspect
 import math
