@@ -195,7 +195,7 @@ BROKEN = {
         "mechanism",
         READ,
         "mean",
-        says="Mean.forward returns an Out of a Tensor; return Out(Read(y, lse), state)",
+        says="Mean.forward returns an Out of a Tensor; return Out(AttentionOutput(y, lse), state)",
     ),
     "has the wrong shape": law(
         "runs",

@@ -90,17 +90,6 @@ def test_gaps_let_a_layer_see_further() -> None:
     assert torch.equal(seen(2, 0, dilation=3, dilated=1), both)
 
 
-def test_the_language_model_is_the_equation_with_gaps_by_head_and_layer(float64: None) -> None:
-    """j = i - n d, n = 0 .. w - 1: in layer 1 the first head leaves gaps of d = 3, the other none."""
-    made: Any = longformer_lm(d=8, depth=2, heads=2, window=(4, 3), top=None, dilation=(1, 3), dilated=1, vocab=11)
-    x = torch.randn(12, 8)
-    for block, window, gaps in zip(made.body.layers, (4, 3), ((1, 1), (3, 1)), strict=True):
-        layer = block.layers[0]
-        plain = Attention(layer.projection, Softmax(layer.mechanism.pattern), aggregation=layer.aggregation)
-        expected = attention_by_hand(plain, x, lambda h, i, j, w=window, d=gaps: j in range(i, i - w * d[h], -d[h]))
-        torch.testing.assert_close(plain(x[None]).y[0], expected)
-
-
 def test_the_encoder_is_the_equation_with_symmetric_global_tokens(float64: None) -> None:
     """Global tokens read all by projections of their own; others read their window and the global ones by the local."""
     made: Any = longformer(d=8, depth=1, heads=2, window=2, dilation=2, dilated=1, marked=2, length=12, vocab=11)
@@ -121,13 +110,6 @@ def test_the_encoder_is_the_equation_with_symmetric_global_tokens(float64: None)
 def of_sides(layer: Attention, name: str) -> tuple[torch.Tensor, ...]:
     """Weights or biases of the global queries, keys and values."""
     return (getattr(layer.side, name), *getattr(layer.key_side, name).chunk(2))
-
-
-def test_the_language_model_reads_its_window_and_nothing_ahead() -> None:
-    at = torch.arange(12)
-    back = at[:, None] - at
-    made = longformer_lm(d=16, depth=1, heads=2, window=4, vocab=11)
-    assert torch.equal(moves(made), (back >= 0) & (back < 4))
 
 
 REFUSED = [

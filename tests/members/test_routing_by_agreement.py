@@ -36,3 +36,11 @@ def test_without_routing_it_is_the_transformer() -> None:
     batch = plain.sample(2, 9, 0)
     model.load_state_dict(plain.state_dict())
     assert model.eval()(batch)[0].item() == pytest.approx(plain.eval()(batch)[0].item())
+
+
+def test_heads_are_routed_in_the_lower_layers_alone() -> None:
+    for lower, expected in ((None, [True, False]), (0, [False, False]), (2, [True, True])):
+        model = routing_by_agreement(**{**SMALL, "depth": 2}, lower=lower, head_dim=3)
+        assert [hasattr(block.layers[0].aggregation, "votes") for block in model.body.layers] == expected
+    with pytest.raises(ValueError, match="lower=3"):
+        routing_by_agreement(**{**SMALL, "depth": 2}, lower=3)

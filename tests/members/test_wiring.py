@@ -19,6 +19,7 @@ from kinformer.members.bloom import bloom
 from kinformer.members.da_transformer import da_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
+from kinformer.members.realformer import realformer
 from kinformer.members.shaw import shaw
 from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions, Wiring
 from kinformer.members.transformer import transformer
@@ -194,6 +195,7 @@ STARTS += [
     lambda: transformer(d=128, heads=4, depth=3, norm="pre"),
 ]
 STARTS += [bloom, llama, da_transformer, lambda: shaw(depth=2), lambda: gpt(per_layer=True)]
+STARTS += [lambda: realformer(depth=2, form="decoder")]
 
 
 @pytest.mark.parametrize("make", STARTS)

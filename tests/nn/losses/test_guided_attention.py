@@ -81,14 +81,6 @@ def test_the_weight_stays_and_then_falls_in_a_line() -> None:
         assert loss.total.item() == pytest.approx(parts["nll"] + weight * parts["guided_attention"], rel=1e-5)
 
 
-def test_layers_share_the_guides_between_them() -> None:
-    model = guided_attention(d=12, depth=2, heads=4, share=0.5)
-    held = [block.layers[0].mechanism.regularisers[0].guides for block in model.body.layers]
-    wanted = ("next", "previous"), ("first", "delimiter")
-    assert held == [(*(GUIDES[name] for name in names), None, None) for names in wanted]
-    assert not guided_attention(d=12, depth=1, heads=4, share=0.0).penalties
-
-
 def test_what_is_wrong_is_told() -> None:
     with pytest.raises(ValueError, match="guide no head"):
         GuidedAttention((None, None))

@@ -365,21 +365,6 @@ def test_what_a_map_leaves_out_is_added_back():
         assert torch.allclose(plain.y, scaled.y, atol=1e-12) and torch.allclose(plain.lse, scaled.lse, atol=1e-12)
 
 
-def test_the_full_form_against_a_loop():
-    """v'_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j) over all keys, padding left out."""
-    q, k, v, _ = inputs()
-    k_pos = numbered().clone()
-    k_pos[1, 4:] = -1
-    found = call(FullLinearAttention(ELU()), q[:, :, :6], k, v, k_pos, ctx=Context(numbered(6)), own=False).y.y
-    for b in range(B):
-        for h in range(H):
-            for i in range(6):
-                phi_q = torch.nn.functional.elu(q[b, h, i]) + 1
-                weight = [phi_q.dot(torch.nn.functional.elu(k[b, h, j]) + 1) for j in range(T) if k_pos[b, j] >= 0]
-                wanted = sum(w * x for w, x in zip(weight, v[b, h], strict=False)) / sum(weight)
-                assert torch.allclose(found[b, h, i], wanted, atol=1e-12)
-
-
 def test_gates_come_from_the_input():
     """Attention projects one number per head and token; the layer is the recurrence with their sigmoid."""
     layer = Attention(QKV(16, H), LinearAttention(ELU(), GatedSum()), aggregation=Concat())
@@ -389,22 +374,6 @@ def test_gates_come_from_the_input():
     wanted, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
     y = layer(x, None, run(numbered())).y.unflatten(-1, (H, K)).transpose(1, 2)
     assert torch.allclose(y[..., :V], wanted, atol=1e-12)
-
-
-def test_a_source_is_added_up_once():
-    """Cross-attention over all keys: the state of a decoder's second call is the sums over the source."""
-    layer = Attention(QKV(16, 2), FullLinearAttention(ELU()), cross=True)
-    x, source, source_pos = torch.randn(B, 4, 16), torch.randn(B, 5, 16), numbered(5).clone()
-    source_pos[1, 3:] = -1
-    whole = layer(x, None, Context(numbered(4), source=source, source_pos=source_pos)).y
-    first = Context(numbered(4)[:, :1], source=source, source_pos=source_pos, only=Causal())
-    out = layer(x[:, :1], layer.start(B, 4), first)
-    assert torch.allclose(out.y, whole[:, :1], atol=1e-13)
-    assert torch.allclose(layer(x[:, 1:], out.state, Context(numbered(4)[:, 1:])).y, whole[:, 1:], atol=1e-13)
-    assert out.state.inside.s.shape == (B, 2, K, 9)
-    for state in (None, layer.start(B, 4)):
-        with pytest.raises(ValueError, match="got no source"):
-            layer(x, state, Context(numbered(4)))
 
 
 @pytest.mark.parametrize("sources", [T, T + 2])

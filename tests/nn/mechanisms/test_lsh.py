@@ -151,71 +151,6 @@ def test_enough_rounds_are_full_attention_without_the_token_itself():
     assert torch.allclose(many, call(Softmax(Full() & ~Band(0)), q, k, v).y.y, atol=1e-12)
 
 
-def published(mechanism, q, k, v, pos):
-    """The published form for one row and head, item by item, from its description."""
-    size, rounds = mechanism.chunk, mechanism.rounds
-    real = [s for s in range(len(pos)) if pos[s] >= 0]
-    r = mechanism.hash.r[0].transpose(0, 1)
-    hashes = {s: hashed(k[s], r) for s in real}
-    items = sorted((n, hashes[s][n], int(pos[s]), s) for n in range(rounds) for s in real)
-    place = {(n, s): at // size for at, (n, _, _, s) in enumerate(items)}
-    last = (len(items) - 1) // size
-    y = torch.zeros_like(v)
-    for i in real:
-        reads = []
-        for n in range(rounds):
-            mine = place[n, i]
-            back = last if mine == 0 else mine - 1
-            scores = []
-            for at, (m, bucket, _, j) in enumerate(items):
-                seen = at // size in (mine, back) and bool(mechanism.pattern(0, 0, int(pos[i]), int(pos[j])))
-                if not seen or (mechanism.restricted and (m, bucket) != (n, hashes[i][n])):
-                    continue
-                score = q[i] @ k[j] / math.sqrt(K) - 1e5 * (i == j)
-                if mechanism.divided:
-                    score = score - math.log(max(1, found_in(mechanism, place, hashes, last, i, j)))
-                scores.append((j, score))
-            reads.append(softmax_of(scores, v))
-        z = torch.tensor([float(lse) for _, lse in reads])
-        y[i] = sum(w * o for w, (o, _) in zip(z.softmax(0), reads, strict=True))
-    return y
-
-
-def found_in(mechanism, place, hashes, last, i, j):
-    """N_ij: rounds in which j is in i's chunk or the one before it, and in its bucket where that is asked."""
-    count = 0
-    for n in range(mechanism.rounds):
-        mine = place[n, i]
-        near = place[n, j] in (mine, last if mine == 0 else mine - 1)
-        count += near and (not mechanism.restricted or hashes[i][n] == hashes[j][n])
-    return count
-
-
-@pytest.mark.parametrize("length", [1, 2, 6, 17])
-@pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
-@pytest.mark.parametrize("restricted", [True, False])
-@pytest.mark.parametrize("divided", [True, False])
-def test_the_published_form_against_a_loop(length, pattern, restricted, divided):
-    for rounds, size in ((1, 3), (3, 4), (2, 40)):
-        mechanism = PublishedLSH(
-            1, K, 4, size, rounds, pattern=pattern, restricted=restricted, divided=divided, seed=rounds
-        )
-        q, k, v = (x[:, :1] for x in inputs(length))
-        pos = numbered(length).clone()
-        pos[1, : length // 3] = -1
-        found = call(mechanism, q, k, v, pos).y.y
-        for b in range(B):
-            wanted = published(mechanism, q[b, 0], k[b, 0], v[b, 0], pos[b])
-            assert torch.allclose(found[b, 0], wanted, atol=1e-12)
-
-
-def test_chunks_that_hold_every_bucket_whole_read_what_the_strict_form_reads():
-    q, k, v = inputs()
-    strict = call(LSH(H, K, 4, 3, seed=5), q, k, v).y
-    wide = call(PublishedLSH(H, K, 4, 3 * T, 3, seed=5), q, k, v).y
-    assert torch.allclose(strict.y, wide.y, atol=1e-12) and torch.allclose(strict.lse, wide.lse, atol=1e-12)
-
-
 both = pytest.mark.parametrize("mechanism", [LSH(H, K, 4, 2), PublishedLSH(H, K, 4, 3, 2)], ids=["strict", "published"])
 
 
@@ -278,36 +213,6 @@ def test_the_strict_form_decodes_to_the_whole(sizes):
         state = out.state
         found.append(out.y)
     assert torch.allclose(torch.cat(found, 1), layer(x, None, Context(numbered(), run=True)).y, atol=1e-12)
-
-
-def peeks(mechanism):
-    """Does redrawing what comes after token t change the output at a token up to t, for any t?"""
-    q, k, v = inputs()
-    before = call(mechanism, q, k, v).y.y
-    for t in range(T - 1):
-        later = torch.arange(T)[:, None] > t
-        q_new = torch.where(later, 5 * torch.randn(B, H, T, K), q)
-        after = call(mechanism, q_new, unit(q_new), torch.where(later, torch.randn(B, H, T, K), v)).y.y
-        if not torch.allclose(after[:, :, : t + 1], before[:, :, : t + 1], atol=1e-12):
-            return True
-    return False
-
-
-def test_only_the_published_form_peeks():
-    assert not peeks(LSH(H, K, 4, 2))
-    assert peeks(PublishedLSH(H, K, 4, 3, 2))
-
-
-def test_the_published_form_decodes_as_if_nothing_came_after():
-    """A state holds the keys; the last token of every step reads what a call that ends there reads."""
-    mechanism = PublishedLSH(H, K, 4, 3, 2)
-    q, k, v = inputs()
-    state = started(mechanism)
-    for t in range(T):
-        out = call(mechanism, *(x[:, :, t : t + 1] for x in (q, k, v)), numbered()[:, t : t + 1], state)
-        state = out.state
-        whole = call(mechanism, *(x[:, :, : t + 1] for x in (q, k, v))).y.y
-        assert torch.allclose(out.y.y[:, :, 0], whole[:, :, -1], atol=1e-12)
 
 
 def test_key_heads_may_be_shared():
@@ -474,16 +379,6 @@ def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     assert hashed_columns == [1, 1]
 
 
-def test_a_step_of_the_published_form_reads_two_chunks_a_round(monkeypatch):
-    mechanism, length = PublishedLSH(H, K, 4, 3, 2), 50
-    state = mechanism.start(StateSpec(B, length + 1, torch.float64, torch.device("cpu")), HeadSizes(H, H, H, K, K))
-    q, k, v = inputs(length + 1)
-    state = call(mechanism, *(x[:, :, :length] for x in (q, k, v)), state=state).state
-    step = [x[:, :, length:] for x in (q, k, v)]
-    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, *step, numbered(length + 1)[:, length:], state))
-    assert [request.pairs for request in asked] == [B * H * 2 * 6]
-
-
 @both
 def test_a_layer_computed_again_finds_the_forwards_buckets(mechanism):
     (q, k, v), choices, before = inputs(), Choices(), mechanism.hash.r.clone()
@@ -625,16 +520,6 @@ def test_an_error_names_the_class_that_it_came_from():
             call(kind(3, K, 4, *more), q, k, v)
         with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
             started(kind(3, K, 4, *more))
-
-
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_a_query_without_a_key_of_its_own_has_no_place_in_the_published_list(chunk):
-    mechanism, (q, k, v) = PublishedLSH(H, K, 4, chunk, 2), inputs()
-    k_pos = torch.where(torch.arange(T) % 3 == 1, -1, numbered())
-    read = call(mechanism, q, k, v, k_pos=k_pos).y
-    gone = (k_pos < 0)[:, None].expand(B, H, T)
-    assert read.y[gone].count_nonzero() == 0 and bool((read.lse[gone] == -torch.inf).all())
-    assert bool((read.lse[~gone] > -torch.inf).all())
 
 
 def test_hashes_are_as_precise_under_autocast():

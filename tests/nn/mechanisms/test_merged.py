@@ -1,4 +1,4 @@
-"""Merged and Delayed: near keys exactly and far ones by an estimate, against loops; padding, steps and refusals."""
+"""Merged: near keys exactly and far ones by an estimate, against loops; the size of its state, and refusals."""
 
 import pytest
 import torch
@@ -13,8 +13,7 @@ from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms.delayed import Delayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
@@ -62,37 +61,6 @@ def test_two_windows_are_one_softmax():
     whole = call(Softmax(Causal()), q, k, v).y
     for found, wanted in zip(call(both, q, k, v).y, whole, strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("update", [None, GatedSum(), Delta()], ids=["sum", "gated", "delta"])
-@pytest.mark.parametrize("sizes", [[4, 1, 1, 5], [1] * T, [2, 9]], ids=str)
-def test_what_comes_late_is_what_linear_attention_reads_of_moved_keys(update, sizes):
-    """Keys moved by hand, in a row that is padded before its tokens and in one that is padded behind; and in chunks."""
-    by, linear = 3, LinearAttention(ELU(), update, piece=4)
-    layer = Attention(QKV(16, 4, key_heads=2), Delayed(linear, by))
-    pos = torch.stack([(torch.arange(T) - 2).clamp_min(-1), torch.where(torch.arange(T) < T - 3, torch.arange(T), -1)])
-    x, heard = torch.randn(B, T, 16), []
-    linear.register_forward_pre_hook(lambda _, given: heard.append(given))
-    whole = layer(x, None, Context(pos, run=True)).y
-    queries, late, *_ = heard.pop()
-    plain, of_row = Attention(QKV(16, 4, key_heads=2), LinearAttention(ELU(), update)), []
-    plain.load_state_dict({n.replace("mechanism.linear.", "mechanism."): p for n, p in layer.state_dict().items()})
-    plain.mechanism.register_forward_pre_hook(lambda _, given: of_row.append(given[1]))
-    plain(x, None, Context(pos, run=True))
-    for b, t in torch.cartesian_prod(torch.arange(B), torch.arange(T)).tolist():
-        enters = pos[b, t] >= by
-        assert late.pos[b, 0, t] == (pos[b, t] - by if enters else -1)
-        if enters:
-            assert torch.equal(late.k[b, :, t], of_row[0].k[b, :, t - by])
-            assert torch.equal(late.v[b, :, t], of_row[0].v[b, :, t - by])
-            for name, side in late.extras.items():
-                assert torch.equal(side[b, :, t], of_row[0].extras[name][b, :, t - by])
-    state, done = layer.start(B, T), []
-    for at in torch.arange(T).split(sizes):
-        out = layer(x[:, at], state, Context(pos[:, at], run=True))
-        state = out.state
-        done.append(out.y)
-    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_the_state_does_not_grow_with_the_row():

@@ -16,7 +16,6 @@ from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.lab.search.flat import Flat
 from kinformer.nn.mechanisms import nearest as search
-from kinformer.nn.mechanisms import topk_equals
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.topk import BestOfRow, TopK
 from kinformer.nn.mechanisms.topk_equals import TopKEquals
@@ -87,41 +86,6 @@ def test_blocks_of_queries_and_keys_change_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(search, "PAIRS", 1)
     for ours, theirs in zip(call(exact(Causal(), 3), *given), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-@pytest.mark.parametrize(("groups", "whole", "most"), [(4, False, 3), (1, True, 2), (2, True, 5), (4, False, 99)])
-def test_a_long_row_gathers_what_the_equation_reads_with_its_gradients(
-    pattern: Pattern, groups: int, whole: bool, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`whole` numbers have many equals: some rows are gathered wider, and with few of them all scores are made."""
-    monkeypatch.setattr(topk_equals, "LONG", 1)
-    monkeypatch.setattr(topk_equals, "STEP", 4)
-    given = [x.requires_grad_() for x in inputs(whole, groups)]
-    found = []
-    for mechanism in (TopKEquals(pattern, most), with_equals(pattern, most)):
-        read = call(mechanism, *given)
-        found.append((read.y, read.lse, *torch.autograd.grad((read.y.sin().sum(-1) + read.lse.cos()).sum(), given)))
-    plain = [x.detach() for x in given]
-    torch.testing.assert_close(found[0][0], by_hand(*plain, pattern, most, True))
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-def test_a_long_row_is_gathered_unless_most_of_its_scores_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topk_equals, "LONG", 1)
-    monkeypatch.setattr(topk_equals, "STEP", 4)
-    widths: list[int] = []
-    inner = topk_equals.with_equals
-    monkeypatch.setattr(
-        topk_equals, "with_equals", lambda *given: (found := inner(*given), widths.append(found.shape[3]))[0]
-    )
-    q, k, v = inputs(False, H)
-    call(TopKEquals(Full(), 3), q, k, v)
-    k[:, :, 5] = k[:, :, 2]  # wherever the third best is one of these two, both are read
-    call(TopKEquals(Full(), 3), q, k, v)
-    call(TopKEquals(Full(), 3), q, torch.ones_like(k), v)
-    assert widths == [3, 4, 0]
 
 
 def test_what_is_not_among_the_best_learns_nothing() -> None:
