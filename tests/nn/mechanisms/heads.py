@@ -20,15 +20,15 @@ class Heads(NamedTuple):
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B G T K"]
     v: Float[Tensor, "B G T V"]
-    sides: dict[str, Float[Tensor, "B G T n"]]
+    extras: dict[str, Float[Tensor, "B G T n"]]
 
 
 def random_heads(heads: int = 2, groups: int = 2, **widths: int) -> Heads:
-    """Heads for the tokens of POS: queries and keys of width 4, values of width 3, sides of the given widths."""
+    """Heads for the tokens of POS: queries and keys of width 4, values of width 3, extras of the given widths."""
     rows, length = POS.shape
-    sides = {name: torch.randn(rows, groups, length, width) for name, width in widths.items()}
+    extras = {name: torch.randn(rows, groups, length, width) for name, width in widths.items()}
     q, k, v = (torch.randn(rows, n, length, width) for n, width in ((heads, 4), (groups, 4), (groups, 3)))
-    return Heads(q, k, v, sides)
+    return Heads(q, k, v, extras)
 
 
 def run(mechanism: Mechanism, heads: Heads, pos: Tensor = POS, **query_sides: Tensor) -> Out:

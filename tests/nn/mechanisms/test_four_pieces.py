@@ -16,8 +16,8 @@ class Exchanged(kf.FourPieces):
     """Global and long tokens read global tokens by each other's keys."""
 
     def _by_piece(self, keys: Keys) -> Keys:
-        sides = keys.extras
-        return super()._by_piece(keys._replace(sides={**sides, "l2g_k": sides["g2g_k"], "g2g_k": sides["l2g_k"]}))
+        extras = keys.extras
+        return super()._by_piece(keys._replace(extras={**extras, "l2g_k": extras["g2g_k"], "g2g_k": extras["l2g_k"]}))
 
 
 def piece_of(heads: Heads, reader: int, key: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,8 +30,8 @@ def piece_of(heads: Heads, reader: int, key: int) -> tuple[torch.Tensor, torch.T
 
 def check(kind: type[kf.FourPieces], groups: int = 2) -> None:
     """Global rows are one softmax over [g2g | g2l], long rows over [l2g | l2l], with l2l in a band."""
-    sides = {f"{name}_{part}": width for name in ("global", "g2g", "l2g") for part, width in (("k", 4), ("v", 3))}
-    heads, global_q = random_heads(groups=groups, **sides), torch.randn(2, 2, POS.shape[1], 4)
+    extras = {f"{name}_{part}": width for name in ("global", "g2g", "l2g") for part, width in (("k", 4), ("v", 3))}
+    heads, global_q = random_heads(groups=groups, **extras), torch.randn(2, 2, POS.shape[1], 4)
     mechanism = kind(kf.Band(RADIUS) | kf.Tokens(GLOBAL), GLOBAL)
     y = run(mechanism, heads, global_q=global_q).y.y
     for b, h in ((b, h) for b in range(2) for h in range(2)):
