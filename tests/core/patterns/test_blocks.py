@@ -8,7 +8,6 @@ from kinformer.core.pattern import Index
 from kinformer.core.patterns.blocks import Blocks
 from tests.nn.patterns.compare import Reads, compare
 
-
 Layout = tuple[tuple[int, ...], ...]
 
 
@@ -18,13 +17,7 @@ def reads(table: Layout, size: int) -> Reads:
 
 @pytest.mark.parametrize(
     ("table", "size"),
-    [
-        (((0,), (0, 1), (2, 0), (1,)), 3),
-        (((1, 2), (2,), (), (4,)), 2),
-        (((0,), (2, 1)), 3),
-        (((), (1,)), 3),
-        ((), 3),
-    ],
+    [(((0,), (0, 1), (2, 0), (1,)), 3), (((1, 2), (2,), (), (4,)), 2), (((0,), (2, 1)), 3), (((), (1,)), 3), ((), 3)],
 )
 def test_a_block_of_queries_reads_the_blocks_of_its_row_of_the_table(table: Layout, size: int) -> None:
     compare(Blocks(table, size), reads(table, size))

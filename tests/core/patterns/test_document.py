@@ -8,7 +8,6 @@ from kinformer.core.pattern import Index
 from kinformer.core.patterns.document import Document
 from tests.nn.patterns.compare import Reads, compare
 
-
 SORTED = [[0] * 4 + [3] * 6 + [1] * 7, [2] * 11 + [0] * 6]
 SCATTERED = [[0, 1, 0, 2, 1, 1, 0, 2, 2], [4] * 9]
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kinformer.core.pattern import Index
 from kinformer.core.patterns.full import Full
-from tests.nn.patterns.compare import Reads, compare
+from tests.nn.patterns.compare import compare
 
 
 def reads(b: int, h: int, i: int, j: int) -> bool:

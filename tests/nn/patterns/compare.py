@@ -57,6 +57,29 @@ def check_pairs(pattern: Pattern, expected: list[list[Table]], prefix: str = "")
         )
 
 
+def check_drawn_blocks(
+    pattern: Pattern, candidates: Callable[[int], set[int]], keys: int, size: int, *, block: int = 1, b: int = 0
+) -> None:
+    """AssertionError unless each query block reads `keys` whole blocks of its candidates, or all if there are fewer.
+
+    candidates: the blocks that a query block may draw, by its number.
+    size: positions that are compared, a whole number of blocks; the draws of 3 heads are compared.
+    """
+    __tracebackhide__ = True
+    for h in range(3):
+        for i, row in enumerate(pattern.matrix(size, b=b, h=h).tolist()):
+            drawn = {j // block for j, read in enumerate(row) if read}
+            allowed = candidates(i // block)
+            assert drawn <= allowed, f"{pattern}: query {i} draws {drawn - allowed}, which are no candidates"
+            assert len(drawn) == min(keys, len(allowed)), f"{pattern}: query {i} draws {len(drawn)} blocks"
+            assert sum(row) == block * len(drawn), f"{pattern}: query {i} reads parts of blocks"
+
+
+def read_by_heads(pattern: Pattern, size: int, heads: int = 200, rows: int = 1) -> list[list[Table]]:
+    """The pairs that a pattern reads, by rows and heads; enough heads that each possible draw occurs."""
+    return [[pattern.matrix(size, b=b, h=h).tolist() for h in range(heads)] for b in range(rows)]
+
+
 def check_claims(pattern: Pattern, expected: list[list[Table]], length: int, bounds: Sequence[str] = ()) -> None:
     """AssertionError for a claim that is not true, or that is declared, no bound, and not exact."""
     __tracebackhide__ = True

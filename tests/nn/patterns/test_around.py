@@ -6,7 +6,6 @@ from kinformer.nn.patterns.around import Around
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.pictures import is_around
 
-
 Size = tuple[int, int]
 
 

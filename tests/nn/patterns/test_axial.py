@@ -8,7 +8,6 @@ from kinformer.core.pattern import Pattern
 from kinformer.nn.patterns.axial import Axial
 from tests.nn.patterns.compare import Reads, compare
 
-
 ROWS, COLUMNS = 4, 5
 SHAPE = f"({ROWS}, {COLUMNS})"
 

@@ -8,7 +8,6 @@ from kinformer.nn.patterns.grid import Grid
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.pictures import is_around
 
-
 Size = tuple[int, int]
 
 

@@ -9,7 +9,6 @@ from kinformer.nn.patterns.image_2d import Image2D
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.pictures import is_around
 
-
 Size = tuple[int, int]
 
 

@@ -6,7 +6,6 @@ import torch
 from kinformer.nn.patterns.own_segment import OwnSegment
 from tests.nn.patterns.compare import Reads, compare
 
-
 SORTED = [[0, 1, 2] + [0] * 4 + [1] * 6 + [2] * 4, [0, 1, 1] + [0] * 9 + [1] * 5]
 SCATTERED = [[2, 0, 1] + [0] * 4 + [2] * 6 + [1, 0, 1, 1]]
 Pieces = tuple[str, ...]
@@ -23,9 +22,7 @@ def reads(ids: list[list[int]], n: int, pieces: Pieces) -> Reads:
 @pytest.mark.parametrize("pieces", [("g2l",), ("l2g", "l2l"), ("g2g", "l2g", "l2l"), ()], ids=repr)
 def test_the_named_pieces_read_their_own_segment(pieces: Pieces) -> None:
     compare(OwnSegment(torch.tensor(SORTED), 3, pieces), reads(SORTED, 3, pieces), length=20, rows=2)
-    compare(
-        OwnSegment(torch.tensor(SCATTERED), 3, pieces), reads(SCATTERED, 3, pieces), length=20, bounds=("cover",)
-    )
+    compare(OwnSegment(torch.tensor(SCATTERED), 3, pieces), reads(SCATTERED, 3, pieces), length=20, bounds=("cover",))
 
 
 def test_the_other_direction_is_noticed() -> None:

@@ -13,7 +13,6 @@ from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.patterns.tokens import Tokens
 from tests.nn.patterns.compare import Reads, compare
 
-
 Read = Callable[[int, int], bool]
 
 

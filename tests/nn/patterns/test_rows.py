@@ -7,7 +7,6 @@ from kinformer.core.pattern import Index
 from kinformer.nn.patterns.rows import Rows
 from tests.nn.patterns.compare import Reads, compare
 
-
 Positions = int | tuple[int, ...]
 
 

@@ -8,7 +8,6 @@ from kinformer.core.pattern import Index
 from kinformer.nn.patterns.since import Since
 from tests.nn.patterns.compare import Reads, compare
 
-
 GROWING = [[0] * 5 + [5] * 12, [i // 4 * 4 for i in range(17)]]
 FALLING = [[4, 0, 2, 1, 7, 7, 3]]
 

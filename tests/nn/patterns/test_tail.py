@@ -8,7 +8,6 @@ from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.tail import Tail, TailKeys, TailRows
 from tests.nn.patterns.compare import Reads, compare
 
-
 FIRST = [11, 4]
 DEFINITIONS: list[tuple[type[Pattern], Reads]] = [
     (TailKeys, lambda b, h, i, j: j >= FIRST[b]),

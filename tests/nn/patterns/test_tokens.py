@@ -5,7 +5,6 @@ import pytest
 from kinformer.nn.patterns.tokens import Tokens
 from tests.nn.patterns.compare import Reads, compare
 
-
 Positions = int | tuple[int, ...]
 
 

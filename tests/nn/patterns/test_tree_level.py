@@ -9,7 +9,6 @@ from kinformer.nn.patterns.tree_level import TreeLevel
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.test_tree import walked
 
-
 TOKENS = 128  # of the tree that is walked, more than any token here can look ahead
 
 
