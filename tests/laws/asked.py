@@ -25,6 +25,6 @@ def judged(law: str, name: str) -> tuple[Any, ...]:
     with warnings.catch_warnings():
         if law == "compiles":
             warnings.simplefilter("default")  # the compiler's own
-        said = verdict(law, laws()[law], example(name))
-    assert said is not None, "the law does not speak of it"
-    return dataclasses.astuple(said)
+        result = verdict(law, laws()[law], example(name))
+    assert result is not None, "the law does not speak of it"
+    return dataclasses.astuple(result)

@@ -44,31 +44,31 @@ def _listed(parts: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(law, name) for law, name in process().call("tests.laws.cases:cases", *parts)]
 
 
-def conclude(said: Verdict | None, record_property: Callable[[str, object], None]) -> None:
+def conclude(result: Verdict | None, record_property: Callable[[str, object], None]) -> None:
     """A test's end from a verdict. A broken law fails with its finding and nothing else."""
-    assert said is not None, "the law does not speak of it"
-    record_property("law", said.law)
-    record_property("part", said.part)
-    for place, why in said.unjudged or ([("", said.text)] if said.end == "nothing" else []):
+    assert result is not None, "the law does not speak of it"
+    record_property("law", result.law)
+    record_property("part", result.part)
+    for place, why in result.unjudged or ([("", result.text)] if result.end == "nothing" else []):
         record_property("unjudged", f"{place}\t{why}")
-    if said.end == "declared":
-        record_property("breaks", said.text)
-        pytest.xfail(said.text)
-    if said.end == "nothing":
-        pytest.skip(said.text)
-    if said.end != "holds":
-        pytest.fail(f"{said.text}\n{said.law} judged {said.part}", pytrace=False)
+    if result.end == "declared":
+        record_property("breaks", result.text)
+        pytest.xfail(result.text)
+    if result.end == "nothing":
+        pytest.skip(result.text)
+    if result.end != "holds":
+        pytest.fail(f"{result.text}\n{result.law} judged {result.part}", pytrace=False)
 
 
-def asked(law: str, name: str) -> Verdict:
+def judge_unhooked(law: str, name: str) -> Verdict:
     """A verdict of the process in which annotations are not checked."""
     *fields, unjudged = process().call("tests.laws.asked:judged", law, name)
     return Verdict(*fields, tuple((place, why) for place, why in unjudged))
 
 
 def test_law(law: str, name: str, record_property: Callable[[str, object], None]) -> None:
-    here = law in HOOKED or (PROVE and law not in UNHOOKED)
-    conclude(verdict(law, laws()[law], example(name)) if here else asked(law, name), record_property)
+    is_hooked = law in HOOKED or (PROVE and law not in UNHOOKED)
+    conclude(verdict(law, laws()[law], example(name)) if is_hooked else judge_unhooked(law, name), record_property)
 
 
 def test_what_no_law_speaks_of(name: str, record_property: Callable[[str, object], None]) -> None:
@@ -77,7 +77,7 @@ def test_what_no_law_speaks_of(name: str, record_property: Callable[[str, object
 
 @pytest.mark.parametrize("kind", [*kinds(), EXECUTORS])
 def test_every_example_can_be_built(kind: str) -> None:
-    """With its annotations checked, which the list of cases does without."""
+    """Each example is built with its annotations checked; the list of cases is made without checks."""
     examples = list(discovered(kind))
     assert examples
     for entry in examples:

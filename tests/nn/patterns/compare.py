@@ -49,11 +49,11 @@ def check_pairs(pattern: Pattern, expected: list[list[Table]], prefix: str = "")
     __tracebackhide__ = True
     rows, heads, size = len(expected), len(expected[0]), len(expected[0][0])
     b, h, at = torch.arange(rows)[:, None, None, None], torch.arange(heads)[:, None, None], torch.arange(size)
-    found = torch.as_tensor(pattern(b, h, at[:, None], at)).expand(rows, heads, size, size)
-    for row, head, i, j in (found != torch.tensor(expected)).nonzero().tolist():
+    reads = torch.as_tensor(pattern(b, h, at[:, None], at)).expand(rows, heads, size, size)
+    for row, head, i, j in (reads != torch.tensor(expected)).nonzero().tolist():
         raise AssertionError(
             f"{prefix}{pattern}: query {i} and key {j} of row {row} and head {head} are "
-            f"{'read' if found[row, head, i, j] else 'not read'}, and the definition says otherwise"
+            f"{'read' if reads[row, head, i, j] else 'not read'}, and the definition says otherwise"
         )
 
 
@@ -68,11 +68,11 @@ def check_drawn_blocks(
     __tracebackhide__ = True
     for h in range(3):
         for i, row in enumerate(pattern.matrix(size, b=b, h=h).tolist()):
-            drawn = {j // block for j, read in enumerate(row) if read}
+            blocks = {j // block for j, read in enumerate(row) if read}
             allowed = candidates(i // block)
-            assert drawn <= allowed, f"{pattern}: query {i} draws {drawn - allowed}, which are no candidates"
-            assert len(drawn) == min(keys, len(allowed)), f"{pattern}: query {i} draws {len(drawn)} blocks"
-            assert sum(row) == block * len(drawn), f"{pattern}: query {i} reads parts of blocks"
+            assert blocks <= allowed, f"{pattern}: query {i} draws {blocks - allowed}, which are no candidates"
+            assert len(blocks) == min(keys, len(allowed)), f"{pattern}: query {i} draws {len(blocks)} blocks"
+            assert sum(row) == block * len(blocks), f"{pattern}: query {i} reads parts of blocks"
 
 
 def read_by_heads(pattern: Pattern, size: int, heads: int = 200, rows: int = 1) -> list[list[Table]]:
@@ -85,13 +85,13 @@ def check_claims(pattern: Pattern, expected: list[list[Table]], length: int, bou
     __tracebackhide__ = True
     tables = [table for row in expected for table in row]
     places = range(len(tables[0]))
-    some = [[any(table[i][j] for table in tables) for j in places] for i in places]
-    every = [[all(table[i][j] for table in tables) for j in places] for i in places]
-    _check_reach(pattern, some, _is_exact(pattern, "reach", bounds))
+    by_any = [[any(table[i][j] for table in tables) for j in places] for i in places]
+    by_all = [[all(table[i][j] for table in tables) for j in places] for i in places]
+    _check_reach(pattern, by_any, _is_exact(pattern, "reach", bounds))
     _check_period(pattern, tables, _is_exact(pattern, "period", bounds))
-    _check_live(pattern, some, length, _is_exact(pattern, "live", bounds))
-    _check_capacity(pattern, some, length, _is_exact(pattern, "capacity", bounds))
-    _check_cover(pattern, some, every, length, _is_exact(pattern, "cover", bounds))
+    _check_live(pattern, by_any, length, _is_exact(pattern, "live", bounds))
+    _check_capacity(pattern, by_any, length, _is_exact(pattern, "capacity", bounds))
+    _check_cover(pattern, by_any, by_all, length, _is_exact(pattern, "cover", bounds))
 
 
 def _is_exact(pattern: Pattern, claim: str, bounds: Sequence[str]) -> bool:
@@ -100,13 +100,13 @@ def _is_exact(pattern: Pattern, claim: str, bounds: Sequence[str]) -> bool:
     return declared and claim not in bounds
 
 
-def _check_reach(pattern: Pattern, some: Table, exact: bool) -> None:
+def _check_reach(pattern: Pattern, by_any: Table, exact: bool) -> None:
     __tracebackhide__ = True
-    distances = [i - j for i, row in enumerate(some) for j, read in enumerate(row) if read]
+    distances = [i - j for i, row in enumerate(by_any) for j, read in enumerate(row) if read]
     if not distances:
         return
     for claimed, furthest in zip(pattern.reach(), (max(distances), -min(distances)), strict=True):
-        endless = claimed == math.inf and furthest >= len(some) // 2
+        endless = claimed == math.inf and furthest >= len(by_any) // 2
         holds = furthest == claimed or endless if exact else furthest <= claimed
         assert holds, f"{pattern}: reach() is {pattern.reach()}, and the furthest key is {furthest} away"
 
@@ -125,32 +125,32 @@ def _repeats(table: Table, n: int) -> bool:
     return all(later[n:] == row[:-n] for row, later in zip(table, table[n:], strict=False))
 
 
-def _check_live(pattern: Pattern, some: Table, length: int, exact: bool) -> None:
+def _check_live(pattern: Pattern, by_any: Table, length: int, exact: bool) -> None:
     __tracebackhide__ = True
     keys = torch.arange(length)[None]
     for now in range(length):
         claimed = pattern.live(keys, torch.tensor([[now]])).any(0).tolist()
-        for j, (is_live, is_read) in enumerate(zip(claimed, _read_from(some, now, length), strict=True)):
+        for j, (is_live, is_read) in enumerate(zip(claimed, _read_from(by_any, now, length), strict=True)):
             holds = is_live == is_read if exact else is_live or not is_read
             assert holds, f"{pattern}: live() of key {j} at position {now} is {is_live}"
 
 
-def _check_capacity(pattern: Pattern, some: Table, length: int, exact: bool) -> None:
+def _check_capacity(pattern: Pattern, by_any: Table, length: int, exact: bool) -> None:
     __tracebackhide__ = True
     least = 0
     for now in range(length):
-        least = max(least, sum(_read_from(some, now, length)[:now]))
+        least = max(least, sum(_read_from(by_any, now, length)[:now]))
         slots = pattern.capacity(now)
         holds = slots == least if exact else slots >= least
         assert holds, f"{pattern}: capacity({now}) is {slots}, and the least that is enough is {least}"
 
 
-def _read_from(some: Table, now: int, length: int) -> list[bool]:
+def _read_from(by_any: Table, now: int, length: int) -> list[bool]:
     """Which keys does a query at position `now` or later read?"""
-    return [any(row[j] for row in some[now:]) for j in range(length)]
+    return [any(row[j] for row in by_any[now:]) for j in range(length)]
 
 
-def _check_cover(pattern: Pattern, some: Table, every: Table, length: int, exact: bool) -> None:
+def _check_cover(pattern: Pattern, by_any: Table, by_all: Table, length: int, exact: bool) -> None:
     __tracebackhide__ = True
     rng = random.Random(0)
     sides = [sorted(rng.choices(range(length), k=2)) for _ in range(BLOCKS)]
@@ -160,8 +160,8 @@ def _check_cover(pattern: Pattern, some: Table, every: Table, length: int, exact
     claimed = pattern.cover(q[:, 0], q[:, 1], k[:, 0], k[:, 1])
     may, must = (torch.as_tensor(claim).expand(len(blocks)).tolist() for claim in claimed)
     for n, ((top, bottom), (left, right)) in enumerate(blocks):
-        has_any = any(any(row[left : right + 1]) for row in some[top : bottom + 1])
-        has_all = all(all(row[left : right + 1]) for row in every[top : bottom + 1])
+        has_any = any(any(row[left : right + 1]) for row in by_any[top : bottom + 1])
+        has_all = all(all(row[left : right + 1]) for row in by_all[top : bottom + 1])
         holds = (may[n], must[n]) == (has_any, has_all) if exact else may[n] >= has_any and must[n] <= has_all
         assert holds, (
             f"{pattern}: cover({top}, {bottom}, {left}, {right}) is {may[n]}, {must[n]}, and the pairs say "

@@ -14,11 +14,11 @@ SHAPE = f"({ROWS}, {COLUMNS})"
 
 def place(position: int, shape: tuple[int, ...]) -> list[int]:
     """Where a position stands along each axis, in raster order."""
-    found = []
+    coordinates: list[int] = []
     for size in reversed(shape):
-        found.insert(0, position % size)
+        coordinates.insert(0, position % size)
         position //= size
-    return found
+    return coordinates
 
 
 def reads(shape: tuple[int, ...], axis: int) -> Reads:
@@ -51,15 +51,15 @@ def reached(*expressions: str) -> torch.Tensor:
     """What a place knows after layers of these patterns, of which each also hands on what it knew."""
     known = torch.eye(ROWS * COLUMNS, dtype=torch.bool)
     for expression in expressions:
-        one = parse(expression).matrix(ROWS * COLUMNS) | torch.eye(ROWS * COLUMNS, dtype=torch.bool)
-        known = (one.double() @ known.double()) > 0
+        reads = parse(expression).matrix(ROWS * COLUMNS) | torch.eye(ROWS * COLUMNS, dtype=torch.bool)
+        known = (reads.double() @ known.double()) > 0
     return known
 
 
 def test_a_row_and_a_column_reach_all_and_with_a_mask_nothing_further_right() -> None:
     assert reached(f"Axial({SHAPE}, 1)", f"Axial({SHAPE}, 0)").all()
-    place = torch.arange(ROWS * COLUMNS)
-    row, column = place // COLUMNS, place % COLUMNS
+    at = torch.arange(ROWS * COLUMNS)
+    row, column = at // COLUMNS, at % COLUMNS
     masked = reached(*[f"Causal() & Axial({SHAPE}, {axis})" for axis in (1, 0, 1, 0)])
     assert torch.equal(masked, (row[:, None] >= row) & (column[:, None] >= column))
     assert torch.equal(
