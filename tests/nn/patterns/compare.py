@@ -1,7 +1,7 @@
 """A pattern against a definition in plain Python: every pair of a query and a key, and each claim of the pattern.
 
-The claims are reach, period, live positions, capacity and cover. What a pattern's class declares must be exact, or is
-named in `bounds`. What a pattern inherits need only be true.
+The claims are reach, period, live positions, capacity and cover, besides its expression, heads and layout. Any claim
+must be true. A claim that the pattern's own class declares must also be exact, unless `bounds` names it.
 """
 
 import math
@@ -39,8 +39,10 @@ def compare(
     places = range(size)
     expected = [[[[reads(b, h, i, j) for j in places] for i in places] for h in range(heads)] for b in range(rows)]
     check_pairs(pattern, expected)
+    check_pairs(pattern.expression, expected, f"expression of {pattern}: ")
     for h in range(heads):
         check_pairs(pattern.of_head(h), [[row[h]] for row in expected], f"of_head({h}): ")
+    check_layout(pattern, expected)
     check_claims(pattern, expected, length, bounds)
 
 
@@ -55,6 +57,15 @@ def check_pairs(pattern: Pattern, expected: list[list[Table]], prefix: str = "")
             f"{prefix}{pattern}: query {i} and key {j} of row {row} and head {head} are "
             f"{'read' if reads[row, head, i, j] else 'not read'}, and the definition says otherwise"
         )
+
+
+def check_layout(pattern: Pattern, expected: list[list[Table]]) -> None:
+    """AssertionError with a pair that is read and lies outside the layout of a pattern."""
+    __tracebackhide__ = True
+    at = torch.arange(len(expected[0][0]))
+    inside = pattern.layout.reads(at[:, None], at)
+    for _, _, i, j in (torch.tensor(expected) & ~inside).nonzero().tolist():
+        raise AssertionError(f"{pattern}: query {i} reads key {j}, which its layout {pattern.layout} does not hold")
 
 
 def check_drawn_blocks(

@@ -42,6 +42,16 @@ CASES = {
             l2l=lambda i, j: (i - j) % 2 == 0,
         ),
     ),
+    "ahead": (
+        Pieces(3, Band(-2, 2), Band(1, 2), Band(-5, 7), Band(-2, 3)),
+        reads(
+            3,
+            g2g=lambda i, j: j == i + 2,
+            g2l=lambda i, j: i - 1 <= j <= i + 2,
+            l2g=lambda i, j: i + 5 <= j <= i + 7,
+            l2l=lambda i, j: i + 2 <= j <= i + 3,
+        ),
+    ),
     "near": (
         Pieces(2, g2l=Band(1, 3), l2g=Tokens(1), l2l=Band(2)),
         reads(2, g2l=lambda i, j: i - 1 <= j <= i + 3, l2g=lambda i, j: j < 1, l2l=lambda i, j: abs(i - j) <= 2),

@@ -1,13 +1,15 @@
 """Shifted: query i reads key j where both stand at n or later and i - n reads j - n under the pattern."""
 
 import pytest
+import torch
 from torch import Tensor
 
+from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads, Index, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.shifted import Shifted
+from kinformer.nn.patterns.shifted import Shifted, shifted
 from kinformer.nn.patterns.tokens import Tokens
 from tests.nn.patterns.compare import Reads, compare
 
@@ -29,6 +31,12 @@ CASES: list[tuple[Pattern, Reads]] = [
 @pytest.mark.parametrize(("pattern", "inner"), CASES, ids=[repr(pattern) for pattern, _ in CASES])
 def test_the_pairs_of_the_pattern_move(pattern: Pattern, inner: Reads, n: int) -> None:
     compare(Shifted(pattern, n), reads(inner, n), heads=2)
+
+
+def test_a_context_moves_with_its_limits() -> None:
+    ctx = shifted(Context(torch.tensor([[-1, 0, 1, 2]]), only=Causal()), 3)
+    assert ctx.pos.tolist() == [[-1, 3, 4, 5]]
+    assert (ctx.only, ctx.also) == (Shifted(Causal(), 3), None)
 
 
 class Clamped(Shifted):
