@@ -41,7 +41,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @functools.cache
 def _listed(parts: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(law, name) for law, name in process().call("tests.laws.cases:cases", *parts)]
+    try:
+        pairs = process().call("tests.laws.cases:cases", *parts)
+    except AssertionError as failure:  # a part is not imported or an example not built: the last line says why
+        raise pytest.Collector.CollectError(str(failure).strip().splitlines()[-1]) from failure
+    return [(law, name) for law, name in pairs]
 
 
 def conclude(result: Verdict | None, record_property: Callable[[str, object], None]) -> None:
