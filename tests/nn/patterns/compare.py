@@ -166,7 +166,7 @@ def _check_cover(pattern: Pattern, by_any: Table, by_all: Table, length: int, ex
     rng = random.Random(0)
     sides = [sorted(rng.choices(range(length), k=2)) for _ in range(BLOCKS)]
     sides += [[low, min(length - 1, low + n % 3)] for n, low in enumerate(rng.choices(range(length), k=BLOCKS))]
-    blocks = list(zip(sides, rng.sample(sides, len(sides)), strict=True))
+    blocks = [([0, 0], [0, 0]), *zip(sides, rng.sample(sides, len(sides)), strict=True)]
     q, k = (torch.tensor(ends) for ends in zip(*blocks, strict=True))
     claimed = pattern.cover(q[:, 0], q[:, 1], k[:, 0], k[:, 1])
     may, must = (torch.as_tensor(claim).expand(len(blocks)).tolist() for claim in claimed)

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import pytest
-import torch
 
+from kinformer.core.layout import Near
 from kinformer.nn.patterns.band import Band
 from tests.nn.patterns.compare import compare
 
@@ -19,7 +19,7 @@ CLAIMS: dict[str, Any] = {
     "capacity": lambda self, length: min(length, 2),
     "capacity ": lambda self, length: length,
     "cover": lambda self, *ends: (ends[0] < 0, ends[0] < 0),
-    "cover ": lambda self, *ends: (torch.ones(240, dtype=torch.bool), ends[0] < 0),
+    "cover ": lambda self, *ends: (ends[0] >= 0, ends[0] < 0),
 }
 
 
@@ -44,3 +44,12 @@ def test_a_wide_claim_passes_as_a_bound_and_a_narrow_one_does_not() -> None:
     narrow = type("Narrow", (Band,), {"capacity": lambda self, length: 1})
     with pytest.raises(AssertionError, match=r"capacity\("):
         compare(narrow(3), read_three_around, bounds=("capacity",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [("expression", Band(2), "expression of Wrong"), ("layout", Near(2, 2), "its layout")]
+)
+def test_an_expression_or_a_layout_of_other_pairs_is_noticed(name: str, value: object, message: str) -> None:
+    wrong = type("Wrong", (Band,), {name: property(lambda self: value)})
+    with pytest.raises(AssertionError, match=message):
+        compare(wrong(3), read_three_around)

@@ -8,7 +8,7 @@ from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.marked import Marked, MarkedKeys, MarkedRows
 from tests.nn.patterns.compare import Reads, compare
 
-MASK = [[i in (2, 9) for i in range(17)], [i in (0, 16) for i in range(17)]]
+MASK = [[i in (2, 3, 4, 9) for i in range(17)], [i in (0, 3, 4, 16) for i in range(17)]]
 
 
 def is_marked(b: int, position: int) -> bool:
