@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,17 +39,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("kinformer")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def token_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tokens are kept where the tests end, in what tests start too."""
-    os.environ["KINFORMER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def without_checks(token_cache: None) -> Iterator[None]:
-    """The process without checks ends with the tests."""
-    yield
-    unhooked.close()
+def pytest_configure(config: pytest.Config) -> None:
+    """Tokens are cached where the tests end, also by the process without checks, which collection may start."""
+    cache = tempfile.TemporaryDirectory(prefix="kinformer-tests-")
+    os.environ["KINFORMER_CACHE"] = cache.name
+    config.add_cleanup(cache.cleanup)
+    config.add_cleanup(unhooked.close)
 
 
 @pytest.fixture(autouse=True)

@@ -47,14 +47,7 @@ def check(
             own = read(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
-    report.say(_headline(own), "bold")
-    drawings = _drawings(own)
-    for label, (pattern, h) in drawings.items():
-        report.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
-        report.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
-    for hint in _hints(own):
-        report.say(f"\nhint: {hint}", "yellow")
-    report.say("")
+    report.say(f"{_headline(own)}\n", "bold")
     found: list[Verdict] = []
     growth = Growth()
     with report.console.status("") as status:
@@ -66,6 +59,10 @@ def check(
             growth = _growth(own.examples[0], seconds)
     for line in _unjudged(found):
         report.say(line)
+    drawings = _drawings(own)
+    report.drawings(drawings)
+    for hint in _hints(own):
+        report.say(f"\nhint: {hint}", "yellow")
     for line in ("", *growth.lines()) if growth.lines() else ():
         report.say(line)
     report.say(f"\n{_sum(found)}", "bold")
@@ -93,6 +90,12 @@ class Report:
         mark, style = MARKS.get(verdict.end, ("-", None))
         declared = "breaks: " if verdict.end == "declared" else ""
         self.say(f"{mark} {verdict.law:<12}{declared}{verdict.text}", style)
+
+    def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
+        """The patterns, below the verdicts, so that a finding stands in the first lines."""
+        for label, (pattern, h) in patterns.items():
+            self.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
+            self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
 
 
 def _headline(own: "Own") -> str:

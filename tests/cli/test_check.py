@@ -449,6 +449,12 @@ def test_what_no_law_judges_is_no_success(said: dict) -> None:
     assert err.startswith("kinformer: no law judges anything of ") and err.count("\n") == 1
 
 
+def test_a_finding_stands_in_the_first_lines_above_the_drawings(said: dict) -> None:
+    _, out, _ = said["reads ahead"]
+    assert BROKEN["reads ahead"].says in "\n".join(out.splitlines()[:6])
+    assert "a line is a query" in out and "Traceback" not in out
+
+
 def test_a_whole_check_draws_and_reports(said: dict) -> None:
     code, out, _ = said["whole"]
     assert code == 0 and said["files"] == ["picture.png", "report.txt"]

@@ -6,13 +6,18 @@ import warnings
 from typing import Any
 
 from kinformer.laws.support.judging import Judged, laws, verdict
-from tests.discovered import discovered
+from tests.discovered import discovered_in
 
 
 @functools.cache
-def examples(kind: str) -> dict[str, Judged]:
-    """Those of a folder, by name."""
-    return {one.name: one for one in discovered(kind)}
+def examples(kind: str, file: str) -> dict[str, Judged]:
+    """The examples of a file, by name."""
+    return {example.name: example for example in discovered_in(kind, file)}
+
+
+def example(name: str) -> Judged:
+    """The example called "kind.file.n", or the executor called "execute.file"."""
+    return examples(*name.split(".")[:2])[name]
 
 
 def judged(law: str, name: str) -> tuple[Any, ...]:
@@ -20,6 +25,6 @@ def judged(law: str, name: str) -> tuple[Any, ...]:
     with warnings.catch_warnings():
         if law == "compiles":
             warnings.simplefilter("default")  # the compiler's own
-        said = verdict(law, laws()[law], examples(name.partition(".")[0])[name])
-    assert said is not None, "the law does not speak of it"
-    return dataclasses.astuple(said)
+        result = verdict(law, laws()[law], example(name))
+    assert result is not None, "the law does not speak of it"
+    return dataclasses.astuple(result)

@@ -12,7 +12,7 @@ from kinformer.models.support.logistics import Logistics
 from kinformer.nn.attention import Attention
 from kinformer.nn.patterns.image_1d import Image1D
 from kinformer.nn.patterns.image_2d import Image2D
-from tests.nn.patterns.test_facts import walked
+from tests.nn.patterns.pictures import generation_order
 
 
 def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, memory: list[int]) -> torch.Tensor:
@@ -42,7 +42,7 @@ def test_1d_is_a_loop_over_query_blocks_and_their_memories(block: int, memory: i
 def test_2d_is_a_loop_over_query_blocks_and_their_memories(block: tuple[int, int], memory: tuple[int, int]) -> None:
     """Family row 44: (h_m + h_q) rows and (w_q + 2 w_m) columns, without what block order generates later."""
     (h, w), (up, aside) = block, memory
-    places = walked(6, block, 6)
+    places = generation_order(6, block, 6)
     q, k, v = drawn(len(places))
     y = attend(q, k, v, pattern=Image2D(6, block, memory)).y
     for i, (row, column) in enumerate(places):

@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from kinformer.core.pattern import Heads, Not
+from kinformer.core.discover import modules
+from kinformer.core.pattern import Heads, Not, Pattern
 from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
@@ -27,6 +28,7 @@ from kinformer.nn.patterns.pieces import Pieces
 from kinformer.nn.patterns.prefix import Prefix
 from kinformer.nn.patterns.published_random import PublishedRandom
 from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.row_random import RowRandom
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.shifted import Shifted
 from kinformer.nn.patterns.since import Since
@@ -36,7 +38,6 @@ from kinformer.nn.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.patterns.tree import Tree
 from kinformer.nn.patterns.tree_level import TreeLevel
-from tests.nn.patterns.test_facts import DEFINITIONS
 from tests.unhooked import refusals, unhooked
 
 WHOLE = "give a whole number"
@@ -89,6 +90,9 @@ WRONG = [
     (lambda: Random(1, back=-1), "Random.back=-1"),
     (lambda: Random(1, head=-1), "Random.head=-1"),
     (lambda: PublishedRandom(1, head=0.5), "PublishedRandom.head=0.5"),
+    (lambda: RowRandom(torch.ones(1, 1, dtype=torch.long), 0), "RowRandom.keys=0"),
+    (lambda: RowRandom(torch.ones(1, 1, dtype=torch.long), 1, window=-2), "RowRandom.window=-2"),
+    (lambda: RowRandom(torch.ones(1, 2, dtype=torch.long), 1), "RowRandom.blocks is of shape"),
     (lambda: Rows((0, -1)), r"Rows.n\[1\]=-1"),
     (lambda: Segment(0, 1), "Segment.length=0"),
     (lambda: Segment(2, -1), "Segment.memory=-1"),
@@ -133,5 +137,10 @@ def test_a_pattern_that_makes_no_sense_says_why_in_a_line(n):
 
 def test_every_pattern_with_arguments_refuses_some():
     refusing = {word for make, _ in WRONG for word in make.__code__.co_names}
-    classes = {type(pattern).__name__ for pattern in DEFINITIONS} | {"Random", "PublishedRandom", "Heads", "Not"}
-    assert classes - {"Full", "Causal"} <= refusing
+    classes = {
+        name
+        for module in modules("patterns").values()
+        for name, kind in vars(module).items()
+        if getattr(kind, "__module__", "") == module.__name__ and isinstance(kind, type) and issubclass(kind, Pattern)
+    }
+    assert {"Heads", "Not"} | classes - {"Full", "Causal"} <= refusing

@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
+from kinformer.core.pattern import Index
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.tree import HIGHEST, edge, leaf, node
 from kinformer.nn.patterns.tree import Tree
+from tests.nn.patterns.compare import compare
 
 Nodes = list[tuple[int, int]]  # level and number, in post-order
 
@@ -51,6 +54,23 @@ def on_tree(k: int, tokens: int = 16) -> Callable[[int, int], bool]:
         for i, (level, x) in enumerate(nodes)
     }
     return lambda i, j: nodes[j] in inside[i]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_each_pair_is_that_of_the_walked_graph(k: int) -> None:
+    is_read = on_tree(k, 64)
+    compare(Tree(k), lambda b, h, i, j: is_read(i, j), bounds=("cover",))
+
+
+class OneMore(Tree):
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return Tree(self.k + 1)(b, h, q, k)
+
+
+def test_another_number_of_spans_is_noticed() -> None:
+    is_read = on_tree(2, 64)
+    with pytest.raises(AssertionError, match="query 0 and key 17"):
+        compare(OneMore(2), lambda b, h, i, j: is_read(i, j))
 
 
 def test_nodes_stand_in_post_order() -> None:
