@@ -1,9 +1,8 @@
 """Adaptive computation time: on parity, steps grow with the difficulty of an input, and fall with their price."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
+from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.act_rnn import act_rnn
 
@@ -147,7 +147,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     saved = [one.mean - other.mean for one, other in zip(cheap, dear, strict=True)]
     right = [min(each) for each in zip(*([one.right for one in of] for of in found.values()), strict=True)]
     measures = (
-        Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, nothing=0.5),
+        Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, no_effect=0.5),
         Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [run.harder for run in dear], "least", 0),
         Measure(f"steps fewer at price {PRICES[-1]:g} than at {PRICES[0]:g}", saved, "least", 0),
         Measure("largest relative error of the gradient", (max(map(gradient_error, seeds)),), "most", GRADIENT),
@@ -156,13 +156,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         f"price {price:g}": f"{mean(one.mean for one in of):.2f} steps, {mean(one.right for one in of):.3f} right"
         for price, of in found.items()
     }
-    return Claim(SAYS, SOURCE, measures, told, {f"parity of {BITS} places": partial(_draw, found)})
+    return Claim(SAYS, SOURCE, measures, told, (_plot(found),))
 
 
-def _draw(found: dict[float, list[Found]], axes: Any) -> None:
-    places = range(1, BITS + 1)
-    for price, of in found.items():
-        label = f"price {price:g}: {mean(one.right for one in of):.2f} right"
-        axes.plot(places, [mean(each) for each in zip(*(one.steps for one in of), strict=True)], "o-", label=label)
-    axes.set(xlabel="places that are not 0", ylabel="steps")
-    axes.legend(fontsize=8)
+def _plot(found: dict[float, list[Found]]) -> Plot:
+    lines = []
+    for price, runs in found.items():
+        label = f"price {price:g}: {mean(run.right for run in runs):.2f} right"
+        lines.append(PlotLine(range(1, BITS + 1), seed_mean([run.steps for run in runs]), label, "o-"))
+    return Plot(f"parity of {BITS} places", "places that are not 0", "steps", lines)

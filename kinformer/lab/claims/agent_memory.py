@@ -1,11 +1,10 @@
 """Agents with a memory solve a T-maze that one without cannot: GTrXL, TrXL-I, TrXL and an LSTM of about equal size."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 
-from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, Curve, draw_curves, learned
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.support.verdict import Claim, Measure
 
 SAYS = "agents with a memory turn where they were shown at a corridor's start, and one without by chance"
 SOURCE = "Bakker, 2001, section 4.1; Parisotto et al., 2019, arXiv:1910.06764, section 4"
@@ -40,16 +39,15 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     told = {f"weights of {name}": f"{curves[0].parameters:,}" for name, curves in found.items()}
     told |= {f"steps until {name} has solved it": _solved(curves) for name, curves in found.items()}
     told["success of TrXL at the end"] = f"{mean(last['TrXL']):.3f}"
-    drawn: dict[str, Draw] = {f"T-maze, corridor {corridor}": partial(draw_curves, found, "success")}
-    return Claim(SAYS, SOURCE, (*measures, none), told, drawn)
+    return Claim(SAYS, SOURCE, (*measures, none), told, (curves_plot(f"T-maze, corridor {corridor}", found),))
 
 
-def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[Curve]]:
+def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
     return {
         name: [learned(stack, spec, seed, RATE, rollouts, entropy=ENTROPY) for seed in seeds]
         for name, stack in STACKS.items()
     }
 
 
-def _solved(curves: Sequence[Curve]) -> str:
+def _solved(curves: Sequence[LearningCurve]) -> str:
     return ", ".join("never" if one.solved is None else f"{one.solved:,}" for one in curves)

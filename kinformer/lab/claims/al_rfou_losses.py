@@ -1,12 +1,12 @@
 """Al-Rfou: a deep character model learns with auxiliary losses what it does not learn from its last position alone."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 import torch
 
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
@@ -49,12 +49,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     told = {f"bits per byte at the last position, {name}": f"{mean(of):.3f}" for name, of in found.items()}
     told["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
     measure = Measure("bits per byte that they save", less, "least", 0)
-    return Claim(SAYS, SOURCE, (measure,), told, {f"12 layers, {steps} steps, losses": partial(_draw, found)})
-
-
-def _draw(found: dict[str, list[float]], axes: Any) -> None:
-    for n, of in enumerate(found.values()):
-        axes.plot(of, [n] * len(of), "o", color="tab:blue")
-    axes.set(xlabel="bits per byte at the last position", yticks=range(len(found)))
-    axes.set_yticklabels(found)
-    axes.invert_yaxis()
+    plot = Plot(
+        f"12 layers, {steps} steps, losses",
+        "bits per byte at the last position",
+        samples={"": list(found.values())},
+        categories=list(found),
+        horizontal=True,
+    )
+    return Claim(SAYS, SOURCE, (measure,), told, (plot,))

@@ -2,7 +2,6 @@
 gives."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -12,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.growth import ticks
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.average_attention import average_attention
 from kinformer.members.gpt import gpt
 
@@ -89,18 +88,14 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
         for what, of in (("numbers touched", work), ("bytes of state", kept))
         for name in models
     }
-    return Claim(SAYS, SOURCE, measures, told, {"numbers that a step touches": partial(_draw, lengths, work)})
+    means = {name: seed_mean(numbers) for name, numbers in work.items()}
+    lines = [PlotLine(lengths, y, f"{name}, times {y[-1] / y[0]:.2f}", "o-") for name, y in means.items()]
+    plot = Plot(
+        "numbers that a step touches", "tokens before it", "numbers", lines, log="x", ticks=lengths, ylim=(0, None)
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def powers(found: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
     """The exponent of each seed's numbers."""
     return [slope(lengths, one) for one in found["average_attention"]]
-
-
-def _draw(lengths: Sequence[int], work: dict[str, list[list[int]]], axes: Any) -> None:
-    for name, found in work.items():
-        means = [mean(column) for column in zip(*found, strict=True)]
-        axes.plot(lengths, means, "o-", label=f"{name}, times {means[-1] / means[0]:.2f}")
-    axes.set(xscale="log", xlabel="tokens before it", ylabel="numbers", ylim=(0, None))
-    ticks(axes, lengths)
-    axes.legend()

@@ -1,7 +1,6 @@
 """BigBird: random edges beside a window shorten the paths between tokens."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -10,8 +9,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Or, Pattern
+from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import patterns
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
@@ -90,17 +90,16 @@ def claim(seeds: Sequence[int], sizes: Sequence[int] = SIZES) -> Claim:
     told["added to the mean path by each doubling"] = ", ".join(
         f"{b - a:.3f}" for a, b in zip(means, means[1:], strict=False)
     )
-    return Claim(SAYS, SOURCE, measures, told, {"shortest paths": partial(_draw, sizes, window, both)})
+    return Claim(SAYS, SOURCE, measures, told, (_plot(sizes, window, both),))
 
 
-def _draw(sizes: Sequence[int], window: list[Paths], both: list[list[Paths]], axes: Any) -> None:
-    axes.plot(sizes, [one.mean for one in window], "o-", color="tab:gray", label="window, mean")
-    axes.plot(sizes, [one.diameter for one in window], "o--", color="tab:gray", label="window, longest")
-    for n, found in enumerate(both):
-        mean_label, longest = ("with random blocks, mean", "with random blocks, longest") if n == 0 else (None, None)
-        axes.plot(sizes, [one.mean for one in found], "s-", color="tab:blue", label=mean_label)
-        axes.plot(sizes, [one.diameter for one in found], "s--", color="tab:blue", label=longest)
-    axes.set(xscale="log", yscale="log", xlabel="blocks", ylabel="steps", xticks=list(sizes))
-    axes.set_xticklabels([f"{size:,}" for size in sizes])
-    axes.minorticks_off()
-    axes.legend()
+def _plot(sizes: Sequence[int], window: list[Paths], both: list[list[Paths]]) -> Plot:
+    lines = []
+    for graph, style, colour, runs in (
+        ("window", "o", "tab:gray", [window]),
+        ("with random blocks", "s", "tab:blue", both),
+    ):
+        for run in runs:
+            lines.append(PlotLine(sizes, [path.mean for path in run], f"{graph}, mean", f"{style}-", colour))
+            lines.append(PlotLine(sizes, [path.diameter for path in run], f"{graph}, longest", f"{style}--", colour))
+    return Plot("shortest paths", "blocks", "steps", lines, log="xy", ticks=sizes)

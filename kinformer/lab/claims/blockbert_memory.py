@@ -1,7 +1,6 @@
 """BlockBERT: with n blocks each head reads 1/n of the pairs; with dropout a step needs less memory than in BERT."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -10,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.bert import bert
@@ -123,14 +122,19 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             Measure(f"share of the pairs that are read, {n} blocks", (read[n],), "near", 1 / n, within=1e-6)
         )
         measures.append(Measure(f"furthest from the paper's equation, {n} blocks", off[n], "most", ROUNDING))
-    return Claim(SAYS, SOURCE, tuple(measures), facts, {"bytes that a step keeps": partial(_draw, shares)})
-
-
-def _draw(shares: dict[int, dict[int, float]], axes: Any) -> None:
-    for n, of in shares.items():
-        axes.plot(list(of), list(of.values()), "o-", label=f"{n} blocks")
-    axes.axhline(LESS, color="tab:gray", linestyle="--", label="BERT")
-    axes.axhspan(1 - 0.361, 1 - 0.187, color="tab:blue", alpha=0.15, label="the paper's")
-    axes.set(xscale="log", xlabel="tokens of a row", ylabel="bytes kept with dropout, over BERT's", ylim=(0, None))
-    ticks(axes, list(next(iter(shares.values()))))
-    axes.legend()
+    low, high = ([1 - less] * len(lengths) for less in (0.361, 0.187))
+    lines = [
+        *(PlotLine(lengths, [by[n] for n in lengths], f"{count} blocks", "o-") for count, by in shares.items()),
+        PlotLine(lengths, high, "the paper's", "-", "tab:blue", 0.15, (low, high)),
+    ]
+    plot = Plot(
+        "bytes that a step keeps",
+        "tokens of a row",
+        "bytes kept with dropout, over BERT's",
+        lines,
+        levels=((LESS, "BERT"),),
+        log="x",
+        ticks=lengths,
+        ylim=(0, None),
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (plot,))

@@ -1,12 +1,12 @@
 """CALM: of the three confidences, calibrated to the same risk, the softmax response writes fastest."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
 from kinformer.lab.claims.support.half_easy import DEPTH, WIDE, Lost, Size, full, lost, prompts, rules, seconds, trained
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.rules import Rule
@@ -66,15 +66,12 @@ def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
         name: f"{of.speed:.2f} times as fast as the full model, {of.layers:.2f} of {DEPTH} layers, loss {of.loss:.3f}"
         for name, of in means.items()
     }
-    drawn: dict[str, Draw] = {f"at a risk of {DELTA:g}, proven": partial(_draw, found)}
-    return Claim(SAYS, SOURCE, measures, told, drawn)
-
-
-def _draw(found: Sequence[dict[str, Speed]], axes: Any) -> None:
-    for n, name in enumerate(found[0]):
-        axes.plot(
-            [one[name].layers for one in found], [one[name].speed for one in found], "o", color=f"C{n}", label=name
-        )
-    axes.axhline(1, color="tab:gray", lw=0.7, ls="--")
-    axes.set(xlabel=f"layers of {DEPTH} that a token takes", ylabel="speed over the full model")
-    axes.legend()
+    lines = [PlotLine([x[name].layers for x in found], [x[name].speed for x in found], name, "o") for name in names]
+    plot = Plot(
+        f"at a risk of {DELTA:g}, proven",
+        f"layers of {DEPTH} that a token takes",
+        "speed over the full model",
+        lines,
+        levels=((1, ""),),
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

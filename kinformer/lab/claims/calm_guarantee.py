@@ -1,16 +1,15 @@
 """CALM: of a thousand calibration sets no more than epsilon choose a threshold that breaks the promise."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import sqrt
 from statistics import mean
-from typing import Any
 
 import numpy
 
 from kinformer.decoding.consistency import By
 from kinformer.lab.claims.support.half_easy import SMALL, Lost, Size, full, lost, prompts, rules, trained
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.nn.exits.learn_then_test import learn_then_test
 
 EPSILON, SETS, DRAWN, TEXTS, GRID = 0.05, 1000, 200, 320, 11
@@ -66,35 +65,20 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
         for name, of in broken.items()
         for delta, values in of.items()
     )
-    drawn: dict[str, Draw] = {
-        "mean loss of all texts": partial(_draw_risk, tables),
-        f"violations among {sets:,} calibration sets of {DRAWN}": partial(_draw_broken, broken, most),
-    }
-    return Claim(SAYS, SOURCE, measures, {}, drawn)
-
-
-def _draw_risk(tables: Sequence[Sequence[Lost]], axes: Any) -> None:
-    at = [1 - n / (GRID - 1) for n in range(GRID)]
-    for name, colour in zip(KINDS, ("tab:blue", "tab:orange"), strict=True):
-        for n, found in enumerate(tables):
-            axes.plot(at, [mean(getattr(one, name)) for one in found], color=colour, label=None if n else name)
-    for delta in DELTAS:
-        axes.axhline(delta, color="tab:gray", lw=0.7, ls="--")
-    axes.set(xlabel="threshold", ylabel="mean loss", xlim=(1, 0))
-    axes.legend()
-
-
-def _draw_broken(broken: dict[str, dict[float, list[float]]], most: float, axes: Any) -> None:
-    for n, (name, of) in enumerate(broken.items()):
-        for delta, values in of.items():
-            axes.plot(
-                [delta + (n - 1) * 0.012] * len(values),
-                values,
-                "o",
-                color=f"C{n}",
-                label=name if delta == DELTAS[0] else None,
-            )
-    axes.axhline(EPSILON, color="tab:gray", lw=0.7, label="epsilon")
-    axes.axhline(most, color="tab:gray", lw=0.7, ls="--", label="epsilon and 3 standard errors")
-    axes.set(xlabel="delta", ylabel="share of sets", xticks=DELTAS, ylim=(-0.005, 0.09))
-    axes.legend(fontsize=8, loc="center")
+    thresholds = [1 - n / (GRID - 1) for n in range(GRID)]
+    lines = [
+        PlotLine(thresholds, [mean(getattr(row, kind)) for row in losses], kind) for kind in KINDS for losses in tables
+    ]
+    risk = Plot(
+        "mean loss of all texts", "threshold", "mean loss", lines, levels=[(delta, "") for delta in DELTAS], xlim=(1, 0)
+    )
+    violated = Plot(
+        f"violations among {sets:,} calibration sets of {DRAWN}",
+        "delta",
+        "share of sets",
+        samples={name: list(by_delta.values()) for name, by_delta in broken.items()},
+        categories=[f"{delta:g}" for delta in DELTAS],
+        levels=((EPSILON, "epsilon"), (most, "epsilon and 3 standard errors")),
+        ylim=(-0.005, 0.09),
+    )
+    return Claim(SAYS, SOURCE, measures, {}, (risk, violated))

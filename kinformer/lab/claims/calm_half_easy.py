@@ -1,12 +1,12 @@
 """CALM: where half of the tokens are easy, eight calibrated layers write at least 1.5 times as fast as all of them."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kinformer.lab.claims.support.half_easy import DEPTH, WIDE, Size, full, lost, prompts, rules, seconds, trained
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.nobody import Nobody
 
@@ -46,7 +46,7 @@ def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
     """Speed at batch 1, and what is lost on texts that calibration has not seen, by seeds."""
     runs = [run(seed, size, texts) for seed in seeds]
     measures = (
-        Measure("speed over the full model, batch 1", [one.speed for one in runs], "least", 1.5, nothing=1.0),
+        Measure("speed over the full model, batch 1", [one.speed for one in runs], "least", 1.5, no_effect=1.0),
         Measure("texts of test apart from the full model's", [one.loss for one in runs], "most", DELTA),
     )
     hard, easy = ([mean(one.places[first::2]) for one in runs] for first in (0, 1))
@@ -55,17 +55,10 @@ def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
         f"layers of {DEPTH} of an easy token": f"{mean(easy):.2f}",
         "thresholds": ", ".join("none" if one.threshold is None else f"{one.threshold:.2f}" for one in runs),
     }
-    drawn: dict[str, Draw] = {"layers by place of the answer": partial(_draw_places, runs)}
-    return Claim(SAYS, SOURCE, measures, told, drawn)
-
-
-def _draw_places(runs: Sequence[Run], axes: Any) -> None:
-    places = range(1, len(runs[0].places) + 1)
-    for one in runs:
-        axes.plot(places, one.places, "-", color="tab:gray", alpha=0.4)
-        axes.plot(places[::2], one.places[::2], "o", color="tab:blue")
-        axes.plot(places[1::2], one.places[1::2], "o", color="tab:orange")
-    axes.plot([], [], "o", color="tab:blue", label="two looks")
-    axes.plot([], [], "o", color="tab:orange", label="the capital of the one before")
-    axes.set(xlabel="symbol of the answer", ylabel="layers", ylim=(0.5, DEPTH + 0.5))
-    axes.legend()
+    lines, x = [], range(1, len(runs[0].places) + 1)
+    for layers in (one.places for one in runs):
+        lines.append(PlotLine(x, layers, "", "-", "tab:gray", 0.4))
+        lines.append(PlotLine(x[::2], layers[::2], "two looks", "o", "tab:blue"))
+        lines.append(PlotLine(x[1::2], layers[1::2], "the capital of the one before", "o", "tab:orange"))
+    plot = Plot("layers by place of the answer", "symbol of the answer", "layers", lines, ylim=(0.5, DEPTH + 0.5))
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

@@ -1,7 +1,6 @@
 """Clustered attention: the improved form is never further from dense attention, and both come nearer with clusters."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -13,6 +12,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks, of_form
@@ -113,7 +113,20 @@ def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int 
     told[f"right answers of a bert, {steps} steps of {TASK}"] = (
         f"{whole:.3f}; the same weights with 25 clusters {plain:.3f} plain, {improved:.3f} improved, {TOPK} keys"
     )
-    return Claim(SAYS, SOURCE, tuple(measures), told, {"error of a row of attention": partial(_draw, clusters, means)})
+    lines = []
+    for name, y in means.items():
+        style, colour = "s--" if "improved" in name else "o-", "tab:orange" if "trained" in name else "tab:blue"
+        lines.append(PlotLine(clusters, y, name, style, colour))
+    plot = Plot(
+        "error of a row of attention",
+        "clusters",
+        "sum of absolute differences",
+        lines,
+        log="x",
+        ticks=clusters,
+        ylim=(0, None),
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), told, (plot,))
 
 
 def _errors(pairs: list[Pair], clusters: Sequence[int], seed: int) -> Errors:
@@ -124,16 +137,3 @@ def _errors(pairs: list[Pair], clusters: Sequence[int], seed: int) -> Errors:
 
 def _listed(clusters: Sequence[int], found: Sequence[float]) -> str:
     return ", ".join(f"{error:.3f} of {count}" for count, error in zip(clusters, found, strict=True)) + " clusters"
-
-
-def _draw(clusters: Sequence[int], means: dict[str, list[float]], axes: Any) -> None:
-    for name, found in means.items():
-        kind, form = name.split(", ")
-        colour = "tab:orange" if kind == "trained" else "tab:blue"
-        axes.plot(clusters, found, "o-" if form == "plain" else "s--", color=colour, label=name)
-    axes.set(
-        xscale="log", xlabel="clusters", ylabel="sum of absolute differences", ylim=(0, None), xticks=list(clusters)
-    )
-    axes.set_xticks(clusters, [str(count) for count in clusters])
-    axes.minorticks_off()
-    axes.legend()

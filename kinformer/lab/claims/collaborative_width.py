@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.projection import Projection
-from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
@@ -110,12 +109,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
         Measure("relative error of logits with all columns", [one.logits[-1] for one in found], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(run, -2) for run in found], "most", COST, nothing=1.0,
+            [cost(run, -2) for run in found], "most", COST, no_effect=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
             [run.logits[-2] / other.logits[0] for run, other in zip(found, fresh, strict=True)],
-            "most", LEARNED, nothing=1.0,
+            "most", LEARNED, no_effect=1.0,
         ),
     )  # fmt: skip
     told = {
@@ -125,14 +124,18 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     }
     told["before"] = f"{mean(one.before for one in found):.3f} bits per byte, after {steps} steps"
     told["no column"] = f"{mean(one.even for one in found):.3f} bits per byte, every token reads all alike"
-    drawn = {
-        "error of logits": partial(_draw, columns, [one.logits for one in found], "relative error"),
-        "not trained again": partial(_draw, columns, [one.bits for one in found], "bits per byte"),
-    }
-    return Claim(SAYS, SOURCE, measures, told, dict(drawn))
-
-
-def _draw(columns: Sequence[int], found: list[list[float]], what: str, axes: Any) -> None:
-    axes.semilogx(columns, [mean(each) for each in zip(*found, strict=True)], "o-")
-    ticks(axes, columns)
-    axes.set(xlabel="columns of queries and keys that are kept", ylabel=what)
+    plots = [
+        Plot(
+            title,
+            "columns of queries and keys that are kept",
+            unit,
+            (PlotLine(columns, seed_mean(runs), style="o-"),),
+            log="x",
+            ticks=columns,
+        )
+        for title, unit, runs in (
+            ("error of logits", "relative error", [one.logits for one in found]),
+            ("not trained again", "bits per byte", [one.bits for one in found]),
+        )
+    ]
+    return Claim(SAYS, SOURCE, measures, told, plots)

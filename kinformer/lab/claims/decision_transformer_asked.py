@@ -1,11 +1,11 @@
 """Decision Transformer: where episodes cover a return, the one that is asked for is the one that comes."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import StatisticsError, correlation, mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import Offline
 from kinformer.members.decision_transformer import decision_transformer
@@ -26,7 +26,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     found, more = ([_came(data, seed, steps, beside) for seed, data in lots] for beside in (0.0, 1.0))
     off, apart = ([mean(abs(asked - came) for asked, came in one) for one in of] for of in (found, more))
     by = [_together(one) for one in found]
-    measures = (Measure("correlation of the return asked for and the mean that came", by, "least", 0.9, nothing=0.0),)
+    measures = (Measure("correlation of the return asked for and the mean that came", by, "least", 0.9, no_effect=0.0),)
     less = [one - other for one, other in zip(off, apart, strict=True)]
     told = {
         "asked and returned, of the first seed": ", ".join(f"{asked:.0f}: {came:.0f}" for asked, came in found[0]),
@@ -34,7 +34,13 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         "predicting states and returns too": f"{mean(apart):.1f} off, correlation {mean(map(_together, more)):.3f}",
         "steps that this brings it nearer, by seed": ", ".join(f"{one:.1f}" for one in less),
     }
-    return Claim(SAYS, SOURCE, measures, told, {"return asked for and return that came": partial(_draw, found)})
+    seeds_lines = [
+        PlotLine([asked for asked, _ in run], [reached for _, reached in run], "a seed", "o-", alpha=0.7)
+        for run in found
+    ]
+    lines = [*seeds_lines, PlotLine((0, 200), (0, 200), "as asked", "--", "tab:gray")]
+    plot = Plot("return asked for and return that came", "return asked for", "mean return that came", lines)
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def _came(data: Offline, seed: int, steps: int, beside: float) -> Asked:
@@ -50,11 +56,3 @@ def _together(found: Asked) -> float:
         return correlation(*map(list, zip(*found, strict=True)))
     except StatisticsError:
         return 0.0
-
-
-def _draw(found: list[Asked], axes: Any) -> None:
-    for n, one in enumerate(found):
-        axes.plot(*zip(*one, strict=True), "o-", color="tab:blue", alpha=0.7, label=None if n else "a seed")
-    axes.plot([0, 200], [0, 200], "--", color="tab:gray", label="as asked")
-    axes.set(xlabel="return asked for", ylabel="mean return that came")
-    axes.legend()

@@ -1,13 +1,13 @@
 """Decision Transformer: where all reward comes at the end it keeps its level."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 import numpy
 
 from kinformer.lab.claims.support.episodes import CART, followed, leaning, offline, returned, taught
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.values import conservative
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.episodes import Episode
@@ -46,7 +46,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     dense = [run[NAMES[0]][0] for run in found]
     measures = (
         Measure("share of its return that it loses", lost, "most", DROP),
-        Measure("its return where it is rewarded at each step, of 200", dense, "least", LEVEL, nothing=0.0),
+        Measure("its return where it is rewarded at each step, of 200", dense, "least", LEVEL, no_effect=0.0),
     )
     told = {
         f"returned of 200, rewarded at each step and at the end, {name}": ", ".join(
@@ -54,23 +54,21 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         )
         for name in NAMES
     }
-    return Claim(SAYS, SOURCE, measures, told, {"return, rewarded at each step and at the end": partial(_draw, found)})
+    plot = Plot(
+        "return, rewarded at each step and at the end",
+        "",
+        "mean return, of 200",
+        samples={
+            label: [[one[name][n] for one in found] for name in NAMES]
+            for n, label in enumerate(("at each step", "at the end"))
+        },
+        categories=NAMES,
+        bars=True,
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def _delayed(one: Episode) -> Episode:
     rewards = numpy.zeros_like(one.rewards)
     rewards[-1] = one.returned
     return one._replace(rewards=rewards)
-
-
-def _draw(found: list[dict[str, tuple[float, float]]], axes: Any) -> None:
-    for n, name in enumerate(NAMES):
-        for late in (False, True):
-            came = [one[name][int(late)] for one in found]
-            place, colour = n + (0.2 if late else -0.2), "tab:orange" if late else "tab:blue"
-            label = None if n else ("at the end" if late else "at each step")
-            axes.bar(place, mean(came), 0.4, color=colour, alpha=0.6, label=label)
-            axes.plot([place] * len(came), came, "k.")
-    axes.set_xticks(range(len(NAMES)), [name.replace(" ", "\n", 1) for name in NAMES])
-    axes.set(ylabel="mean return, of 200")
-    axes.legend()

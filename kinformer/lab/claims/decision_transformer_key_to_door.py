@@ -1,11 +1,11 @@
 """Decision Transformer: from random episodes it learns what, two rooms before, the reward was of."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import offline, returned, taught
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
@@ -55,15 +55,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         Measure("success that reading the whole episode adds to two steps", longer, "least", 0.0),
     )
     told = {f"success, {name}": f"{mean(one[name] for one in found):.3f}" for name in found[0]}
-    return Claim(SAYS, SOURCE, measures, told, {"share of episodes that succeed": partial(_draw, found)})
-
-
-def _draw(found: list[dict[str, float]], axes: Any) -> None:
-    names = list(found[0])
-    for n, name in enumerate(names):
-        came = [one[name] for one in found]
-        axes.barh(n, mean(came), color="tab:blue", alpha=0.6)
-        axes.plot(came, [n] * len(came), "k.")
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set(xlabel="share of episodes that succeed")
+    plot = Plot(
+        "share of episodes that succeed",
+        "share of episodes that succeed",
+        samples={"": [[one[name] for one in found] for name in found[0]]},
+        categories=list(found[0]),
+        bars=True,
+        horizontal=True,
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from kinformer.core.acting import Seen
 from kinformer.lab.claims.support.episodes import offline, taught
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
 from kinformer.lab.data.support.episodes import Episode
@@ -102,21 +102,22 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     names = ("Decision Transformer", "behaviour cloning", "walks that arrive")
     share = {name: [float((one[name] == 0).mean()) for one in found] for name in names}
     beside = mean(share["behaviour cloning"])
-    measures = (Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, nothing=beside),)
+    measures = (
+        Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, no_effect=beside),
+    )
     more = ", ".join(f"{name} {mean(one[name].mean() for one in found):.2f}" for name in names)
     told = {
         **{f"share of shortest ones, {name}": f"{mean(share[name]):.3f}" for name in names[1:]},
         "steps more than the fewest": more,
         "share of random walks that arrive": f"{mean(one['arrived'] for one in found):.3f}",
     }
-    return Claim(SAYS, SOURCE, measures, told, {"steps more than the fewest": partial(_draw, found, names)})
-
-
-def _draw(found: list[dict[str, Any]], names: Sequence[str], axes: Any) -> None:
-    wide = 0.8 / len(names)
-    for n, name in enumerate(names):
-        every = numpy.concatenate([one[name] for one in found])
-        shares = [float((every == more).mean()) for more in range(LONGEST + 1)]
-        axes.bar(numpy.arange(LONGEST + 1) + (n - 1) * wide, shares, wide, label=name)
-    axes.set(xlabel="steps more than the fewest", ylabel="share of paths")
-    axes.legend()
+    every = {name: numpy.concatenate([one[name] for one in found]) for name in names}
+    plot = Plot(
+        "steps more than the fewest",
+        "steps more than the fewest",
+        "share of paths",
+        samples={name: [[float((of == n).mean())] for n in range(LONGEST + 1)] for name, of in every.items()},
+        categories=[str(n) for n in range(LONGEST + 1)],
+        bars=True,
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

@@ -1,7 +1,6 @@
 """Depth-Adaptive Transformer: tokens leave after less than half of the layers, easy ones first, as right as ever."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -10,7 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.thresholds import Kept, said, search
@@ -147,13 +147,38 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
                 found.setdefault(f"{classifier}, {oracle}", []).append(its)
         curves.append(searched(plain, first, second))
     measures = [one for name in CLASSIFIERS for one in _measures(name, found[f"{name}, likelihood"])]
-    drawn: dict[str, Draw] = {
-        "right answers by layers": partial(_draw, found, curves, levels),
-        "layers by question": partial(_bars, found),
-    }
     told = {name: _told(its) for name, its in found.items()}
     told["right if all leave at exit 1, 2, .."] = ", ".join(f"{mean(one):.3f}" for one in zip(*levels, strict=True))
-    return Claim(SAYS, SOURCE, tuple(measures), told, drawn)
+    return Claim(SAYS, SOURCE, tuple(measures), told, _plots(found, curves, levels))
+
+
+def _plots(found: dict[str, list[Taken]], curves: list[list[Kept]], levels: list[list[float]]) -> list[Plot]:
+    lines = []
+    for level, curve in zip(levels, curves, strict=True):
+        lines.append(PlotLine(range(1, DEPTH + 1), level, "all at one exit", ".--", "tab:gray"))
+        layers, right = [point.layers for point in curve], [point.quality for point in curve]
+        lines.append(PlotLine(layers, right, "probability, thresholds searched", ".-", "tab:red"))
+    for n, (name, runs) in enumerate(found.items()):
+        layers, right = [run.layers for run in runs], [run.right for run in runs]
+        lines.append(PlotLine(layers, right, name, "o^"[n % 2], f"C{n // 2}", 0.7))
+    curve_plot = Plot(
+        "right answers by layers",
+        f"layers a token takes, of {DEPTH}",
+        "share of answers that are right",
+        lines,
+        xlim=(0.9, DEPTH + 0.1),
+        ylim=(None, 1.02),
+    )
+    bar_plot = Plot(
+        "layers by question",
+        "",
+        "layers",
+        samples={kind: [[getattr(run, kind) for run in runs] for runs in found.values()] for kind in ("easy", "hard")},
+        categories=list(found),
+        bars=True,
+        ylim=(0, DEPTH),
+    )
+    return [curve_plot, bar_plot]
 
 
 def _measures(name: str, found: list[Taken]) -> list[Measure]:
@@ -175,28 +200,3 @@ def _told(found: list[Taken]) -> str:
     return (
         f"{layers:.2f} of {DEPTH} layers, easy {easy:.2f}, hard {hard:.2f}; right {right:.3f}, by all layers {full:.3f}"
     )
-
-
-def _draw(found: dict[str, list[Taken]], curves: list[list[Kept]], levels: list[list[float]], axes: Any) -> None:
-    for n, (level, curve) in enumerate(zip(levels, curves, strict=True)):
-        named = (None, None) if n else ("all at one exit", "probability, thresholds searched")
-        axes.plot(range(1, DEPTH + 1), level, ".--", color="tab:gray", label=named[0])
-        layers, right = [one.layers for one in curve], [one.quality for one in curve]
-        axes.plot(layers, right, ".-", color="tab:red", label=named[1])
-    for place, (name, its) in enumerate(found.items()):
-        style = {"marker": "o^"[place % 2], "color": f"C{place // 2}", "linestyle": "", "alpha": 0.7}
-        axes.plot([one.layers for one in its], [one.right for one in its], label=name, **style)
-    axes.set(xlabel=f"layers a token takes, of {DEPTH}", ylabel="share of answers that are right")
-    axes.set(xlim=(0.9, DEPTH + 0.1), ylim=(None, 1.02))
-    axes.legend(fontsize=7, loc="lower right")
-
-
-def _bars(found: dict[str, list[Taken]], axes: Any) -> None:
-    for place, its in enumerate(found.values()):
-        for shift, name, colour in ((-0.18, "easy", "tab:green"), (0.18, "hard", "tab:red")):
-            layers = [getattr(one, name) for one in its]
-            axes.bar(place + shift, mean(layers), 0.34, color=colour, label=None if place else name)
-            axes.plot([place + shift] * len(layers), layers, ".", color="black", markersize=4)
-    axes.set(ylabel="layers", xticks=range(len(found)), ylim=(0, DEPTH))
-    axes.set_xticklabels([name.replace(", ", "\n") for name in found], fontsize=6)
-    axes.legend()

@@ -1,14 +1,14 @@
 """GTrXL: gates that start near the identity (b_g > 0) learn in fewer steps than gates that start half open."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gtrxl import gtrxl
 
@@ -79,19 +79,19 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         told[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
             _said(learned(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
         )
-    return Claim(
-        SAYS, SOURCE, measures, told, {f"a symbol again, {LAG} later, by {DEPTH} blocks": partial(_draw, found)}
+    lines = [
+        PlotLine(range(one.steps), one.right, f"b_g = {b_g:g}", alpha=0.7) for b_g, of in found.items() for one in of
+    ]
+    plot = Plot(
+        f"a symbol again, {LAG} later, by {DEPTH} blocks",
+        "steps",
+        "answers that are right",
+        lines,
+        levels=((1 / SYMBOLS, "guessing"),),
+        ylim=(0, 1),
     )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def _said(one: Learned) -> str:
     return f"{one.steps}" if one.right[-1] >= ENOUGH else f"{one.steps}, which were not enough"
-
-
-def _draw(found: dict[float, list[Learned]], axes: Any) -> None:
-    for color, (b_g, of) in zip(("tab:gray", "tab:orange", "tab:blue"), found.items(), strict=True):
-        for n, one in enumerate(of):
-            axes.plot(one.right, color=color, alpha=0.7, label=None if n else f"b_g = {b_g:g}")
-    axes.axhline(1 / SYMBOLS, linestyle="--", color="tab:gray", label="guessing")
-    axes.set(xlabel="steps", ylabel="answers that are right", ylim=(0, 1))
-    axes.legend()

@@ -1,7 +1,7 @@
 """GTrXL: at the start a gated stack hands on what it is given, within 15 percent."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple, get_args
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import B_G, BIASED, GateName
 from kinformer.nn.depth.stack import Stack
@@ -83,11 +84,18 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
     for name, n in spots.items():
         enough = [b_g for b_g in STARTS if _mean(by_start[b_g], n) <= WITHIN]
         told[f"least whole b_g with which {name} of gru stays within"] = f"{min(enough):g}" if enough else "none to 6"
-    drawn: dict[str, Draw] = {
-        f"{WITHIN:.0%} at the start, b_g = {B_G:g}": partial(_draw_depths, found),
-        "gru by where its bias starts": partial(_draw_starts, by_start, spots),
-    }
-    return Claim(SAYS, SOURCE, tuple(measures), told, drawn)
+    numbers, styles = range(1, 2 * deepest + 1), {"highway": "^--", **dict.fromkeys(BIASED, "o-")}  # highway is on gru
+    ylabel, levels = "change of the stream, a share of its size", ((WITHIN, ""),)
+    lines = [
+        PlotLine(numbers, [_mean(runs, n) for n in numbers], gate, styles.get(gate, "s:"))
+        for gate, runs in found.items()
+    ]
+    by_depth = Plot(
+        f"{WITHIN:.0%} at the start, b_g = {B_G:g}", "sublayers", ylabel, lines, levels=levels, log="y", ylim=(5e-4, 3)
+    )
+    lines = [PlotLine(STARTS, [_mean(runs, n) for runs in by_start.values()], name, "o-") for name, n in spots.items()]
+    by_bias = Plot("gru by where its bias starts", "b_g at the start", ylabel, lines, levels=levels, log="y")
+    return Claim(SAYS, SOURCE, tuple(measures), told, (by_depth, by_bias))
 
 
 def _mean(found: Sequence[Sequence[Change]], sublayers: int) -> float:
@@ -96,21 +104,3 @@ def _mean(found: Sequence[Sequence[Change]], sublayers: int) -> float:
 
 def _said(found: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
     return ", ".join(f"{_mean(found, n):.3f} (cosine {mean(one[n - 1].cosine for one in found):.3f})" for n in spots)
-
-
-def _draw_depths(found: dict[GateName, list[list[Change]]], axes: Any) -> None:
-    for gate, seeds in found.items():
-        numbers = range(1, len(seeds[0]) + 1)
-        line = "^--" if gate == "highway" else "o-" if gate in BIASED else "s:"  # highway lies on gru
-        axes.semilogy(numbers, [_mean(seeds, n) for n in numbers], line, markersize=3, label=gate)
-    axes.axhline(WITHIN, color="tab:gray", linestyle="--")
-    axes.set(xlabel="sublayers", ylabel="change of the stream, a share of its size", ylim=(5e-4, 3))
-    axes.legend(ncols=2, loc="lower right")
-
-
-def _draw_starts(by_start: dict[float, list[list[Change]]], spots: Mapping[str, int], axes: Any) -> None:
-    for name, n in spots.items():
-        axes.semilogy(list(by_start), [_mean(seeds, n) for seeds in by_start.values()], "o-", label=name)
-    axes.axhline(WITHIN, color="tab:gray", linestyle="--")
-    axes.set(xlabel="b_g at the start", ylabel="change of the stream, a share of its size")
-    axes.legend()

@@ -1,7 +1,6 @@
 """Hard-coded Gaussian attention: translation loses little by it within a sequence, and much across to the source."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
@@ -57,15 +57,16 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
     measures = (
         Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
-        Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, nothing=1.0),
+        Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, no_effect=1.0),
     )
     told = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in found.items()}
     told["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
-    return Claim(SAYS, SOURCE, measures, told, {"words translated, in reverse": partial(_draw, found)})
-
-
-def _draw(found: dict[str, list[float]], axes: Any) -> None:
-    for n, of in enumerate(found.values()):
-        axes.plot([n] * len(of), of, "o", color="tab:blue")
-    axes.set(ylabel="bits per token", ylim=(0, None), xticks=range(len(found)), xlim=(-0.5, len(found) - 0.5))
-    axes.set_xticklabels([form.replace(" ", "\n") for form in found])
+    plot = Plot(
+        "words translated, in reverse",
+        "",
+        "bits per token",
+        samples={"": list(found.values())},
+        categories=list(found),
+        ylim=(0, None),
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

@@ -1,13 +1,13 @@
 """Losses on heads: disagreement makes what heads read less alike, and guided heads look where they are told to."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 import torch
 
 from kinformer.core.model import Model
+from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
@@ -69,23 +69,25 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     )
     measures = (
         Measure("how far the cosine of two heads' outputs falls", fall, "least", 0),
-        Measure("squared distance of guided heads from their patterns, over unguided", share, "most", 0.5, nothing=1),
+        Measure("squared distance of guided heads from their patterns, over unguided", share, "most", 0.5, no_effect=1),
     )
     numbers = {
         "cosine of two heads' outputs": f"{mean(alike[UNFELT]):.3f}, with the loss {mean(alike[1.0]):.3f}",
         "squared distance from a pattern": f"{mean(away[UNFELT]):.3f}, with the loss {mean(away[1.0]):.3f}",
         "steps of training": f"{steps} of {ROWS} rows of {LENGTH} bytes",
     }
-    drawn = {
-        "how alike heads are": partial(_draw, alike, "cosine"),
-        "how far guided heads are off": partial(_draw, away, "squared distance"),
-    }
-    return Claim(SAYS, SOURCE, measures, numbers, dict(drawn))
-
-
-def _draw(found: dict[float, list[float]], what: str, axes: Any) -> None:
-    for n, of in enumerate(found.values()):
-        axes.plot([n] * len(of), of, "o", color="tab:blue")
-    axes.axhline(0, color="tab:gray", linewidth=0.7)
-    axes.set(ylabel=what, xticks=(0, 1), xlim=(-0.5, 1.5))
-    axes.set_xticklabels(("without the loss", "with it"))
+    plots = [
+        Plot(
+            title,
+            "",
+            unit,
+            samples={"": list(by_weight.values())},
+            categories=("without the loss", "with it"),
+            levels=((0, ""),),
+        )
+        for title, unit, by_weight in (
+            ("how alike heads are", "cosine", alike),
+            ("how far guided heads are off", "squared distance", away),
+        )
+    ]
+    return Claim(SAYS, SOURCE, measures, numbers, plots)

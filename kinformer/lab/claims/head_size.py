@@ -1,15 +1,15 @@
 """Head size: heads narrower than a row is long cannot give some attention weights, and wide enough ones give any."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import attend
+from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.nn.projections.qkv import QKV
 
@@ -87,21 +87,26 @@ def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIO
         Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in found),), "least", LEFT),
         Measure(
             f"the most that width {length - 1} is off",
-            (max(run.weights[-2] for run in found),), "most", NONE, nothing=LEFT,
+            (max(run.weights[-2] for run in found),), "most", NONE, no_effect=LEFT,
         ),
     )  # fmt: skip
     told = {
         f"least error of logits at width {width}": f"{mean(one.logits[width - 1] for one in found):.2g}"
         for width in (length // 2, length - 2, length - 1)
     }
-    return Claim(SAYS, SOURCE, measures, told, {f"random weights over {length} tokens": partial(_draw, found)})
-
-
-def _draw(found: list[Off], axes: Any) -> None:
-    widths = range(1, len(found[0].weights) + 1)
-    for numbers, label in zip(zip(*found, strict=True), ("weights, fitted", "logits, the least possible"), strict=True):
-        means = [max(mean(each), 1e-16) for each in zip(*numbers, strict=True)]
-        axes.semilogy(widths, means, "o-", label=label)
-    axes.axvline(len(widths) - 1, color="tab:gray", linestyle="--", linewidth=0.7)
-    axes.set(xlabel="width of queries and keys", ylabel="off by")
-    axes.legend(fontsize=8)
+    lines = [
+        PlotLine(range(1, length + 1), [max(error, 1e-16) for error in seed_mean(errors)], label, "o-")
+        for label, errors in (
+            ("weights, fitted", [one.weights for one in found]),
+            ("logits, the least possible", [one.logits for one in found]),
+        )
+    ]
+    plot = Plot(
+        f"random weights over {length} tokens",
+        "width of queries and keys",
+        "off by",
+        lines,
+        marks=(length - 1,),
+        log="y",
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

@@ -1,7 +1,6 @@
 """Informer: a sample of keys finds the queries that have most to read, and reading by them alone forecasts as well."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -9,7 +8,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import Windows
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
 from kinformer.members.informer import Kind, informer
@@ -77,7 +77,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
     nothing = float(series(VALID, 9_999).values[:, CONTEXT:].square().mean())
     ratios = [one / other for (_, one), (_, other) in zip(few, full, strict=True)]
     measures = (
-        Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, nothing=blind[0]),
+        Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, no_effect=blind[0]),
         Measure("mean squared error over that of full attention", ratios, "most", 1.1),
         Measure(
             "mean squared error of full attention over that of saying 0",
@@ -92,16 +92,15 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
     }
     told["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
     told["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
-    drawn: dict[str, Draw] = {f"a sum of sines, after {steps} steps": partial(_draw, few[0][0], full[0][0])}
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    forecasts = dict(zip(KINDS, (few[0][0], full[0][0]), strict=True))
+    return Claim(SAYS, SOURCE, measures, told, (_plot(f"a sum of sines, after {steps} steps", forecasts),))
 
 
-def _draw(few: Forecast, full: Forecast, axes: Any) -> None:
-    batch = series(1, 78)
-    at, values = range(1 - CONTEXT, HORIZON + 1), batch.values[0, :, 0]
-    axes.plot(at[CONTEXT // 2 :], values[CONTEXT // 2 :], color="tab:gray", label="what came")
-    for model, name in ((few, "probsparse"), (full, "full")):
-        with torch.no_grad():
-            axes.plot(at[CONTEXT:], model.eval().forecast(batch)[0, :, 0], label=name)
-    axes.set(xlabel="rows from the last known one")
-    axes.legend()
+@torch.no_grad()
+def _plot(title: str, models: dict[Kind, Forecast]) -> Plot:
+    batch, at = series(1, 78), range(1 - CONTEXT, HORIZON + 1)
+    rows = batch.values[0, CONTEXT // 2 :, 0].tolist()
+    lines = [PlotLine(at[CONTEXT // 2 :], rows, "what came", colour="tab:gray")]
+    for name, model in models.items():
+        lines.append(PlotLine(at[CONTEXT:], model.eval().forecast(batch)[0, :, 0].tolist(), name))
+    return Plot(title, "rows from the last known one", lines=lines)

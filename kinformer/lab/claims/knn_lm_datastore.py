@@ -4,13 +4,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
 
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.part import Part
@@ -145,7 +145,7 @@ def claim(
         for name, of in found.items()
     }
     told["ran on"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE names more texts, such as novels and WikiText-2"
-    return Claim(SAYS, SOURCE, measures, told, {f"valid, {many} neighbours, {size:,} entries": partial(_draw, found)})
+    return Claim(SAYS, SOURCE, measures, told, (_plot(f"valid, {many} neighbours, {size:,} entries", found),))
 
 
 def _bend(one: Swept) -> float:
@@ -158,13 +158,14 @@ def _less(found: list[Found], k: int, other: list[float]) -> list[float]:
     return [one.tuned(k) - bits for one, bits in zip(found, other, strict=True)]
 
 
-def _draw(found: dict[str, list[Found]], axes: Any) -> None:
-    for name, of in found.items():
-        swept = of[0].valid
-        best = min(of[0].at(max(KS)), key=swept.choices.__getitem__)
-        curve = {one.weight: bits for one, bits in swept.choices.items() if one[:2] == best[:2]}
-        (line,) = axes.plot(list(curve), list(curve.values()), marker=".", label=name)
-        axes.plot([best.weight], [swept.choices[best]], "o", color=line.get_color())
-        axes.axhline(swept.own, linestyle="--", color=line.get_color(), alpha=0.5)
-    axes.set(xlabel="lambda", ylabel="bits per byte")
-    axes.legend(fontsize=8, title="dashed: the model alone", title_fontsize=8)
+def _plot(title: str, found: dict[str, list[Found]]) -> Plot:
+    """Bits by lambda, with the best lambda as a dot and the model alone as a dashed line."""
+    lines = []
+    for name, runs in found.items():
+        swept = runs[0].valid
+        best = min(runs[0].at(max(KS)), key=swept.choices.__getitem__)
+        curve = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == best[:2]}
+        lines.append(PlotLine(list(curve), list(curve.values()), name, ".-"))
+        lines.append(PlotLine([best.weight], [swept.choices[best]], name, "o"))
+        lines.append(PlotLine([0, 1], [swept.own] * 2, name, "--", alpha=0.5))
+    return Plot(title, "lambda", "bits per byte; dashed: the model alone", lines)

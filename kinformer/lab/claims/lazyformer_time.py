@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean, median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.members.lazyformer import lazyformer
@@ -82,7 +81,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
                     counts.setdefault(name, {})[length] = of[PLAIN] / count
     judged = JUDGED if JUDGED in lengths else lengths[-1]
     measures = (
-        Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, nothing=1.0),
+        Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, no_effect=1.0),
         Measure(
             f"products of m=1 over those of m=2, which projects half the queries and keys, rows of {judged}",
             (counts["m=2"][judged],), "near", formula(2, judged), within=COUNTED,
@@ -96,22 +95,17 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
             if name != PLAIN
         },
     }
-    return Claim(SAYS, SOURCE, measures, told, {"a forward": partial(_draw, speed, counts)})
+    lines = []
+    for n, name in enumerate(name for name in speed if name != PLAIN):
+        timed = [mean(speed[name][length]) for length in lengths]
+        lines.append(PlotLine(lengths, timed, f"{name}, time", "o-", f"C{n}"))
+        counted = [counts[name][length] for length in lengths]
+        lines.append(PlotLine(lengths, counted, f"{name}, counted", "--", f"C{n}"))
+    plot = Plot(
+        "a forward", "tokens of a row", "times as fast as m=1", lines, levels=((FASTER, ""),), log="x", ticks=lengths
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def _by_length(by: dict[int, list[float]]) -> str:
     return ", ".join(f"{mean(found):.2f} for {n}" for n, found in by.items())
-
-
-def _draw(speed: dict[str, dict[int, list[float]]], counts: dict[str, dict[int, float]], axes: Any) -> None:
-    for name, by in speed.items():
-        if name != PLAIN:
-            (line,) = axes.plot(list(by), [mean(found) for found in by.values()], "o-", label=f"{name}, time")
-        if name in counts and name != PLAIN:
-            axes.plot(
-                list(counts[name]), list(counts[name].values()), "--", color=line.get_color(), label=f"{name}, counted"
-            )
-    axes.axhline(FASTER, color="gray", linewidth=0.8)
-    axes.set(xscale="log", xlabel="tokens of a row", ylabel="times as fast as m=1")
-    ticks(axes, list(speed[PLAIN]))
-    axes.legend()

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.model import ACCURACY
+from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import heads
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import Tasks, of_form
@@ -126,7 +127,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     measures = (
         Measure(
             "bits per hidden byte over those of the frequencies of bytes", [x / frequencies for x in bits], "most",
-            LEARNT, nothing=1.0,
+            LEARNT, no_effect=1.0,
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
@@ -134,7 +135,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         ),
         Measure(
             "right answers of a Linformer, over BERT's", [a / b for a, b in zip(mixed, full, strict=True)], "least",
-            ON_PAR, nothing=0.0,
+            ON_PAR, no_effect=0.0,
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
     )  # fmt: skip
@@ -151,11 +152,30 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         f"right answers after {learned} steps of {TASK}": f"{mean(mixed):.3f} of a Linformer, {mean(full):.3f} of BERT",
         "exponent of BERT's products per token": f"{slope(LONG, per_token['bert']):.3f}",
     }
-    drawn: dict[str, Draw] = {
-        f"energy in the first k of {length} singular values": partial(_draw, torch.cat(fresh), torch.cat(of)),
-        f"how many hold {ENERGY:.0%}": partial(_draw_growth, lengths, means),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    energy, at = held(torch.cat(of)), range(1, length + 1)
+    lines = [
+        *(PlotLine(at, head, "a head", colour="tab:blue", alpha=0.2) for head in energy.tolist()),
+        PlotLine(at, energy.mean(0).tolist(), "mean of heads", colour="tab:blue"),
+        PlotLine(at, held(torch.cat(fresh)).mean(0).tolist(), "before training", "--", "tab:gray"),
+    ]
+    spectrum = Plot(
+        f"energy in the first k of {length} singular values",
+        "k",
+        "of the energy",
+        lines,
+        levels=((ENERGY, ""),),
+        marks=(SHARE * length,),
+        log="x",
+        ylim=(0, 1.02),
+    )
+    lines = [
+        *(PlotLine(lengths, counts, "", "o-", "tab:blue") for counts in zip(*means, strict=True)),
+        PlotLine(lengths, [SHARE * n for n in lengths], f"{SHARE:g} of the tokens", ":", "black"),
+    ]
+    growth = Plot(
+        f"how many hold {ENERGY:.0%}", "tokens", "singular values, mean of heads", lines, ticks=lengths, ylim=(0, None)
+    )
+    return Claim(SAYS, SOURCE, measures, told, (spectrum, growth))
 
 
 def rows_of(length: int) -> Tensor:
@@ -166,25 +186,3 @@ def rows_of(length: int) -> Tensor:
 
 def _range(values: Sequence[float]) -> str:
     return f"{mean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
-
-
-def _draw(fresh: Tensor, trained: Tensor, axes: Any) -> None:
-    at = range(1, trained.shape[-1] + 1)
-    for n, one in enumerate(held(trained).tolist()):
-        label = "a head" if n == 0 else None
-        axes.plot(at, one, color="tab:blue", linewidth=0.5, alpha=0.3, label=label)
-    axes.plot(at, held(trained).mean(0).tolist(), color="tab:blue", label="mean of heads")
-    axes.plot(at, held(fresh).mean(0).tolist(), "--", color="tab:gray", label="before training")
-    axes.axhline(ENERGY, color="black", linewidth=0.5)
-    axes.axvline(SHARE * trained.shape[-1], color="black", linewidth=0.5, linestyle=":")
-    axes.set(xscale="log", xlabel="k", ylabel="of the energy", ylim=(0, 1.02))
-    axes.legend(loc="lower right", fontsize=8)
-
-
-def _draw_growth(lengths: Sequence[int], means: Sequence[Sequence[float]], axes: Any) -> None:
-    for one in zip(*means, strict=True):
-        axes.plot(lengths, one, "o-", color="tab:blue")
-    axes.plot(lengths, [SHARE * n for n in lengths], ":", color="black", label=f"{SHARE:g} of the tokens")
-    axes.set(xlabel="tokens", ylabel="singular values, mean of heads", ylim=(0, None))
-    axes.set_xticks(lengths)
-    axes.legend()

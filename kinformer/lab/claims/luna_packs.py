@@ -1,9 +1,8 @@
 """Luna: multiplications linear in the row, and more of a set is kept by more packs."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,8 +11,8 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.growth import draw_growth, ticks
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.tally import Tally
 from kinformer.members.luna import luna
 from kinformer.nn.attention import Attention
@@ -90,7 +89,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
             [b - a for a, b in zip(found[few], found[many], strict=True)],
             "least",
             0.02,
-            nothing=0.0,
+            no_effect=0.0,
         )
         for few, many in zip(PACKS, PACKS[1:], strict=False)
     ]
@@ -99,21 +98,23 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
     )
     told = {f"accuracy with {packs} packs": f"{mean(of):.3f}" for packs, of in found.items()}
     told["exponent of dense attention"] = f"{slope(lengths, count['dense attention']):.3f}"
-    drawn: dict[str, Draw] = {
-        "multiplications of a layer": partial(_draw_products, lengths, count),
-        f"sets of {SIZE} members of {KINDS} kinds": partial(_draw_accuracy, found),
-    }
-    return Claim(SAYS, SOURCE, (linear, *gains), told, drawn)
-
-
-def _draw_products(lengths: Sequence[int], count: dict[str, list[int]], axes: Any) -> None:
-    draw_growth(count, lengths, axes)
-    axes.set(xlabel="tokens in a row", ylabel="additions and multiplications")
-
-
-def _draw_accuracy(found: dict[int, list[float]], axes: Any) -> None:
-    for packs, of in found.items():
-        axes.plot([packs] * len(of), of, "o", color="tab:blue", alpha=0.4)
-    axes.plot(list(found), [mean(of) for of in found.values()], color="tab:blue")
-    axes.set(xlabel="packs", ylabel="members told right", xscale="log", ylim=(0.5, 1.0))
-    ticks(axes, list(found))
+    cost = Plot(
+        "multiplications of a layer",
+        "tokens in a row",
+        "additions and multiplications",
+        growth_lines(count, lengths),
+        log="xy",
+        ticks=lengths,
+    )
+    seeds_lines = [PlotLine(PACKS, shares, "", "o", "tab:blue", 0.4) for shares in zip(*found.values(), strict=True)]
+    lines = [*seeds_lines, PlotLine(PACKS, [mean(of) for of in found.values()], colour="tab:blue")]
+    by_packs = Plot(
+        f"sets of {SIZE} members of {KINDS} kinds",
+        "packs",
+        "members told right",
+        lines,
+        log="x",
+        ticks=PACKS,
+        ylim=(0.5, 1.0),
+    )
+    return Claim(SAYS, SOURCE, (linear, *gains), told, (cost, by_packs))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.growth import ticks
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
 
@@ -64,7 +64,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             took.setdefault(name, {}).setdefault(length, []).append(quickest)
     ratio = [dense / short for dense, short in zip(took["gpt"][last], took["LMLML"][last], strict=True)]
     measures = (
-        Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, nothing=1.0),
+        Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, no_effect=1.0),
         Measure(
             f"bytes of keys and values of compressed layers over dense ones, for a row of {last}",
             (bytes_["MMMMM"] / bytes_["gpt"],), "near", SMALLER, within=0.01,
@@ -78,12 +78,8 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             for name, of in took.items()
         },
     }
-    return Claim(SAYS, SOURCE, measures, told, {"seconds of a step of training": partial(_draw, took)})
-
-
-def _draw(took: dict[str, dict[int, list[float]]], axes: Any) -> None:
-    for name, of in took.items():
-        axes.plot(list(of), [mean(found) for found in of.values()], "o-", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens of a row", ylabel="seconds of the processor")
-    ticks(axes, list(next(iter(took.values()))))
-    axes.legend()
+    lines = [PlotLine(lengths, [mean(of[n]) for n in lengths], name, "o-") for name, of in took.items()]
+    plot = Plot(
+        "seconds of a step of training", "tokens of a row", "seconds of the processor", lines, log="xy", ticks=lengths
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))

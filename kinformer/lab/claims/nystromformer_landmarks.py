@@ -1,7 +1,6 @@
 """Nystromformer: on par with softmax attention at a cost linear in the row, its inverse found in six iterations."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -14,8 +13,9 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
+from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import Heads, heads
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.task import Tasks, of_form
 from kinformer.lab.tasks.sorting import Sorting
@@ -136,13 +136,13 @@ def claim(
     exponents = flops(lengths)
     of_right = [few / dense for _, dense, few in models]
     measures = (
-        Measure(f"right answers with {USUAL} landmarks, over those of softmax", of_right, "least", 0.9, nothing=0.0),
+        Measure(f"right answers with {USUAL} landmarks, over those of softmax", of_right, "least", 0.9, no_effect=0.0),
         Measure("exponent of the error in the landmarks", [slope(landmarks, one.error) for one in found], "most", 0.0),
         Measure(
             "error of six iterations over that of the inverse itself", [one.stopped for one in found], "most", 1.05
         ),
         Measure(
-            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in found], "most", INVERTED, nothing=1.0
+            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in found], "most", INVERTED, no_effect=1.0
         ),
         Measure("exponent of multiplications in the row", [exponents["nystromformer"]], "most", 1.1),
     )
@@ -156,11 +156,22 @@ def claim(
         "|AZA - A| / |A| by iterations": _listed(ITERATIONS, every.left),
         "exponent of multiplications in the row, bert": f"{exponents['bert']:.3f}",
     }
-    drawn: dict[str, Draw] = {
-        "error of trained layers": partial(_draw, landmarks, found),
-        "the inverse": partial(_draw_inverse, found),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    lines = [
+        *(PlotLine(landmarks, one.error, "Nystrom", "o-", "tab:blue") for one in found),
+        *(PlotLine(landmarks, one.best, "best of that rank", "s--", "tab:gray") for one in found),
+    ]
+    errors = Plot(
+        "error of trained layers",
+        "landmarks, or rank",
+        "away from softmax attention",
+        lines,
+        levels=((1, "a plain mean"),),
+        log="xy",
+        ticks=landmarks,
+    )
+    lines = [PlotLine(ITERATIONS, one.left, "", "o-", "tab:blue") for one in found]
+    inverse = Plot("the inverse", "iterations", "|A Z A - A| / |A|", lines, log="y", ticks=ITERATIONS)
+    return Claim(SAYS, SOURCE, measures, told, (errors, inverse))
 
 
 def _mean(found: Sequence[Away]) -> Away:
@@ -172,21 +183,3 @@ def _mean(found: Sequence[Away]) -> Away:
 
 def _listed(at: Sequence[int], values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2g} of {n}" for n, value in zip(at, values, strict=True))
-
-
-def _draw(landmarks: Sequence[int], found: list[Away], axes: Any) -> None:
-    for n, one in enumerate(found):
-        names = ("Nystrom", "best of that rank") if n == 0 else (None, None)
-        axes.plot(landmarks, one.error, "o-", color="tab:blue", label=names[0])
-        axes.plot(landmarks, one.best, "s--", color="tab:gray", label=names[1])
-    axes.axhline(1, color="tab:red", linewidth=1, label="a plain mean")
-    axes.set(xscale="log", yscale="log", xlabel="landmarks, or rank", ylabel="away from softmax attention")
-    axes.set_xticks(landmarks, [str(m) for m in landmarks])
-    axes.minorticks_off()
-    axes.legend()
-
-
-def _draw_inverse(found: list[Away], axes: Any) -> None:
-    for one in found:
-        axes.plot(ITERATIONS, one.left, "o-", color="tab:blue")
-    axes.set(xlabel="iterations", ylabel="|A Z A - A| / |A|", yscale="log", xticks=ITERATIONS)

@@ -1,13 +1,12 @@
 """Poolingformer: pooled keys of a wide window find what lies beyond the narrow one, which alone does not."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
 
 from kinformer.core.model import Model
+from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks
 from kinformer.lab.tasks.needle import Needle
@@ -59,24 +58,22 @@ def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Cla
     last = {name: [one.accuracy[-1] for one in of] for name, of in found.items()}
     guessing = Needle(length, 1).guessing
     measures = (
-        Measure("accuracy with pooled keys", last[reaching], "least", 0.95, nothing=guessing),
-        Measure("accuracy of the window alone", last[window], "most", 0.2, nothing=0.95),
+        Measure("accuracy with pooled keys", last[reaching], "least", 0.95, no_effect=guessing),
+        Measure("accuracy of the window alone", last[window], "most", 0.2, no_effect=0.95),
     )
     told = {
         "accuracy by guessing": f"{guessing:g}",
         f"with pooled keys that reach {length // 8} tokens": f"{short.accuracy[-1]:.3f} (one seed)",
         "steps of training": f"{steps}",
     }
-    drawn = {**found, ending: [short]}
-    return Claim(SAYS, SOURCE, measures, told, {"a needle at the begin": partial(_draw, drawn, guessing)})
+    return Claim(SAYS, SOURCE, measures, told, (_plot({**found, ending: [short]}, guessing),))
 
 
-def _draw(found: dict[str, list[Learned]], guessing: float, axes: Any) -> None:
-    for color, (name, of) in zip(("tab:blue", "tab:gray", "tab:orange"), found.items(), strict=True):
-        for one in of:
-            axes.plot(one.steps, one.accuracy, color=color, alpha=0.3)
-        axes.plot(of[0].steps, [mean(each) for each in zip(*(one.accuracy for one in of), strict=True)], color=color,
-                  label=name)  # fmt: skip
-    axes.axhline(guessing, linestyle="--", color="tab:gray", label="guessing")
-    axes.set(xlabel="steps", ylabel="accuracy of valid", ylim=(0, 1.05))
-    axes.legend(fontsize=8)
+def _plot(found: dict[str, list[Learned]], guessing: float) -> Plot:
+    lines = []
+    for colour, (name, runs) in zip(("tab:blue", "tab:gray", "tab:orange"), found.items(), strict=True):
+        lines += [PlotLine(run.steps, run.accuracy, "", "-", colour, 0.3) for run in runs]
+        lines.append(PlotLine(runs[0].steps, seed_mean([run.accuracy for run in runs]), name, "-", colour))
+    return Plot(
+        "a needle at the begin", "steps", "accuracy of valid", lines, levels=((guessing, "guessing"),), ylim=(0, 1.05)
+    )

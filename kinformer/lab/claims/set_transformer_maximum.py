@@ -1,13 +1,13 @@
 """Set Transformer: it tells the largest of a set of numbers better than a mean does, whatever their order."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.sets import Sets as Data
 from kinformer.lab.data.sets import read
@@ -86,17 +86,22 @@ def claim(seeds: Sequence[int], rates: Sequence[float] = RATES, steps: int = STE
         f"absolute error after {steps} steps, {name}": f"{mean(one.error for one in of):.4f} of numbers from 0 to 1"
         for name, of in found.items()
     }
-    return Claim(SAYS, SOURCE, measures, told, {"absolute error by the number of elements": partial(_draw, found)})
+    least = min(error for runs in found.values() for run in runs for error in run.by_size.values())
+    lines = [
+        PlotLine(list(run.by_size), list(run.by_size.values()), name, "o-")
+        for name, runs in found.items()
+        for run in runs
+    ]
+    plot = Plot(
+        "absolute error by the number of elements",
+        "elements",
+        "absolute error",
+        lines,
+        log="y",
+        ylim=(least / 20, None),
+    )
+    return Claim(SAYS, SOURCE, measures, told, (plot,))
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max())
-
-
-def _draw(found: dict[str, list[Trained]], axes: Any) -> None:
-    for (name, of), colour in zip(found.items(), ("tab:blue", "tab:gray", "tab:green"), strict=True):
-        for n, one in enumerate(of):
-            axes.plot(list(one.by_size), list(one.by_size.values()), "o-", color=colour, label=None if n else name)
-    least = min(error for of in found.values() for one in of for error in one.by_size.values())
-    axes.set(yscale="log", xlabel="elements", ylabel="absolute error", ylim=(least / 20, None))
-    axes.legend(loc="lower left")

@@ -3,7 +3,6 @@
 import math
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -14,7 +13,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.train.evaluate import evaluate
@@ -152,8 +152,8 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
     less = [run.names["SPALM"] - run.names["Transformer-XL"] for run in every]
     more = [one.at_names - one.elsewhere for one in every]
     measures = (
-        Measure("bits per byte of names, SPALM less its Transformer-XL", less, "most", NAMES, nothing=0),
-        Measure("share looked up at names less elsewhere", more, "least", SHARE, nothing=0),
+        Measure("bits per byte of names, SPALM less its Transformer-XL", less, "most", NAMES, no_effect=0),
+        Measure("share looked up at names less elsewhere", more, "least", SHARE, no_effect=0),
     )
     told = {f"bits per byte of test, {name}": f"{mean(x.bits[name] for x in every):.3f}" for name in every[0].bits}
     told |= {f"bits per byte of names, {name}": f"{mean(x.names[name] for x in every):.3f}" for name in every[0].names}
@@ -161,32 +161,19 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
         f"{mean(x.at_names for x in every):.3f} at names, {mean(x.elsewhere for x in every):.3f} elsewhere"
     )
     told["logit that a looked-up embedding gives to its own token"] = f"{mean(x.own_logit for x in every):.2f}"
-    drawn: dict[str, Draw] = {
-        "people in the datastore": partial(_draw, every),
-        "names": partial(_draw_names, every),
-        "share looked up": partial(_draw_shares, every),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
-
-
-def _draw(every: list[Found], axes: Any) -> None:
-    _bars([one.bits for one in every], axes)
-    axes.set(ylabel="bits per byte of test")
-
-
-def _draw_names(every: list[Found], axes: Any) -> None:
-    _bars([run.names for run in every], axes)
-    axes.set(ylabel="bits per byte of names")
-
-
-def _draw_shares(every: list[Found], axes: Any) -> None:
-    _bars([{"at names": one.at_names, "elsewhere": one.elsewhere} for one in every], axes)
-    axes.set(ylabel="1 - g")
-
-
-def _bars(every: list[dict[str, float]], axes: Any) -> None:
-    ways = list(every[0])
-    axes.bar(range(len(ways)), [mean(one[name] for one in every) for name in ways], color="tab:blue", alpha=0.5)
-    for one in every:
-        axes.plot(range(len(ways)), list(one.values()), "o", color="tab:blue")
-    axes.set_xticks(range(len(ways)), ways)
+    plots = [
+        Plot(
+            title,
+            "",
+            ylabel,
+            samples={"": [[numbers[name] for numbers in runs] for name in runs[0]]},
+            categories=list(runs[0]),
+            bars=True,
+        )
+        for title, ylabel, runs in (
+            ("people in the datastore", "bits per byte of test", [run.bits for run in every]),
+            ("names", "bits per byte of names", [run.names for run in every]),
+            ("share looked up", "1 - g", [{"at names": x.at_names, "elsewhere": x.elsewhere} for x in every]),
+        )
+    ]
+    return Claim(SAYS, SOURCE, measures, told, plots)

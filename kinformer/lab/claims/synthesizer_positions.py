@@ -1,7 +1,6 @@
 """Synthesizer: weights that compare no tokens serve where positions say what to read, and not where content does."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.synthesizer import Kind, synthesizer
 from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 
@@ -21,6 +21,7 @@ LEARNT, FAILED = 0.95, 0.5  # guessing is right once in eight, the likeliest val
 SAYS = "a random synthesizer learns what positions alone decide, and fails to recall by content, which a product learns"
 SOURCE = "Tay et al., 2020, arXiv:2005.00743, abstract and section 4: what random synthesizers learn, and what products"
 Asked = Literal["place", "content"]
+QUESTIONS: tuple[Asked, Asked] = ("place", "content")
 FORMS: dict[str, tuple[Kind, ...]] = {
     "random": ("random",),
     "dense": ("dense",),
@@ -87,7 +88,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     found: dict[tuple[str, Asked], list[float]] = {}
     read = torch.zeros(1, 1)
     for form, kinds in FORMS.items():
-        for asked in ("place", "content"):
+        for asked in QUESTIONS:
             ends = [trained(kinds, asked, seed, steps) for seed in seeds]
             found[form, asked] = [share for _, share in ends]
             if (form, asked) == ("random", "place"):
@@ -99,14 +100,25 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         for form, one in DECIDE
     )
     told = {
-        f"right, {form}": ", ".join(f"{mean(found[form, one]):.2f} asked by {one}" for one in ("place", "content"))
+        f"right, {form}": ", ".join(f"{mean(found[form, one]):.2f} asked by {one}" for one in QUESTIONS)
         for form in FORMS
     }
-    drawn: dict[str, Draw] = {
-        "answers that are right": partial(_draw_shares, found),
-        "what a random synthesizer reads, asked by place": partial(_draw_reads, read),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    shares = Plot(
+        "answers that are right",
+        "",
+        "right",
+        samples={f"asked by {question}": [found[form, question] for form in FORMS] for question in QUESTIONS},
+        categories=list(FORMS),
+        levels=((1 / VALUES, ""),),
+        ylim=(0, 1.05),
+    )
+    reads = Plot(
+        "what a random synthesizer reads, asked by place",
+        "token (the first half has values)",
+        "query (the second half asks)",
+        image=read.tolist(),
+    )
+    return Claim(SAYS, SOURCE, measures, told, (shares, reads))
 
 
 @torch.no_grad()
@@ -114,20 +126,3 @@ def looks(model: Reader) -> Float[Tensor, "T T"]:
     """The most that any head of a random synthesizer takes of each token, whatever the text."""
     tables = [one.table for one in model.modules() if isinstance(one, RandomSynthesizer)]
     return torch.cat([table.softmax(-1) for table in tables]).amax(0)
-
-
-def _draw_shares(found: dict[tuple[str, Asked], list[float]], axes: Any) -> None:
-    for n, (asked, color) in enumerate((("place", "tab:blue"), ("content", "tab:orange"))):
-        for at, form in enumerate(FORMS):
-            shares = found[form, asked]  # type: ignore[index]
-            label = f"asked by {asked}" if at == 0 else None
-            axes.plot([at + 0.2 * n - 0.1] * len(shares), shares, "o", color=color, label=label)
-    axes.axhline(1 / VALUES, color="tab:gray", linestyle="--", linewidth=0.7)
-    axes.set(ylabel="right", ylim=(0, 1.05), xticks=range(len(FORMS)))
-    axes.set_xticklabels([form.replace(" ", "\n") for form in FORMS])
-    axes.legend()
-
-
-def _draw_reads(read: Float[Tensor, "T T"], axes: Any) -> None:
-    axes.imshow(read.tolist(), cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="token (the first half has values)", ylabel="query (the second half asks)")

@@ -43,10 +43,11 @@ from kinformer.lab.claims import (
     synthesizer_positions,
 )
 from kinformer.lab.claims.knn_lm_datastore import AWAY, HERE
-from kinformer.lab.claims.support.agents import Curve
+from kinformer.lab.claims.support.agents import LearningCurve
 from kinformer.lab.claims.support.half_easy import Lost
+from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import Heads, heads
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.part import Part
 from kinformer.members.average_attention import average_attention
@@ -58,6 +59,7 @@ from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.patterns.band import Band
+from kinformer.pages.plots import draw_plot
 from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_on_heads import on_heads
 
@@ -71,12 +73,12 @@ SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
         (Measure("", SPREAD, "most", 0.5), "does not hold"),
         (Measure("", SPREAD, "least", 1.05), "not resolved"),
         (Measure("", SPREAD, "least", 0.95), "not resolved"),  # met, but by less than two standard errors
-        (Measure("", SPREAD, "least", 0.95, nothing=0.0), "holds"),
-        (Measure("", SPREAD, "most", 1.2, nothing=2.0), "holds"),
-        (Measure("", SPREAD, "most", 1.2, nothing=1.1), "not resolved"),
+        (Measure("", SPREAD, "least", 0.95, no_effect=0.0), "holds"),
+        (Measure("", SPREAD, "most", 1.2, no_effect=2.0), "holds"),
+        (Measure("", SPREAD, "most", 1.2, no_effect=1.1), "not resolved"),
         (Measure("", (1.0,), "least", 1.0), "does not hold"),  # no effect, which no further seed can change
         (Measure("", (1.0, 1.0), "most", 1.0), "does not hold"),
-        (Measure("", (1.0,), "least", 1.0, nothing=0.5), "holds"),
+        (Measure("", (1.0,), "least", 1.0, no_effect=0.5), "holds"),
         (Measure("", (1.0,), "near", 1.0), "holds"),
         (Measure("", (0.99,), "least", 1.0), "does not hold"),
         (Measure("", SPREAD, "near", 1.0, within=0.2), "holds"),
@@ -382,14 +384,14 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     verdicts = {**dict.fromkeys(found, "holds"), "gtrxl_identity": "does not hold"}
     assert {name: one.verdict for name, one in found.items()} == verdicts
     for one in found.values():
-        assert one.says and one.source and one.drawn
-        for draw in one.drawn.values():
-            draw(Figure().subplots())
+        assert one.statement and one.source and one.plots
+        for plot in one.plots:
+            draw_plot(plot, Figure().subplots())
 
 
-def acted(stack: str, spec: str, seed: int, *_: Any, **_keywords: Any) -> Curve:
+def acted(stack: str, spec: str, seed: int, *_: Any, **_keywords: Any) -> LearningCurve:
     success = 0.5 if "Band(0)" in stack or "post_norm" in stack else 0.99 + seed / 1000
-    return Curve((10, 20), (0.0, success), (0.1, success), 7)
+    return LearningCurve((10, 20), (0.0, success), (0.1, success), 7)
 
 
 def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.Trained:
@@ -416,14 +418,10 @@ def toy(seeds: Any) -> Claim:
     return Claim(
         "one is one",
         "arithmetic",
-        (Measure("one", (1.0,) * len(seeds), "least", 1, nothing=0),),
+        (Measure("one", (1.0,) * len(seeds), "least", 1, no_effect=0),),
         {"two": "2"},
-        {"": toy_drawn},
+        (Plot("a toy", lines=[PlotLine((0, 1), (1, 2))]),),
     )
-
-
-def toy_drawn(axes: Any) -> None:
-    axes.plot([1])
 
 
 def parts(first: int) -> Part:

@@ -438,7 +438,7 @@ def test_a_claim_does_not_hold_of_a_wrong_implementation(name: str, monkeypatch:
         planted.fault(patch)
         spoiled = planted.claim()
     assert (sound.verdict, spoiled.verdict) == (planted.sound, "does not hold")
-    before, after = ({one.what: one.verdict for one in claim.measures} for claim in (sound, spoiled))
+    before, after = ({one.quantity: one.verdict for one in claim.measures} for claim in (sound, spoiled))
     assert before.keys() == after.keys()
     assert [what for what in before if (before[what], after[what]) == ("holds", "does not hold")], spoiled.measures
 
