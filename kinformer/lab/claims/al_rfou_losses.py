@@ -42,18 +42,18 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """The paper's metric after equal steps; with all losses and with none by seeds, the others once."""
     text = read_spec(TEXT)
     assert isinstance(text, Text)
-    found = {
+    bits_by_name = {
         name: [bits(name, seed, steps, text) for seed in (seeds if name in DECIDE else seeds[:1])] for name in WITHOUT
     }
-    less = [none - every for every, none in zip(found["all"], found["none"], strict=True)]
-    told = {f"bits per byte at the last position, {name}": f"{mean(of):.3f}" for name, of in found.items()}
-    told["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
+    less = [without - every for every, without in zip(bits_by_name["all"], bits_by_name["none"], strict=True)]
+    facts = {f"bits per byte at the last position, {name}": f"{mean(of):.3f}" for name, of in bits_by_name.items()}
+    facts["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
     measure = Measure("bits per byte that they save", less, "least", 0)
     plot = Plot(
         f"12 layers, {steps} steps, losses",
         "bits per byte at the last position",
-        samples={"": list(found.values())},
-        categories=list(found),
+        samples={"": list(bits_by_name.values())},
+        categories=list(bits_by_name),
         horizontal=True,
     )
-    return Claim(SAYS, SOURCE, (measure,), told, (plot,))
+    return Claim(SAYS, SOURCE, (measure,), facts, (plot,))

@@ -30,8 +30,8 @@ class Touched(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
-        seen = (*args, *(out if isinstance(out, tuple | list) else (out,)))
-        self.numbers += sum(one.numel() for one in seen if isinstance(one, Tensor))
+        values = (*args, *(out if isinstance(out, tuple | list) else (out,)))
+        self.numbers += sum(value.numel() for value in values if isinstance(value, Tensor))
         return out
 
 
@@ -40,11 +40,11 @@ def step(model: Writer, row: Tensor) -> tuple[int, int]:
     """The numbers that the step after a row touches, and the bytes of the state that it reads."""
     model.eval()
     state = model.logits(row, model.start(1, row.shape[1] + 1), last=True).state
-    kept = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(state))
+    state_bytes = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(state))
     token = row[:, -1:].clone()
     with Touched() as touched:
         model.logits(token, state, last=True)
-    return touched.numbers, kept
+    return touched.numbers, state_bytes
 
 
 @torch.no_grad()
@@ -62,11 +62,11 @@ def apart(model: Writer, row: Tensor) -> float:
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     """Work and state of a step after rows of each length, of this decoder and of gpt, for random weights and rows."""
     work: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
-    kept: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
+    state_bytes: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
     away = []
     for seed in seeds:
-        drawn = torch.Generator().manual_seed(seed)
-        rows = [torch.randint(VOCAB, (1, length), generator=drawn) for length in lengths]
+        generator = torch.Generator().manual_seed(seed)
+        rows = [torch.randint(VOCAB, (1, length), generator=generator) for length in lengths]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             ours = average_attention(d=WIDTH, depth=DEPTH, vocab=VOCAB)
@@ -74,18 +74,18 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
         for name, model in models.items():
             numbers, bytes_ = zip(*(step(model, row) for row in rows), strict=True)
             work[name].append(list(numbers))
-            kept[name].append(list(bytes_))
+            state_bytes[name].append(list(bytes_))
         away.append(apart(ours, rows[min(1, len(rows) - 1)]))
     measures = (
         Measure("exponent of a step's work in the tokens before it", powers(work, lengths), "near", 0.0, within=FLAT),
-        Measure("exponent of the state's bytes", powers(kept, lengths), "near", 0.0, within=FLAT),
+        Measure("exponent of the state's bytes", powers(state_bytes, lengths), "near", 0.0, within=FLAT),
         Measure("furthest of token by token from the whole row, float64", away, "most", 1e-10),
     )
-    told = {
-        f"{what} of a step after {', '.join(map(str, lengths))} tokens, {name}": ", ".join(
+    facts = {
+        f"{unit} of a step after {', '.join(map(str, lengths))} tokens, {name}": ", ".join(
             f"{mean(column):,.0f}" for column in zip(*of[name], strict=True)
         )
-        for what, of in (("numbers touched", work), ("bytes of state", kept))
+        for unit, of in (("numbers touched", work), ("bytes of state", state_bytes))
         for name in models
     }
     means = {name: seed_mean(numbers) for name, numbers in work.items()}
@@ -93,9 +93,9 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     plot = Plot(
         "numbers that a step touches", "tokens before it", "numbers", lines, log="x", ticks=lengths, ylim=(0, None)
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def powers(found: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
+def powers(counts: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
     """The exponent of each seed's numbers."""
-    return [slope(lengths, one) for one in found["average_attention"]]
+    return [slope(lengths, numbers) for numbers in counts["average_attention"]]

@@ -73,31 +73,31 @@ def local(pattern: Pattern) -> Pattern:
 def claim(seeds: Sequence[int], sizes: Sequence[int] = SIZES) -> Claim:
     """Both graphs at every size; the claim is judged at the largest."""
     window = [paths(graphs(0)["window"], size) for size in sizes]
-    both = [[paths(graphs(seed)["window and random blocks"], size) for size in sizes] for seed in seeds]
-    means = [mean(one[n].mean for one in both) for n in range(len(sizes))]
+    mixed = [[paths(graphs(seed)["window and random blocks"], size) for size in sizes] for seed in seeds]
+    means = [mean(run[n].mean for run in mixed) for n in range(len(sizes))]
     says = f"of {sizes[-1]} blocks, window and random over window alone"
     measures = (
-        Measure(f"mean shortest path {says}", [one[-1].mean / window[-1].mean for one in both], "most", 1.0),
-        Measure(f"diameter {says}", [one[-1].diameter / window[-1].diameter for one in both], "most", 1.0),
+        Measure(f"mean shortest path {says}", [run[-1].mean / window[-1].mean for run in mixed], "most", 1.0),
+        Measure(f"diameter {says}", [run[-1].diameter / window[-1].diameter for run in mixed], "most", 1.0),
     )
-    told = {
-        f"mean path of {size} blocks": f"{near.mean:.4g} by the window, {found:.4g} with random blocks"
-        for size, near, found in zip(sizes, window, means, strict=True)
+    facts = {
+        f"mean path of {size} blocks": f"{near.mean:.4g} by the window, {short:.4g} with random blocks"
+        for size, near, short in zip(sizes, window, means, strict=True)
     }
-    told["exponent of the mean path in the number of blocks"] = (
-        f"{slope(sizes, [one.mean for one in window]):.3f} by the window, {slope(sizes, means):.3f} with random blocks"
+    facts["exponent of the mean path in the number of blocks"] = (
+        f"{slope(sizes, [run.mean for run in window]):.3f} by the window, {slope(sizes, means):.3f} with random blocks"
     )
-    told["added to the mean path by each doubling"] = ", ".join(
+    facts["added to the mean path by each doubling"] = ", ".join(
         f"{b - a:.3f}" for a, b in zip(means, means[1:], strict=False)
     )
-    return Claim(SAYS, SOURCE, measures, told, (_plot(sizes, window, both),))
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(sizes, window, mixed),))
 
 
-def _plot(sizes: Sequence[int], window: list[Paths], both: list[list[Paths]]) -> Plot:
+def _plot(sizes: Sequence[int], window: list[Paths], mixed: list[list[Paths]]) -> Plot:
     lines = []
     for graph, style, colour, runs in (
         ("window", "o", "tab:gray", [window]),
-        ("with random blocks", "s", "tab:blue", both),
+        ("with random blocks", "s", "tab:blue", mixed),
     ):
         for run in runs:
             lines.append(PlotLine(sizes, [path.mean for path in run], f"{graph}, mean", f"{style}-", colour))

@@ -29,13 +29,13 @@ SAYS = (
 SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memory) and section 3"
 
 
-def made(blocks: int, length: int, dropout: float = 0.0) -> MLM:
+def build_model(blocks: int, length: int, dropout: float = 0.0) -> MLM:
     """A `blockbert`, or for one block a `bert` of equal size."""
     whole = {**SIZES, "length": length, "dropout": dropout}
     return bert(**whole) if blocks == 1 else blockbert(**whole, blocks=blocks)
 
 
-def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
+def saved_bytes(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
     """Bytes that a training step saves for the backward pass: each storage once, without weights and inputs."""
     excluded = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
     saved: list[Tensor] = []  # alive to the end, so that no address is used twice
@@ -74,8 +74,8 @@ def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
     """The largest difference between a layer's attention and the paper's equation, in float64."""
     errors: list[float] = []
 
-    def compare(_: nn.Module, given: Any, out: Any) -> None:
-        queries, keys = given[:2]
+    def compare(_: nn.Module, inputs: Any, out: Any) -> None:
+        queries, keys = inputs[:2]
         errors.append(float((out.y.y - by_blocks(queries.q, keys.k, keys.v, blocks)).abs().max()))
 
     model.double().eval()
@@ -96,13 +96,13 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
     facts: dict[str, str] = {}
     with torch.random.fork_rng(devices=[]):
         for length in lengths:
-            drawn = torch.Generator().manual_seed(0)
-            tokens = torch.randint(256, (ROWS, length), generator=drawn)
-            plain, dropping = (kept(made(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
+            generator = torch.Generator().manual_seed(0)
+            tokens = torch.randint(256, (ROWS, length), generator=generator)
+            plain, dropping = (saved_bytes(build_model(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
             for n in blocks:
-                shares[n][length] = kept(made(n, length, DROPOUT), tokens) / dropping
+                shares[n][length] = saved_bytes(build_model(n, length, DROPOUT), tokens) / dropping
                 facts[f"bytes kept over BERT's without dropout, {n} blocks, rows of {length}"] = (
-                    f"{kept(made(n, length), tokens) / plain:.3f}"
+                    f"{saved_bytes(build_model(n, length), tokens) / plain:.3f}"
                 )
         least = min(lengths) // 6 * 6  # a whole number of blocks
         off: dict[int, list[float]] = {n: [] for n in blocks}
@@ -110,8 +110,8 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             torch.manual_seed(seed)
             rows = torch.randint(256, (1, least))
             for n in blocks:
-                off[n].append(away(made(n, least), rows, n))
-        read = {n: pairs(made(n, least), least) for n in blocks}
+                off[n].append(away(build_model(n, least), rows, n))
+        read = {n: pairs(build_model(n, least), least) for n in blocks}
     measures: list[Measure] = []
     for n in blocks:
         measures += [

@@ -30,7 +30,7 @@ SAYS = "of a trained layer's query and key columns half can be shared away witho
 SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4: four times fewer trained, half converted"
 
 
-class Lost(NamedTuple):
+class ConversionLoss(NamedTuple):
     """By columns kept: the relative error of logits, the mean over layers, and bits per byte.
 
     Bits before, and where no key is told from another, which is what attention is worth to this model.
@@ -56,16 +56,16 @@ def logits(projection: Projection, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
     """Of all pairs of tokens, each row's mean taken away, which the softmax forgets."""
     pos = torch.arange(x.shape[1]).expand(len(x), -1)
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
-    found = q @ k.mT * k.shape[-1] ** -0.5
-    return found - found.mean(-1, keepdim=True)
+    scores = q @ k.mT * k.shape[-1] ** -0.5
+    return scores - scores.mean(-1, keepdim=True)
 
 
 @torch.no_grad()
-def lost(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> Lost:
+def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> ConversionLoss:
     """What each layer's conversion does to its logits, and that of all layers to the model."""
     layers = [part for part in model.modules() if isinstance(part, Attention)]
     inputs: list[Tensor] = []
-    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for layer in layers]
     before = _bits(model, rows)
     for hook in hooks:
         hook.remove()
@@ -73,18 +73,18 @@ def lost(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> Lost:
     for shared in columns:
         other = deepcopy(model)
         off = []
-        for part, x in zip((one for one in other.modules() if isinstance(one, Attention)), inputs, strict=True):
+        for part, x in zip((layer for layer in other.modules() if isinstance(layer, Attention)), inputs, strict=True):
             want = logits(part.projection, x)
             part.projection = Collaborative.of(part.projection, shared)  # type: ignore[arg-type]
             off.append(float((logits(part.projection, x) - want).norm() / want.norm()))
         errors.append(mean(off))
         bits.append(_bits(other, rows))
-    for part in (one for one in other.modules() if isinstance(one, Attention)):
+    for part in (layer for layer in other.modules() if isinstance(layer, Attention)):
         part.projection.k.weight.zero_()  # type: ignore[union-attr, operator]
-    return Lost(errors, bits, before, _bits(other, rows))
+    return ConversionLoss(errors, bits, before, _bits(other, rows))
 
 
-def cost(result: Lost, n: int) -> float:
+def cost(result: ConversionLoss, n: int) -> float:
     """The fraction of the value of attention that a conversion to the n-th number of columns loses."""
     return (result.bits[n] - result.before) / (result.even - result.before)
 
@@ -103,27 +103,27 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     text = read_spec(TEXT)
     assert isinstance(text, Text)
     rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
-    found = [lost(trained(seed, steps, text), rows, columns) for seed in seeds]
-    fresh = [lost(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
+    runs = [conversion_loss(trained(seed, steps, text), rows, columns) for seed in seeds]
+    fresh = [conversion_loss(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
     measures = (
-        Measure("relative error of logits with all columns", [one.logits[-1] for one in found], "most", EXACT),
+        Measure("relative error of logits with all columns", [run.logits[-1] for run in runs], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(run, -2) for run in found], "most", COST, no_effect=1.0,
+            [cost(run, -2) for run in runs], "most", COST, no_effect=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
-            [run.logits[-2] / other.logits[0] for run, other in zip(found, fresh, strict=True)],
+            [run.logits[-2] / other.logits[0] for run, other in zip(runs, fresh, strict=True)],
             "most", LEARNED, no_effect=1.0,
         ),
     )  # fmt: skip
-    told = {
-        f"{shared} of {columns[-1]} columns": f"logits off by {mean(one.logits[n] for one in found):.3f}, "
-        f"{mean(run.bits[n] for run in found):.3f} bits per byte, {mean(cost(run, n) for run in found):.1%} lost"
+    facts = {
+        f"{shared} of {columns[-1]} columns": f"logits off by {mean(run.logits[n] for run in runs):.3f}, "
+        f"{mean(run.bits[n] for run in runs):.3f} bits per byte, {mean(cost(run, n) for run in runs):.1%} lost"
         for n, shared in enumerate(columns)
     }
-    told["before"] = f"{mean(one.before for one in found):.3f} bits per byte, after {steps} steps"
-    told["no column"] = f"{mean(one.even for one in found):.3f} bits per byte, every token reads all alike"
+    facts["before"] = f"{mean(run.before for run in runs):.3f} bits per byte, after {steps} steps"
+    facts["no column"] = f"{mean(run.even for run in runs):.3f} bits per byte, every token reads all alike"
     plots = [
         Plot(
             title,
@@ -134,8 +134,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
             ticks=columns,
         )
         for title, unit, runs in (
-            ("error of logits", "relative error", [one.logits for one in found]),
-            ("not trained again", "bits per byte", [one.bits for one in found]),
+            ("error of logits", "relative error", [run.logits for run in runs]),
+            ("not trained again", "bits per byte", [run.bits for run in runs]),
         )
     ]
-    return Claim(SAYS, SOURCE, measures, told, plots)
+    return Claim(SAYS, SOURCE, measures, facts, plots)

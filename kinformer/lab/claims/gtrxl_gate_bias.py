@@ -19,7 +19,7 @@ SAYS = "gates with b_g = 1 or 2 learn to repeat a symbol in fewer steps than wit
 SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2: an initial b_g > 0 improves the speed of learning"
 
 
-class Reader(nn.Module):
+class RepeatReader(nn.Module):
     """Symbols in, what stood LAG before each out, through a gated stack."""
 
     def __init__(self, b_g: float, depth: int):
@@ -31,7 +31,7 @@ class Reader(nn.Module):
         return self.end(self.body(self.begin(F.one_hot(symbols, SYMBOLS).float())).y)[:, LAG:]
 
 
-class Learned(NamedTuple):
+class RepeatLearning(NamedTuple):
     """The share of right answers in each batch, before it was learned from, up to the first that was enough."""
 
     right: list[float]
@@ -42,45 +42,45 @@ class Learned(NamedTuple):
         return len(self.right)
 
 
-def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> Learned:
+def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
     """Batches of fresh rows, equal for every b_g, until a batch is answered well enough."""
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Reader(b_g, depth)
+        model = RepeatReader(b_g, depth)
     optimiser, right = torch.optim.Adam(model.parameters(), RATE), []
     for _ in range(steps):
-        symbols = torch.randint(SYMBOLS, (ROWS, LENGTH), generator=drawn)
-        said, wanted = model(symbols), symbols[:, :-LAG]
-        right.append(float((said.argmax(-1) == wanted).float().mean()))
+        symbols = torch.randint(SYMBOLS, (ROWS, LENGTH), generator=generator)
+        logits, target = model(symbols), symbols[:, :-LAG]
+        right.append(float((logits.argmax(-1) == target).float().mean()))
         if right[-1] >= ENOUGH:
             break
         optimiser.zero_grad()
-        F.cross_entropy(said.flatten(0, 1), wanted.flatten()).backward()
+        F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
         optimiser.step()
-    return Learned(right)
+    return RepeatLearning(right)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Steps to ENOUGH by where the biases start; what has not learned in all its steps counts as if it then had."""
-    found = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
-    closed = [one.steps for one in found[STARTS[0]]]
+    runs = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
+    closed = [run.steps for run in runs[STARTS[0]]]
     measures = tuple(
         Measure(
             f"steps with b_g = 0 for each step with b_g = {b_g:g}",
-            [slow / one.steps for slow, one in zip(closed, found[b_g], strict=True)],
+            [slow / run.steps for slow, run in zip(closed, runs[b_g], strict=True)],
             "least",
             1.0,
         )
         for b_g in STARTS[1:]
     )
-    told = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in found.items()}
+    facts = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in runs.items()}
     for b_g in STARTS:
-        told[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
+        facts[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
             _said(learned(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
         )
     lines = [
-        PlotLine(range(one.steps), one.right, f"b_g = {b_g:g}", alpha=0.7) for b_g, of in found.items() for one in of
+        PlotLine(range(run.steps), run.right, f"b_g = {b_g:g}", alpha=0.7) for b_g, of in runs.items() for run in of
     ]
     plot = Plot(
         f"a symbol again, {LAG} later, by {DEPTH} blocks",
@@ -90,8 +90,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         levels=((1 / SYMBOLS, "guessing"),),
         ylim=(0, 1),
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _said(one: Learned) -> str:
-    return f"{one.steps}" if one.right[-1] >= ENOUGH else f"{one.steps}, which were not enough"
+def _said(run: RepeatLearning) -> str:
+    return f"{run.steps}" if run.right[-1] >= ENOUGH else f"{run.steps}, which were not enough"

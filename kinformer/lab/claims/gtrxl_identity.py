@@ -48,12 +48,12 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
         stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, **start).body.eval()
         assert isinstance(stack, Stack)
         x = y = torch.randn(1, LENGTH, d)
-        found, ctx = [], Context.of(x)
+        changes_so_far, ctx = [], Context.of(x)
         for block in stack.layers:
             for layer, join, norm in zip(block.layers, block.joins, block.norms, strict=True):
                 y = join(y, partial(layer, state=None, ctx=ctx), norm).y
-                found.append(change(x, y))
-        return found
+                changes_so_far.append(change(x, y))
+        return changes_so_far
 
 
 def formula(sublayers: int, b_g: float = B_G) -> float:
@@ -69,38 +69,38 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
     direction stays (cosine 0.98), and the norm before each sublayer hides the smaller size. 4 blocks stay within 15%
     from b_g = 5 on. `output` and `sigtanh` add to the stream instead of replacing it, and stay within 15% (8% and 2%).
     """
-    found = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
+    runs = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
     by_start = {b_g: [changes("gru", seed, deepest, b_g, d) for seed in seeds] for b_g in STARTS}
     measures = [
-        Measure(f"change by {depth} blocks, {gate}", [one[2 * depth - 1].size for one in found[gate]], "most", WITHIN)
+        Measure(f"change by {depth} blocks, {gate}", [run[2 * depth - 1].size for run in runs[gate]], "most", WITHIN)
         for gate in BIASED
     ]
-    ratio = [run[2 * depth - 1].size / formula(2 * depth) for run in found["gru"]]
+    ratio = [run[2 * depth - 1].size / formula(2 * depth) for run in runs["gru"]]
     measures.append(
         Measure(f"change by {depth} blocks, gru, over the formula's", ratio, "near", 1.0, within=BY_FORMULA)
     )
     spots = {"one gate": 1, "1 block": 2, f"{depth} blocks": 2 * depth, f"{deepest} blocks": 2 * deepest}
-    told = {f"change by {', '.join(spots)}, {gate}": _said(found[gate], spots.values()) for gate in GATES}
+    facts = {f"change by {', '.join(spots)}, {gate}": _summary(runs[gate], spots.values()) for gate in GATES}
     for name, n in spots.items():
         enough = [b_g for b_g in STARTS if _mean(by_start[b_g], n) <= WITHIN]
-        told[f"least whole b_g with which {name} of gru stays within"] = f"{min(enough):g}" if enough else "none to 6"
+        facts[f"least whole b_g with which {name} of gru stays within"] = f"{min(enough):g}" if enough else "none to 6"
     numbers, styles = range(1, 2 * deepest + 1), {"highway": "^--", **dict.fromkeys(BIASED, "o-")}  # highway is on gru
     ylabel, levels = "change of the stream, a share of its size", ((WITHIN, ""),)
     lines = [
         PlotLine(numbers, [_mean(runs, n) for n in numbers], gate, styles.get(gate, "s:"))
-        for gate, runs in found.items()
+        for gate, runs in runs.items()
     ]
     by_depth = Plot(
         f"{WITHIN:.0%} at the start, b_g = {B_G:g}", "sublayers", ylabel, lines, levels=levels, log="y", ylim=(5e-4, 3)
     )
     lines = [PlotLine(STARTS, [_mean(runs, n) for runs in by_start.values()], name, "o-") for name, n in spots.items()]
     by_bias = Plot("gru by where its bias starts", "b_g at the start", ylabel, lines, levels=levels, log="y")
-    return Claim(SAYS, SOURCE, tuple(measures), told, (by_depth, by_bias))
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (by_depth, by_bias))
 
 
-def _mean(found: Sequence[Sequence[Change]], sublayers: int) -> float:
-    return mean(one[sublayers - 1].size for one in found)
+def _mean(runs: Sequence[Sequence[Change]], sublayers: int) -> float:
+    return mean(run[sublayers - 1].size for run in runs)
 
 
-def _said(found: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
-    return ", ".join(f"{_mean(found, n):.3f} (cosine {mean(one[n - 1].cosine for one in found):.3f})" for n in spots)
+def _summary(runs: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
+    return ", ".join(f"{_mean(runs, n):.3f} (cosine {mean(run[n - 1].cosine for run in runs):.3f})" for n in spots)

@@ -51,22 +51,22 @@ def bits(form: str, seed: int, steps: int) -> float:
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Compare bits per token after equal trainings; the two losses in bits decide the verdict."""
-    found = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
-    learned, within, across = found.values()
+    bits_by_form = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
+    learned, within, across = bits_by_form.values()
     more = [far - near for near, far in zip(within, across, strict=True)]
     share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
     measures = (
         Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
         Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, no_effect=1.0),
     )
-    told = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in found.items()}
-    told["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
+    facts = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in bits_by_form.items()}
+    facts["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
     plot = Plot(
         "words translated, in reverse",
         "",
         "bits per token",
-        samples={"": list(found.values())},
-        categories=list(found),
+        samples={"": list(bits_by_form.values())},
+        categories=list(bits_by_form),
         ylim=(0, None),
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -35,7 +35,7 @@ def guided(weight: float) -> Model:
     return guided_attention(**SIZES, guides=("next", "previous"), alpha=weight, hold=1.0)
 
 
-def told(make: Make, weight: float, key: str, seed: int, steps: int, text: Text) -> float:
+def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: Text) -> float:
     """What the penalty tells, which it does in train mode, of rows of valid after a training; the mean over layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -56,16 +56,16 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     text = read_spec(TEXT)
     assert isinstance(text, Text)
     alike = {
-        weight: [cosine(told(apart, weight, OutputDisagreement.key, seed, steps, text)) for seed in seeds]
+        weight: [cosine(penalty(apart, weight, OutputDisagreement.key, seed, steps, text)) for seed in seeds]
         for weight in (UNFELT, 1.0)
     }
     away = {
-        weight: [told(guided, weight, GuidedAttention.key, seed, steps, text) / 2 for seed in seeds]
+        weight: [penalty(guided, weight, GuidedAttention.key, seed, steps, text) / 2 for seed in seeds]
         for weight in (UNFELT, 1.0)
     }
     fall, share = (
-        [one - other for one, other in zip(alike[UNFELT], alike[1.0], strict=True)],
-        [other / one for one, other in zip(away[UNFELT], away[1.0], strict=True)],
+        [plain - other for plain, other in zip(alike[UNFELT], alike[1.0], strict=True)],
+        [other / plain for plain, other in zip(away[UNFELT], away[1.0], strict=True)],
     )
     measures = (
         Measure("how far the cosine of two heads' outputs falls", fall, "least", 0),

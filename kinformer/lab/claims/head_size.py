@@ -15,7 +15,7 @@ from kinformer.nn.projections.qkv import QKV
 
 LENGTH, SPREAD, ITERATIONS = 8, 2.0, 1000
 TINY = 1e-300  # a weight of 0, where a step of the fit goes too far
-LEFT, NONE = 1e-4, 1e-5  # of the weights: clearly off, and as good as exact
+LEFT, TINY_ERROR = 1e-4, 1e-5  # of the weights: clearly off, and as good as exact
 SAYS = "queries and keys of width L - 1 give any attention weights over L tokens, and of width L - 2 they do not"
 SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax forgets a shift per row, which is worth one"
 
@@ -31,10 +31,10 @@ class Off(NamedTuple):
     logits: list[float]
 
 
-def wanted(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
+def random_weights(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
     """Random weights, rows of which sum to 1, in float64."""
-    drawn = torch.Generator().manual_seed(seed)
-    return (SPREAD * torch.randn(length, length, generator=drawn, dtype=torch.float64)).softmax(-1)
+    generator = torch.Generator().manual_seed(seed)
+    return (SPREAD * torch.randn(length, length, generator=generator, dtype=torch.float64)).softmax(-1)
 
 
 def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
@@ -75,30 +75,30 @@ def least(weights: Float[Tensor, "T T"], width: int) -> float:
 
 def off(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> Off:
     """Of weights that were drawn, for each width up to the length of a row."""
-    weights, widths = wanted(seed, length), range(1, length + 1)
+    weights, widths = random_weights(seed, length), range(1, length + 1)
     apart = [(fitted(weights, width, seed, iterations) - weights).abs().sum(-1).mean() / 2 for width in widths]
-    return Off([float(one) for one in apart], [least(weights, width) for width in widths])
+    return Off([float(error) for error in apart], [least(weights, width) for width in widths])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:
     """Weights drawn by seeds, fitted by every width."""
-    found = [off(seed, length, iterations) for seed in seeds]
+    runs = [off(seed, length, iterations) for seed in seeds]
     measures = (
-        Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in found),), "least", LEFT),
+        Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in runs),), "least", LEFT),
         Measure(
             f"the most that width {length - 1} is off",
-            (max(run.weights[-2] for run in found),), "most", NONE, no_effect=LEFT,
+            (max(run.weights[-2] for run in runs),), "most", TINY_ERROR, no_effect=LEFT,
         ),
     )  # fmt: skip
-    told = {
-        f"least error of logits at width {width}": f"{mean(one.logits[width - 1] for one in found):.2g}"
+    facts = {
+        f"least error of logits at width {width}": f"{mean(run.logits[width - 1] for run in runs):.2g}"
         for width in (length // 2, length - 2, length - 1)
     }
     lines = [
         PlotLine(range(1, length + 1), [max(error, 1e-16) for error in seed_mean(errors)], label, "o-")
         for label, errors in (
-            ("weights, fitted", [one.weights for one in found]),
-            ("logits, the least possible", [one.logits for one in found]),
+            ("weights, fitted", [run.weights for run in runs]),
+            ("logits, the least possible", [run.logits for run in runs]),
         )
     ]
     plot = Plot(
@@ -109,4 +109,4 @@ def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIO
         marks=(length - 1,),
         log="y",
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -28,11 +28,11 @@ SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"
 
 def series(rows: int, seed: int, noise: float = NOISE) -> Windows:
     """Windows of sums of sines, each of a phase of its own, and noise."""
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     at = torch.arange(CONTEXT + HORIZON)
-    phase = torch.rand(rows, len(PERIODS), 1, generator=drawn)
+    phase = torch.rand(rows, len(PERIODS), 1, generator=generator)
     waves = (2 * torch.pi * (at / torch.tensor(PERIODS)[:, None] + phase)).sin()  # [B 3 T]
-    whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=drawn)
+    whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=generator)
     return Windows(whole[..., None], torch.zeros(rows, len(at), 0))
 
 
@@ -51,21 +51,21 @@ def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
 @torch.no_grad()
 def hits(model: Forecast, batch: Windows) -> tuple[float, float]:
     """Of the queries with the largest exact M, in the lowest layer, the part that the sample finds; and their share."""
-    found: list[Tensor] = []
+    choices: list[Tensor] = []
     layer = next(part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
     exact = ProbSparse(factor=layer.factor, measure="max-mean")
 
     def watch(part: ProbSparse, inputs: tuple[Any, ...]) -> None:
         queries, keys, _, ctx = inputs
         request, _ = part.request(queries, keys, None, ctx)
-        found.extend(one.chosen(request) for one in (part, exact))
+        choices.extend(measure.chosen(request) for measure in (part, exact))
 
     hook = layer.register_forward_pre_hook(watch)
     try:
         model.eval().forecast(batch)
     finally:
         hook.remove()
-    sampled, true = found
+    sampled, true = choices
     rate = (sampled[..., :, None] == true[..., None, :]).any(-1).double().mean()
     return float(rate), true.shape[-1] / CONTEXT
 
@@ -75,7 +75,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
     few, full = ([trained(kind, seed, steps) for seed in seeds] for kind in KINDS)
     rates, blind = zip(*(hits(model, series(16, 77)) for model, _ in few), strict=True)
     nothing = float(series(VALID, 9_999).values[:, CONTEXT:].square().mean())
-    ratios = [one / other for (_, one), (_, other) in zip(few, full, strict=True)]
+    ratios = [error / other for (_, error), (_, other) in zip(few, full, strict=True)]
     measures = (
         Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, no_effect=blind[0]),
         Measure("mean squared error over that of full attention", ratios, "most", 1.1),
@@ -86,14 +86,14 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
             learned,
         ),
     )
-    told = {
-        f"mean squared error, {kind}": f"{mean(error for _, error in found):.4f}"
-        for kind, found in zip(KINDS, (few, full), strict=True)
+    facts = {
+        f"mean squared error, {kind}": f"{mean(error for _, error in trainings):.4f}"
+        for kind, trainings in zip(KINDS, (few, full), strict=True)
     }
-    told["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
-    told["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
+    facts["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
+    facts["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
     forecasts = dict(zip(KINDS, (few[0][0], full[0][0]), strict=True))
-    return Claim(SAYS, SOURCE, measures, told, (_plot(f"a sum of sines, after {steps} steps", forecasts),))
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(f"a sum of sines, after {steps} steps", forecasts),))
 
 
 @torch.no_grad()

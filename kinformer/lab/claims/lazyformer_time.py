@@ -19,18 +19,18 @@ LENGTHS, JUDGED = (128, 512, 1024), 512  # tokens of a row; the paper's are of 5
 SIZES: dict[str, Any] = {"d": 256, "depth": 12, "heads": 4}
 ROUNDS, FASTER, COUNTED = 5, 1.3, 1e-6
 PLAIN = "m=1"
-Made = LM | MLM
+LazyModel = LM | MLM
 SAYS = "a forward whose blocks share attention weights by twos is 1.3 times as fast as one whose blocks share none"
 SOURCE = "Ying et al., 2021, arXiv:2102.12702 (1.3 times, in pre-training; a forward here)"
 
 
-def models(length: int) -> dict[str, Made]:
+def models(length: int) -> dict[str, LazyModel]:
     """LazyFormers whose attention weights serve 1, 2 or 4 blocks; 1 means no sharing."""
     return {f"m={every}": lazyformer(**SIZES, every=every, length=length).eval() for every in (1, 2, 4)}
 
 
 @torch.no_grad()
-def seconds(model: Made, tokens: Tensor) -> float:
+def seconds(model: LazyModel, tokens: Tensor) -> float:
     """Of a forward."""
     began = time.perf_counter()
     model.logits(tokens)
@@ -38,7 +38,7 @@ def seconds(model: Made, tokens: Tensor) -> float:
 
 
 @torch.no_grad()
-def multiplied(model: Made, length: int) -> int:
+def multiplied(model: LazyModel, length: int) -> int:
     """Additions and multiplications in the matrix products of all blocks for one row, with any executor."""
     x = torch.zeros(1, length, model.body.d)
     with counting() as tally:
@@ -70,13 +70,13 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
         for length in lengths:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                there, tokens = models(length), torch.randint(256, (1, length))
-            turns = [{name: seconds(model, tokens) for name, model in there.items()} for _ in range(rounds + 1)][1:]
-            for name in there:
+                members, tokens = models(length), torch.randint(256, (1, length))
+            turns = [{name: seconds(model, tokens) for name, model in members.items()} for _ in range(rounds + 1)][1:]
+            for name in members:
                 ratio = median(turn[PLAIN] / turn[name] for turn in turns)
                 speed.setdefault(name, {}).setdefault(length, []).append(ratio)
             if seed == seeds[0]:
-                of = {name: multiplied(model, length) for name, model in there.items()}
+                of = {name: multiplied(model, length) for name, model in members.items()}
                 for name, count in of.items():
                     counts.setdefault(name, {})[length] = of[PLAIN] / count
     judged = JUDGED if JUDGED in lengths else lengths[-1]
@@ -87,10 +87,10 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
             (counts["m=2"][judged],), "near", formula(2, judged), within=COUNTED,
         ),
     )  # fmt: skip
-    told = {
+    facts = {
         **{f"speed of {name} over m=1": _by_length(by) for name, by in speed.items() if name != PLAIN},
         **{
-            f"{name}, by matrix products counted": ", ".join(f"{one:.2f} for {n}" for n, one in by.items())
+            f"{name}, by matrix products counted": ", ".join(f"{ratio:.2f} for {n}" for n, ratio in by.items())
             for name, by in counts.items()
             if name != PLAIN
         },
@@ -104,8 +104,8 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
     plot = Plot(
         "a forward", "tokens of a row", "times as fast as m=1", lines, levels=((FASTER, ""),), log="x", ticks=lengths
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
 def _by_length(by: dict[int, list[float]]) -> str:
-    return ", ".join(f"{mean(found):.2f} for {n}" for n, found in by.items())
+    return ", ".join(f"{mean(ratios):.2f} for {n}" for n, ratios in by.items())

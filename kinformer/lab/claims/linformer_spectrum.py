@@ -44,10 +44,10 @@ SOURCE = "Wang et al., 2020, arXiv:2006.04768, abstract, section 3 and figure 1"
 def spectra(model: MLM, tokens: Tensor) -> Float[Tensor, "N T"]:
     """Singular values of every attention matrix: of each row of tokens, layer and head, the largest first."""
     matrices = [(q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) for q, k, _ in heads(model, tokens)]
-    return torch.linalg.svdvals(torch.cat([one.flatten(0, 1) for one in matrices]).double())
+    return torch.linalg.svdvals(torch.cat([matrix.flatten(0, 1) for matrix in matrices]).double())
 
 
-def held(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
+def cumulative_share(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
     """The part of the sum of all (of their squares: the energy) that lies in the first 1, 2, .. singular values."""
     sums = values.pow(power).cumsum(-1)
     return sums / sums[:, -1:]
@@ -55,7 +55,7 @@ def held(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
 
 def needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) -> Float[Tensor, " N"]:
     """How many of the singular values hold that much."""
-    return (held(values, power) < share).sum(-1) + 1.0
+    return (cumulative_share(values, power) < share).sum(-1) + 1.0
 
 
 def taught(model: MLM, steps: int, length: int, seed: int) -> float:
@@ -139,24 +139,26 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
     )  # fmt: skip
-    means = [[float(needed(one).mean()) for one in trained[n]] for n in lengths]
-    told = {
-        **{f"how many, of {n} tokens": _range(found) for n, found in zip(lengths, means, strict=True)},
-        "their exponent in the length": f"{slope(lengths, [mean(found) for found in means]):.2f}",
-        f"how many, of {length} tokens, the head that needs most": _range([float(needed(one).max()) for one in of]),
-        "before training": _range([float(needed(one).mean()) for one in fresh]),
+    means = [[float(needed(values).mean()) for values in trained[n]] for n in lengths]
+    facts = {
+        **{f"how many, of {n} tokens": _range(counts) for n, counts in zip(lengths, means, strict=True)},
+        "their exponent in the length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
+        f"how many, of {length} tokens, the head that needs most": _range(
+            [float(needed(values).max()) for values in of]
+        ),
+        "before training": _range([float(needed(values).mean()) for values in fresh]),
         f"of the sum of singular values, and not of squares, in the first {SHARE * length:g}": _range(
-            [float(held(one, 1)[:, int(SHARE * length) - 1].mean()) for one in of]
+            [float(cumulative_share(values, 1)[:, int(SHARE * length) - 1].mean()) for values in of]
         ),
         f"bits per hidden byte after {steps} steps": f"{_range(bits)}; by the frequencies of bytes {frequencies:.3g}",
         f"right answers after {learned} steps of {TASK}": f"{mean(mixed):.3f} of a Linformer, {mean(full):.3f} of BERT",
         "exponent of BERT's products per token": f"{slope(LONG, per_token['bert']):.3f}",
     }
-    energy, at = held(torch.cat(of)), range(1, length + 1)
+    energy, at = cumulative_share(torch.cat(of)), range(1, length + 1)
     lines = [
         *(PlotLine(at, head, "a head", colour="tab:blue", alpha=0.2) for head in energy.tolist()),
         PlotLine(at, energy.mean(0).tolist(), "mean of heads", colour="tab:blue"),
-        PlotLine(at, held(torch.cat(fresh)).mean(0).tolist(), "before training", "--", "tab:gray"),
+        PlotLine(at, cumulative_share(torch.cat(fresh)).mean(0).tolist(), "before training", "--", "tab:gray"),
     ]
     spectrum = Plot(
         f"energy in the first k of {length} singular values",
@@ -175,7 +177,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     growth = Plot(
         f"how many hold {ENERGY:.0%}", "tokens", "singular values, mean of heads", lines, ticks=lengths, ylim=(0, None)
     )
-    return Claim(SAYS, SOURCE, measures, told, (spectrum, growth))
+    return Claim(SAYS, SOURCE, measures, facts, (spectrum, growth))
 
 
 def rows_of(length: int) -> Tensor:

@@ -42,7 +42,7 @@ def seconds(model: Writer, tokens: Tensor) -> float:
     return time.process_time() - began
 
 
-def kept(model: Writer, length: int) -> int:
+def cache_bytes(model: Writer, length: int) -> int:
     """Bytes of keys and values for decoding a row."""
     return sum(x.numel() * x.element_size() for name, x in leaves(model.start(1, length)) if name in ("k", "v"))
 
@@ -52,7 +52,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     last = lengths[-1]
     took: dict[str, dict[int, list[float]]] = {}
     with torch.random.fork_rng(devices=[]):
-        bytes_ = {name: kept(make(), last) for name, make in decoders(last).items()}
+        bytes_ = {name: cache_bytes(make(), last) for name, make in decoders(last).items()}
     for seed, length in ((seed, length) for seed in seeds for length in lengths):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -60,7 +60,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             tokens = torch.randint(256, (1, length))
             rounds = [{name: seconds(model, tokens) for name, model in models.items()} for _ in range(ROUNDS)]
         for name in models:
-            quickest = min(one[name] for one in rounds)
+            quickest = min(times[name] for times in rounds)
             took.setdefault(name, {}).setdefault(length, []).append(quickest)
     ratio = [dense / short for dense, short in zip(took["gpt"][last], took["LMLML"][last], strict=True)]
     measures = (
@@ -70,11 +70,11 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             (bytes_["MMMMM"] / bytes_["gpt"],), "near", SMALLER, within=0.01,
         ),
     )  # fmt: skip
-    told = {
+    facts = {
         "bytes of T-DMCA over gpt's": f"{bytes_['LMLML'] / bytes_['gpt']:.3f}",
         **{
-            f"{name}, seconds a step": ", ".join(f"{mean(found):.3g} for {n}" for n, found in of.items())
-            + f"; exponent {slope(list(of), [mean(found) for found in of.values()]):.2f}"
+            f"{name}, seconds a step": ", ".join(f"{mean(times):.3g} for {n}" for n, times in of.items())
+            + f"; exponent {slope(list(of), [mean(times) for times in of.values()]):.2f}"
             for name, of in took.items()
         },
     }
@@ -82,4 +82,4 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     plot = Plot(
         "seconds of a step of training", "tokens of a row", "seconds of the processor", lines, log="xy", ticks=lengths
     )
-    return Claim(SAYS, SOURCE, measures, told, (plot,))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

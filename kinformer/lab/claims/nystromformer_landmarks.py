@@ -14,7 +14,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
-from kinformer.lab.claims.support.trained import Heads, heads
+from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.task import Tasks, of_form
@@ -69,7 +69,7 @@ def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
     return float(total / count)
 
 
-def both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
+def train_both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -84,9 +84,9 @@ def tokens_of(data: Tasks) -> Int[Tensor, "B T"]:
     return rows.tokens
 
 
-def away(one: Heads, landmarks: Sequence[int]) -> Away:
+def away(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
     """Of a layer's queries, keys and values."""
-    q, k, v = (x.double() for x in one)
+    q, k, v = (x.double() for x in layer)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
     whole = attend(q, k, v).y
     plain = (whole - v.mean(2, keepdim=True)).norm()
@@ -131,23 +131,21 @@ def claim(
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
     data = Tasks.of("sorting", TASK)
-    models = [both(seed, data, steps) for seed in seeds]
-    found = [_mean([away(one, landmarks) for one in heads(model, tokens_of(data))]) for model, _, _ in models]
+    models = [train_both(seed, data, steps) for seed in seeds]
+    runs = [_mean([away(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)
     of_right = [few / dense for _, dense, few in models]
     measures = (
         Measure(f"right answers with {USUAL} landmarks, over those of softmax", of_right, "least", 0.9, no_effect=0.0),
-        Measure("exponent of the error in the landmarks", [slope(landmarks, one.error) for one in found], "most", 0.0),
+        Measure("exponent of the error in the landmarks", [slope(landmarks, run.error) for run in runs], "most", 0.0),
+        Measure("error of six iterations over that of the inverse itself", [run.stopped for run in runs], "most", 1.05),
         Measure(
-            "error of six iterations over that of the inverse itself", [one.stopped for one in found], "most", 1.05
-        ),
-        Measure(
-            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in found], "most", INVERTED, no_effect=1.0
+            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in runs], "most", INVERTED, no_effect=1.0
         ),
         Measure("exponent of multiplications in the row", [exponents["nystromformer"]], "most", 1.1),
     )
-    every = _mean(found)
-    told = {
+    every = _mean(runs)
+    facts = {
         f"right answers after {steps} steps of {TASK}": ", ".join(
             f"{few:.3f} of {dense:.3f}" for _, dense, few in models
         ),
@@ -157,8 +155,8 @@ def claim(
         "exponent of multiplications in the row, bert": f"{exponents['bert']:.3f}",
     }
     lines = [
-        *(PlotLine(landmarks, one.error, "Nystrom", "o-", "tab:blue") for one in found),
-        *(PlotLine(landmarks, one.best, "best of that rank", "s--", "tab:gray") for one in found),
+        *(PlotLine(landmarks, run.error, "Nystrom", "o-", "tab:blue") for run in runs),
+        *(PlotLine(landmarks, run.best, "best of that rank", "s--", "tab:gray") for run in runs),
     ]
     errors = Plot(
         "error of trained layers",
@@ -169,16 +167,16 @@ def claim(
         log="xy",
         ticks=landmarks,
     )
-    lines = [PlotLine(ITERATIONS, one.left, "", "o-", "tab:blue") for one in found]
+    lines = [PlotLine(ITERATIONS, run.left, "", "o-", "tab:blue") for run in runs]
     inverse = Plot("the inverse", "iterations", "|A Z A - A| / |A|", lines, log="y", ticks=ITERATIONS)
-    return Claim(SAYS, SOURCE, measures, told, (errors, inverse))
+    return Claim(SAYS, SOURCE, measures, facts, (errors, inverse))
 
 
-def _mean(found: Sequence[Away]) -> Away:
+def _mean(runs: Sequence[Away]) -> Away:
     def by_place(name: str) -> list[float]:
-        return [mean(same) for same in zip(*(getattr(one, name) for one in found), strict=True)]
+        return [mean(same) for same in zip(*(getattr(run, name) for run in runs), strict=True)]
 
-    return Away(by_place("error"), by_place("best"), mean(one.stopped for one in found), by_place("left"))
+    return Away(by_place("error"), by_place("best"), mean(run.stopped for run in runs), by_place("left"))
 
 
 def _listed(at: Sequence[int], values: Sequence[float]) -> str:

@@ -51,22 +51,22 @@ def expected(positive: bool, size: int, angle: float) -> float:
 
 def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
     """Both estimates by angle at every size, with independent directions; and orthogonal ones against these."""
-    measures, told, found = [], {}, {}
+    measures, facts, errors_by_size = [], {}, {}
     for size in SIZES:
         n = size * draws
         trig = [error(Trigonometric(WIDTH, n, orthogonal=False, seed=seed), size) for seed in seeds]
         positive = [error(FAVOR(WIDTH, n, orthogonal=False, eps=0.0, seed=seed), size) for seed in seeds]
-        found[size] = torch.stack(trig).mean(0), torch.stack(positive).mean(0)
+        errors_by_size[size] = torch.stack(trig).mean(0), torch.stack(positive).mean(0)
         ratio = [t / p for t, p in zip(trig, positive, strict=True)]
         at = ANGLES.index(SMALL)
         measures.append(
             Measure(
                 f"squared error of sines and cosines over positive features', {SMALL} degrees, {size} directions",
-                [float(one[at]) for one in ratio], "least", 10, no_effect=1,
+                [float(ratios[at]) for ratios in ratio], "least", 10, no_effect=1,
             )
         )  # fmt: skip
-        told[f"the same by angle, {size} directions"] = ", ".join(
-            f"{angle}: {mean(float(one[n]) for one in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
+        facts[f"the same by angle, {size} directions"] = ", ".join(
+            f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
     shares = torch.stack([_orthogonal_over_independent(seed, more) for seed in seeds])
     measures.append(
@@ -75,7 +75,7 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
             shares[:, RESOLVED].mean(1).tolist(), "most", 1,
         )
     )  # fmt: skip
-    told["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
+    facts["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
         ", ".join(
             f"{angle}: {share:.2f}"
             for angle, share in zip(ANGLES[RESOLVED], shares.mean(0)[RESOLVED].tolist(), strict=True)
@@ -83,7 +83,7 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
     )
     lines, xlabel, ticks = [], "angle of query and key, degrees", range(0, 181, 30)
     for is_positive, name, errors in zip(
-        (False, True), ("sines and cosines", "positive"), found[SIZES[1]], strict=True
+        (False, True), ("sines and cosines", "positive"), errors_by_size[SIZES[1]], strict=True
     ):
         colour = "tab:blue" if is_positive else "tab:gray"
         lines.append(PlotLine(ANGLES[1:], errors[1:].tolist(), name, "o", colour))
@@ -102,9 +102,9 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
         ticks=ticks,
         ylim=(0, 1.1),
     )
-    return Claim(SAYS, SOURCE, tuple(measures), told, (by_angle, orthogonal))
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (by_angle, orthogonal))
 
 
 def _orthogonal_over_independent(seed: int, draws: int) -> Float[Tensor, " angles"]:
-    made = [FAVOR(WIDTH, WIDTH * draws, orthogonal=orthogonal, eps=0.0, seed=seed) for orthogonal in (True, False)]
-    return error(made[0], WIDTH) / error(made[1], WIDTH)
+    maps = [FAVOR(WIDTH, WIDTH * draws, orthogonal=orthogonal, eps=0.0, seed=seed) for orthogonal in (True, False)]
+    return error(maps[0], WIDTH) / error(maps[1], WIDTH)

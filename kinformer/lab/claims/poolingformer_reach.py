@@ -20,7 +20,7 @@ SAYS = "a needle beyond the window and within the wider one of pooled keys is fo
 SOURCE = "Zhang et al., 2021, arXiv:2105.04371, abstract: a larger window increases the receptive field"
 
 
-class Learned(NamedTuple):
+class NeedleCurve(NamedTuple):
     """Steps, and the accuracy on rows of valid at each."""
 
     steps: list[int]
@@ -41,37 +41,37 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
     }
 
 
-def learned(name: str, seed: int, length: int, steps: int) -> Learned:
+def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         task = Tasks.of("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
-    return Learned([point.step for point in points], [point.valid for point in points])
+    return NeedleCurve([point.step for point in points], [point.valid for point in points])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Claim:
     """The share of digits that are right: with pooled keys nearly all, by a window what guessing gets."""
     reaching, window, ending = models(length)
-    found = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
+    runs = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
     short = learned(ending, seeds[0], length, steps)
-    last = {name: [one.accuracy[-1] for one in of] for name, of in found.items()}
+    last = {name: [run.accuracy[-1] for run in of] for name, of in runs.items()}
     guessing = Needle(length, 1).guessing
     measures = (
         Measure("accuracy with pooled keys", last[reaching], "least", 0.95, no_effect=guessing),
         Measure("accuracy of the window alone", last[window], "most", 0.2, no_effect=0.95),
     )
-    told = {
+    facts = {
         "accuracy by guessing": f"{guessing:g}",
         f"with pooled keys that reach {length // 8} tokens": f"{short.accuracy[-1]:.3f} (one seed)",
         "steps of training": f"{steps}",
     }
-    return Claim(SAYS, SOURCE, measures, told, (_plot({**found, ending: [short]}, guessing),))
+    return Claim(SAYS, SOURCE, measures, facts, (_plot({**runs, ending: [short]}, guessing),))
 
 
-def _plot(found: dict[str, list[Learned]], guessing: float) -> Plot:
+def _plot(runs_by_name: dict[str, list[NeedleCurve]], guessing: float) -> Plot:
     lines = []
-    for colour, (name, runs) in zip(("tab:blue", "tab:gray", "tab:orange"), found.items(), strict=True):
+    for colour, (name, runs) in zip(("tab:blue", "tab:gray", "tab:orange"), runs_by_name.items(), strict=True):
         lines += [PlotLine(run.steps, run.accuracy, "", "-", colour, 0.3) for run in runs]
         lines.append(PlotLine(runs[0].steps, seed_mean([run.accuracy for run in runs]), name, "-", colour))
     return Plot(

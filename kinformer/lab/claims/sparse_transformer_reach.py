@@ -32,19 +32,19 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
 
 def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
     """Which keys a query knows of after layers with these sets, one above the other; it always knows itself."""
-    known = torch.eye(length)
+    reach = torch.eye(length)
     for pattern in patterns:
         step = pattern.matrix(length).float() + torch.eye(length)
-        known = (step @ known > 0).float()
-    return known > 0
+        reach = (step @ reach > 0).float()
+    return reach > 0
 
 
 def share(patterns: Sequence[Pattern], length: int) -> float:
     """Of all pairs of a query and an earlier token or itself the part that is reached; ValueError for a later one."""
-    found = reached(patterns, length)
-    if bool(found.triu(1).any()):
+    reach = reached(patterns, length)
+    if bool(reach.triu(1).any()):
         raise ValueError(f"{patterns} read ahead")
-    return float(found.sum()) / (length * (length + 1) / 2)
+    return float(reach.sum()) / (length * (length + 1) / 2)
 
 
 def pairs(attention: Sets, length: int) -> int:
@@ -65,18 +65,18 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         for form in FORMS
         for p in (2, 3)
     ]
-    count: dict[str, list[int]] = {form: [pairs(form, one) for one in lengths] for form in FORMS}
+    count: dict[str, list[int]] = {form: [pairs(form, length) for length in lengths] for form in FORMS}
     cost = [
         Measure(
             f"exponent of the pairs read in the length, {form}", (slope(lengths, count[form]),), "near", 1.5, within=0.1
         )
         for form in FORMS
     ]
-    told = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
+    facts = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
     bits = {use: [_trained(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
-    for use, found in bits.items():
-        error = stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
-        told[f"bits per byte after {steps} steps, {use}"] = f"{mean(found):.3f} ± {2 * error:.3f}" * bool(steps)
+    for use, values in bits.items():
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        facts[f"bits per byte after {steps} steps, {use}"] = f"{mean(values):.3f} ± {2 * error:.3f}" * bool(steps)
     strided = factors("strided", 64, 2)
     reading = Plot(
         "after two layers, strided",
@@ -95,7 +95,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         samples={"": list(bits.values())},
         categories=list(bits),
     )
-    return Claim(SAYS, SOURCE, (*reach, *cost), told, (reading, growth, uses))
+    return Claim(SAYS, SOURCE, (*reach, *cost), facts, (reading, growth, uses))
 
 
 def _trained(use: str, seed: int, steps: int) -> float:

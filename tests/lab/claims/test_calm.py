@@ -21,7 +21,7 @@ def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     delta, sets = 0.2, 60
     drawn, broken = numpy.random.default_rng(3), 0
     for _ in range(sets):
-        some = drawn.integers(0, 400, calm_guarantee.DRAWN)
+        some = drawn.integers(0, 400, calm_guarantee.SET_SIZE)
         chosen = None
         for n, row in enumerate(table):
             risk = sum(row[i] for i in some) / len(some)
@@ -52,8 +52,8 @@ def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     given = half_easy.prompts(model, "valid", 3)
     whole = half_easy.full(model, given)
     rule = found["softmax response"]
-    assert half_easy.lost(model, rule, 1.0, given, whole).layers == half_easy.DEPTH
-    early = half_easy.lost(model, rule, 0.0, given, whole)
+    assert half_easy.measure_losses(model, rule, 1.0, given, whole).layers == half_easy.DEPTH
+    early = half_easy.measure_losses(model, rule, 0.0, given, whole)
     assert early.layers < half_easy.DEPTH and len(early.textual) == len(early.risk) == 3
     assert len(early.places) == given.tokens
     assert sum(early.places) / given.tokens == pytest.approx(early.layers)

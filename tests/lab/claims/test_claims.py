@@ -42,11 +42,11 @@ from kinformer.lab.claims import (
     sparse_transformer_reach,
     synthesizer_positions,
 )
-from kinformer.lab.claims.knn_lm_datastore import AWAY, HERE
+from kinformer.lab.claims.knn_lm_datastore import IN_DOMAIN, OUT_OF_DOMAIN
 from kinformer.lab.claims.support.agents import LearningCurve
-from kinformer.lab.claims.support.half_easy import Lost
+from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
-from kinformer.lab.claims.support.trained import Heads, heads
+from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.part import Part
@@ -94,7 +94,7 @@ def test_a_claim_holds_where_all_its_measures_do() -> None:
     good, bad, open_ = (Measure("", SPREAD, "least", at) for at in (0.5, 1.5, 1.05))
 
     def verdict(*measures: Measure) -> str:
-        return Claim("", "", measures, {}, {}).verdict
+        return Claim("", "", measures, {}, ()).verdict
 
     assert [verdict(good, good), verdict(good, open_), verdict(good, open_, bad)] == [
         "holds", "not resolved", "does not hold"
@@ -149,8 +149,8 @@ def test_reach_is_what_is_known_after_so_many_layers() -> None:
 def test_what_a_step_keeps_is_counted_once_and_is_what_cost_counts() -> None:
     """`cost` looks at the tensors that are alive, a block at what it hands to the backward."""
     for blocks in (1, 2):
-        model, tokens = blockbert_memory.made(blocks, 48), torch.randint(256, (2, 48))
-        found = blockbert_memory.kept(model, tokens)
+        model, tokens = blockbert_memory.build_model(blocks, 48), torch.randint(256, (2, 48))
+        found = blockbert_memory.saved_bytes(model, tokens)
         assert found == pytest.approx(cost(model, 2, 48).activations, rel=1e-3)
         assert found > 2 * 48 * sum(size for size in (4 * 192, 12 * 192) for _ in range(2))
 
@@ -185,7 +185,7 @@ def test_the_error_of_features_is_that_of_the_paper(positive: bool) -> None:
 
 def test_energy_is_counted_from_the_largest_value() -> None:
     values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 0.0, 0.0]])  # squares: 9, 4, 1
-    assert linformer_spectrum.held(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
+    assert linformer_spectrum.cumulative_share(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
     assert linformer_spectrum.needed(values).tolist() == [2, 1]
     assert linformer_spectrum.needed(values, 0.95).tolist() == [3, 1]
     model, rows = bert(d=8, depth=2, heads=2, length=5, vocab=11), torch.randint(0, 11, (3, 5))
@@ -195,7 +195,7 @@ def test_energy_is_counted_from_the_largest_value() -> None:
 
 
 def test_errors_of_clustered_attention_are_those_of_its_rows() -> None:
-    ((q, k),) = clustered_error.drawn(0, 6)
+    ((q, k),) = clustered_error.random_heads(0, 6)
     found = clustered_error.errors(q, k, (1,), 0)
     row = q.mean(2, keepdim=True) @ k.mT / q.shape[-1] ** 0.5
     apart = (row.softmax(-1) - (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)).abs().sum(-1)
@@ -219,7 +219,7 @@ def test_the_queries_that_a_sample_finds_are_counted() -> None:
 
 def slots(model: Any, length: int) -> float:
     """Numbers of keys and values that are kept of a row, by all layers."""
-    return memory_compressed_length.kept(model, length) / 4
+    return memory_compressed_length.cache_bytes(model, length) / 4
 
 
 def test_what_decoders_keep_of_a_row_is_what_their_layers_may_read() -> None:
@@ -231,8 +231,8 @@ def test_what_decoders_keep_of_a_row_is_what_their_layers_may_read() -> None:
     assert memory_compressed_length.seconds(made["LMLML"](), torch.randint(256, (1, 16))) > 0
 
 
-def found_or_not(name: str, seed: int, length: int, steps: int) -> poolingformer_reach.Learned:
-    return poolingformer_reach.Learned([0, steps], [0.1, 0.99 if name == "pooled keys" else 0.1])
+def found_or_not(name: str, seed: int, length: int, steps: int) -> poolingformer_reach.NeedleCurve:
+    return poolingformer_reach.NeedleCurve([0, steps], [0.1, 0.99 if name == "pooled keys" else 0.1])
 
 
 def test_the_needle_lies_where_one_model_reaches_alone() -> None:
@@ -261,7 +261,7 @@ def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
 
 
 def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_than_the_best_of_their_rank() -> None:
-    found = nystromformer_landmarks.away(Heads(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
+    found = nystromformer_landmarks.away(HeadInputs(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
     assert found.error[2] < 1e-12 and found.best[2] < 1e-6
     assert found.error[0] > found.best[0] and found.error[1] > found.best[1] > 1e-6
     assert found.left == sorted(found.left, reverse=True)
@@ -269,7 +269,7 @@ def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_
 
 def unread(kinds: Any, asked: str, seed: int, steps: int) -> tuple[Any, float]:
     """A reader that nobody trained, and the share of right answers that the claim expects."""
-    return synthesizer_positions.Reader(kinds), 1.0 if asked == "place" or "product" in kinds else 0.3
+    return synthesizer_positions.RecallReader(kinds), 1.0 if asked == "place" or "product" in kinds else 0.3
 
 
 def test_a_step_s_work_is_counted() -> None:
@@ -294,7 +294,7 @@ def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
 
 
 def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
-    model = synthesizer_positions.Reader(("random",))
+    model = synthesizer_positions.RecallReader(("random",))
     tables = [block.layers[0].mechanism.score.table.softmax(-1) for block in model.body.layers]
     assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
 
@@ -303,8 +303,10 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.Run(2.0, 0.01, [3.0, 1.0], 0.5))
-    monkeypatch.setattr(calm_guarantee, "table", lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)])
+    monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.HalfEasyResult(2.0, 0.01, [3.0, 1.0], 0.5))
+    monkeypatch.setattr(
+        calm_guarantee, "table", lambda *_: [TextLosses([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]
+    )
     speeds = {
         name: calm_confidences.Speed(2.0 - n, 3.0, 0.01) for n, name in enumerate((calm_confidences.BEST, "other"))
     }
@@ -328,20 +330,22 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(
         decision_transformer_paths, "paths", lambda _, links, asked: fewest(links)[1:] + (asked is None)
     )
-    untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
-    monkeypatch.setattr(depth_adaptive_exits, "taken", lambda *_: untaken)
+    untaken = depth_adaptive_exits.ExitResult(1.0, 2.0, 1.5, 0.99, 0.99)
+    monkeypatch.setattr(depth_adaptive_exits, "measure_exits", lambda *_: untaken)
     monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
     monkeypatch.setattr(depth_adaptive_exits, "JUDGED", 4)
-    monkeypatch.setattr(gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.Learned([0.9] * (3 - int(b_g))))
+    monkeypatch.setattr(
+        gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.RepeatLearning([0.9] * (3 - int(b_g)))
+    )
     for one in (agent_memory, gtrxl_solves):
         monkeypatch.setattr(one, "learned", acted)
     monkeypatch.setattr(
-        knn_lm_datastore, "domains", lambda: {HERE: (near := parts(0), near, near), AWAY: (parts(1),) * 3}
+        knn_lm_datastore, "domains", lambda: {IN_DOMAIN: (near := parts(0), near, near), OUT_OF_DOMAIN: (parts(1),) * 3}
     )
     monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
-    monkeypatch.setattr(knn_lm_datastore, "beside", swept_or_not)
+    monkeypatch.setattr(knn_lm_datastore, "sweep_datastore", swept_or_not)
     looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
-    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, looks, 0.5, 0.1, 2.0))
+    monkeypatch.setattr(spalm_names, "measure_seed", lambda *_: spalm_names.SpalmResult(looks, looks, 0.5, 0.1, 2.0))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 8)
@@ -394,11 +398,11 @@ def acted(stack: str, spec: str, seed: int, *_: Any, **_keywords: Any) -> Learni
     return LearningCurve((10, 20), (0.0, success), (0.1, success), 7)
 
 
-def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.Trained:
+def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.TrainedSets:
     error = 0.1 if "inducing" in of else 0.2
     model = set_transformer(**of).eval()
     torch.nn.init.ones_(model.head.bias)  # an answer near 0 would be far off by its rounding, over its own size
-    return set_transformer_maximum.Trained(model, error, {1: error, 2: error})
+    return set_transformer_maximum.TrainedSets(model, error, {1: error, 2: error})
 
 
 @pytest.mark.prove
@@ -428,7 +432,7 @@ def parts(first: int) -> Part:
     return Part(torch.full((9,), first, dtype=torch.uint8))
 
 
-def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.Found:
+def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.DatastoreSweep:
     """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
     best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {
@@ -436,7 +440,7 @@ def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -
         for k in knn_lm_datastore.KS
         for weight in WEIGHTS
     }
-    return knn_lm_datastore.Found(Swept(4.0, bits), Swept(4.0, bits))
+    return knn_lm_datastore.DatastoreSweep(Swept(4.0, bits), Swept(4.0, bits))
 
 
 def test_names_are_marked_where_they_stand() -> None:
@@ -451,15 +455,15 @@ def test_names_are_marked_where_they_stand() -> None:
 @pytest.mark.prove
 def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
     monkeypatch.setattr(spalm_names, "SIZES", {**spalm_names.SIZES, "d": 8, "depth": 1, "std": None})
-    found = spalm_names.found(0, people=6, steps=1)
+    found = spalm_names.measure_seed(0, people=6, steps=1)
     assert list(found.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < found.at_names < 1
     assert found.names.keys() == {"Transformer-XL", "SPALM"} and max(found.names.values()) < 10
     monkeypatch.setattr(knn_lm_datastore, "read_spec", lambda spec: spalm_names.toy(0, 60).text)
     monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
     texts = knn_lm_datastore.domains()
-    assert list(texts) == [HERE, AWAY, "more.txt"]
-    model = knn_lm_datastore.trained(0, texts[HERE][0], 1)
-    swept = knn_lm_datastore.beside(model, texts[HERE], 300, 100)
+    assert list(texts) == [IN_DOMAIN, OUT_OF_DOMAIN, "more.txt"]
+    model = knn_lm_datastore.trained(0, texts[IN_DOMAIN][0], 1)
+    swept = knn_lm_datastore.sweep_datastore(model, texts[IN_DOMAIN], 300, 100)
     assert all(swept.tuned(k) < swept.test.own for k in knn_lm_datastore.KS)
 
 

@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from kinformer.lab.claims import depth_adaptive_exits as claim
-from kinformer.lab.claims.depth_adaptive_exits import ASKED, DEPTH, KINDS, Taken, alike, begun, built, rows, taken
+from kinformer.lab.claims.depth_adaptive_exits import (
+    DEPTH,
+    KINDS,
+    QUESTIONS,
+    ExitResult,
+    alike,
+    begun,
+    built,
+    measure_exits,
+    rows,
+)
 
 
 def test_easy_answers_are_what_is_asked_with_and_hard_ones_what_was_asked_with_before() -> None:
@@ -12,10 +22,10 @@ def test_easy_answers_are_what_is_asked_with_and_hard_ones_what_was_asked_with_b
     for source, tokens, hard in zip(batch.source, batch.target.tokens.tolist(), batch.hard.tolist(), strict=True):
         asked, answers = tokens[::2], tokens[1::2]
         assert not hard[0] and (int(source) == 1 or not any(hard))
-        for n in range(ASKED):
+        for n in range(QUESTIONS):
             assert asked[n] // KINDS == 1 + hard[n]
             assert answers[n] == asked[n - hard[n]] % KINDS
-    assert batch.target.scored is not None and batch.target.scored.tolist()[0] == [False, True] * ASKED
+    assert batch.target.scored is not None and batch.target.scored.tolist()[0] == [False, True] * QUESTIONS
     assert float(batch.hard.float().mean()) == pytest.approx(0.5, abs=0.03)
     assert float(batch.source.float().mean()) == pytest.approx(2 / 3, abs=0.06)
 
@@ -35,7 +45,7 @@ def test_what_answers_take_is_counted_at_answers_alone() -> None:
     full = model.logits(read, source=batch.source)
     layers, right, every = {False: [], True: []}, [], []
     for b in range(6):
-        for n in range(ASKED):
+        for n in range(QUESTIONS):
             at = 1 + 2 * n  # what is read there is the question, behind the begin
             layers[bool(batch.hard[b, n])].append(int(out.aux["exit"][b, at]))
             wanted = int(batch.target.tokens[b, at])
@@ -45,7 +55,7 @@ def test_what_answers_take_is_counted_at_answers_alone() -> None:
     assert 1 < sum(both) / len(both) < DEPTH, "some leave early"
     mean = [sum(one) / len(one) for one in (layers[False], layers[True], both, right, every)]
     model.exits.rule.leave_at(0.6)
-    assert taken(model, batch) == pytest.approx(Taken(*mean))
+    assert measure_exits(model, batch) == pytest.approx(ExitResult(*mean))
     assert alike(model, batch)[-1] == pytest.approx(mean[-1]) and len(alike(model, batch)) == DEPTH
 
 

@@ -12,7 +12,7 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     half = act_parity.BITS // 2
     steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, steps[price]))
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
     monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {
@@ -28,14 +28,14 @@ def test_parity_counts_the_ones_and_difficulty_what_is_not_zero() -> None:
         assert sum(value != 0 for value in x) == nonzero and set(x) <= {-1, 0, 1}
         assert sum(value == 1 for value in x) % 2 == odd
     assert set(rows.nonzero.tolist()) == set(range(1, act_parity.BITS + 1))
-    assert act_parity.Found(1.0, [1.0, 2.0, 4.0, 6.0]).harder == 3.5
+    assert act_parity.ParityResult(1.0, [1.0, 2.0, 4.0, 6.0]).harder == 3.5
 
 
 def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert act_parity.gradient_error(0, directions=1) < act_parity.GRADIENT
 
     class Scaled(act_parity.Ponderer):
-        def loss(self, rows: act_parity.Batch, price: float) -> torch.Tensor:
+        def loss(self, rows: act_parity.ParityBatch, price: float) -> torch.Tensor:
             loss = super().loss(rows, price)
             return loss.detach() + 1.01 * (loss - loss.detach())
 
@@ -63,7 +63,7 @@ def test_what_is_left_out_is_left_out_and_judged_at_the_last_position(monkeypatc
 
 
 def test_no_logits_of_a_rank_are_nearer_than_the_least() -> None:
-    weights = head_size.wanted(0, 5)
+    weights = head_size.random_weights(0, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(5, dtype=torch.float64))
     logits = weights.log() - weights.log().mean(-1, keepdim=True)
     for width in (1, 3):

@@ -36,8 +36,8 @@ def test_a_symbol_is_wanted_again_and_learning_ends_where_it_is_known(monkeypatc
             said = torch.nn.functional.one_hot(torch.tensor(wanted[-1]), 4).float() * (len(wanted) > 1)
             return said.view(len(symbols), -1, 4) + 0 * self.bias.sum()
 
-    assert gtrxl_gate_bias.Reader(2.0, 1)(symbols).shape == (2, 12 - lag, 4)
-    monkeypatch.setattr(gtrxl_gate_bias, "Reader", lambda b_g, depth: Knows(1, 1))
+    assert gtrxl_gate_bias.RepeatReader(2.0, 1)(symbols).shape == (2, 12 - lag, 4)
+    monkeypatch.setattr(gtrxl_gate_bias, "RepeatReader", lambda b_g, depth: Knows(1, 1))
     found = gtrxl_gate_bias.learned(2.0, 0, 5)
     assert found.steps == 2 and found.right[-1] == 1
     assert found.right[0] == pytest.approx(wanted[0].count(0) / len(wanted[0]))

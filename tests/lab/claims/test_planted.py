@@ -54,7 +54,7 @@ from kinformer.lab.claims import (
     synthesizer_positions,
 )
 from kinformer.lab.claims.support import agents, half_easy
-from kinformer.lab.claims.support.half_easy import Lost
+from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.datastore.datastore import Source
 from kinformer.models.sets import Sets
@@ -216,7 +216,7 @@ def every(*plants: Plant) -> Plant:
     return patched
 
 
-untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
+untaken = depth_adaptive_exits.ExitResult(1.0, 2.0, 1.5, 0.99, 0.99)
 CHEAP: dict[str, Planted] = {
     "act_parity": Planted(
         lambda: act_parity.claim((0, 1)), changed(Halting, "forward", no_gradient), lambda patch: depth_and_heads(patch)
@@ -232,7 +232,7 @@ CHEAP: dict[str, Planted] = {
     "calm_guarantee": Planted(
         lambda: calm_guarantee.claim((0, 1), sets=100),
         stubbed(learn_then_test, hoeffding=hoped),
-        stubbed(calm_guarantee, table=lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]),
+        stubbed(calm_guarantee, table=lambda *_: [TextLosses([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]),
     ),
     "clustered_error": Planted(
         lambda: clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
@@ -241,8 +241,10 @@ CHEAP: dict[str, Planted] = {
     ),
     "depth_adaptive_exits": Planted(
         lambda: depth_adaptive_exits.claim((0, 1), steps=0, more=0),
-        stubbed(depth_adaptive_exits, taken=depth_adaptive_exits.taken),  # of a model that nobody trained
-        stubbed(depth_adaptive_exits, taken=lambda *_: untaken, DRAWS=9, JUDGED=4),
+        stubbed(
+            depth_adaptive_exits, measure_exits=depth_adaptive_exits.measure_exits
+        ),  # of a model that nobody trained
+        stubbed(depth_adaptive_exits, measure_exits=lambda *_: untaken, DRAWS=9, JUDGED=4),
     ),
     "gtrxl_identity": Planted(
         lambda: gtrxl_identity.claim((0, 1), deepest=4, d=16), changed(GRUGate, "gate", opened), sound="does not hold"
@@ -272,7 +274,8 @@ CHEAP: dict[str, Planted] = {
         lambda: memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
         changed(memory_compressed_length, "memory_compressed_transformer", lambda make: partial(make, compress=2)),
         stubbed(
-            memory_compressed_length, seconds=lambda model, tokens: memory_compressed_length.kept(model, 512) / 1e6
+            memory_compressed_length,
+            seconds=lambda model, tokens: memory_compressed_length.cache_bytes(model, 512) / 1e6,
         ),
     ),
     "nystromformer_landmarks": Planted(

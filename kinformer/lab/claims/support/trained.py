@@ -11,7 +11,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.nn.attention import Attention
 
 
-class Heads(NamedTuple):
+class HeadInputs(NamedTuple):
     """The queries, keys and values of a layer."""
 
     q: Float[Tensor, "B H T K"]
@@ -20,22 +20,24 @@ class Heads(NamedTuple):
 
 
 @torch.no_grad()
-def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[Heads]:
+def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
     """Those of every attention layer in order, from a reading in eval mode."""
-    found: list[Heads] = []
+    layers: list[HeadInputs] = []
 
-    def note(_: nn.Module, given: Any) -> None:
-        queries, keys = given[:2]
-        found.append(Heads(queries.q, keys.k, keys.v))
+    def note(_: nn.Module, inputs: Any) -> None:
+        queries, keys = inputs[:2]
+        layers.append(HeadInputs(queries.q, keys.k, keys.v))
 
-    hooks = [one.mechanism.register_forward_pre_hook(note) for one in model.modules() if isinstance(one, Attention)]
+    hooks = [
+        module.mechanism.register_forward_pre_hook(note) for module in model.modules() if isinstance(module, Attention)
+    ]
     try:
         model.eval()
         model.logits(tokens)  # type: ignore[operator]
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return layers
 
 
 def patterns(model: nn.Module) -> list[Pattern]:
