@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Context
 from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.act_rnn import act_rnn
 
@@ -90,8 +91,7 @@ def trained(price: float, seed: int, steps: int) -> ParityResult:
     start it stays at one or two steps and 0.67 of the answers.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Ponderer()
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps, pct_start=0.1)
@@ -113,8 +113,7 @@ def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             model, rows = Ponderer(8), batch(16, torch.Generator().manual_seed(seed))
             return max(_off(model, rows, step) for _ in range(directions))
     finally:

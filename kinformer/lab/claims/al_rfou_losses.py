@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-import torch
-
 from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.al_rfou import al_rfou
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 12, "heads": 4}
-LENGTH, ROWS, STEPS, RATE, TEXT = 64, 8, 120, 1e-3, "text=stdlib"
+LENGTH, ROWS, STEPS, RATE = 64, 8, 120, 1e-3
 JUDGED = 1024  # bytes, of which those are scored that have a whole window before them
 SAYS = "twelve layers end with a lower loss with auxiliary losses (positions, layers, further targets) than without"
 SOURCE = "Al-Rfou et al., 2018, arXiv:1808.04444, abstract and its ablation of the auxiliary losses"
@@ -31,8 +30,7 @@ DECIDE = ("all", "none")
 
 def bits(without: str, seed: int, steps: int, text: Text) -> float:
     """Bits per byte at the last position of windows of valid, after a training with these losses."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = al_rfou(**SIZES, length=LENGTH, **WITHOUT[without])
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=JUDGED)
     return evaluate(model, text.part("valid"), LENGTH, JUDGED, stride=1, full=True).value
@@ -40,8 +38,7 @@ def bits(without: str, seed: int, steps: int, text: Text) -> float:
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """The paper's metric after equal steps; with all losses and with none by seeds, the others once."""
-    text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    text = read_text("stdlib")
     bits_by_name = {
         name: [bits(name, seed, steps, text) for seed in (seeds if name in DECIDE else seeds[:1])] for name in WITHOUT
     }

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
 from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean, slope
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.average_attention import average_attention
 from kinformer.members.gpt import gpt
@@ -67,8 +68,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         rows = [torch.randint(VOCAB, (1, length), generator=generator) for length in lengths]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             ours = average_attention(d=WIDTH, depth=DEPTH, vocab=VOCAB)
             models = {"average_attention": ours, "gpt": gpt(d=WIDTH, depth=DEPTH, vocab=VOCAB, length=2 * lengths[-1])}
         for name, model in models.items():

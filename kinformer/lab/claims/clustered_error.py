@@ -13,7 +13,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.plot import Plot, PlotLine
-from kinformer.lab.claims.support.trained import heads
+from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks, of_form
 from kinformer.lab.tasks.sorting import Sorting
@@ -60,8 +60,7 @@ def random_heads(seed: int, length: int) -> list[Pair]:
 
 def trained(seed: int, data: Tasks, steps: int) -> tuple[MLM, TokenBatch]:
     """A bert after a short training, and rows that it has not seen."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = bert(**SIZES)
         if steps:
             fit(model, data, steps=steps, lr=3e-3, seed=seed)
@@ -77,9 +76,7 @@ def asked_of(model: MLM, rows: TokenBatch) -> list[Pair]:
 
 def right(model: MLM, rows: TokenBatch) -> float:
     """The share of answers that are right."""
-    with torch.no_grad():
-        total, count = model.judge(rows).totals[ACCURACY.name]
-    return float(total / count)
+    return mean_metric(model, rows, ACCURACY.name)
 
 
 def approximated(model: MLM, rows: TokenBatch) -> list[float]:

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from kinformer.core.projection import Projection
 from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.claims.support.trained import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.projections.collaborative import Collaborative
 
-WIDTH, LENGTH, ROWS, STEPS, RATE, TEXT = 64, 64, 8, 600, 2e-3, "text=stdlib"
+WIDTH, LENGTH, ROWS, STEPS, RATE = 64, 64, 8, 600, 2e-3
 SIZES: dict[str, Any] = {"d": WIDTH, "depth": 2, "heads": 4, "length": LENGTH}
 COLUMNS = (WIDTH // 8, WIDTH // 4, WIDTH // 2, WIDTH)
 EXACT = 1e-4  # of float32
@@ -44,8 +45,7 @@ class ConversionLoss(NamedTuple):
 
 def trained(seed: int, steps: int, text: Text) -> LM:
     """A small gpt after a training of `steps` steps; untrained for 0 steps."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = gpt(**SIZES)
         if steps:
             fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=1024)
@@ -66,7 +66,7 @@ def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int])
     layers = [part for part in model.modules() if isinstance(part, Attention)]
     inputs: list[Tensor] = []
     hooks = [layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for layer in layers]
-    before = _bits(model, rows)
+    before = mean_metric(model, rows, model.metric.name)
     for hook in hooks:
         hook.remove()
     errors, bits = [], []
@@ -78,20 +78,15 @@ def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int])
             part.projection = Collaborative.of(part.projection, shared)  # type: ignore[arg-type]
             off.append(float((logits(part.projection, x) - want).norm() / want.norm()))
         errors.append(mean(off))
-        bits.append(_bits(other, rows))
+        bits.append(mean_metric(other, rows, model.metric.name))
     for part in (layer for layer in other.modules() if isinstance(layer, Attention)):
         part.projection.k.weight.zero_()  # type: ignore[union-attr, operator]
-    return ConversionLoss(errors, bits, before, _bits(other, rows))
+    return ConversionLoss(errors, bits, before, mean_metric(other, rows, model.metric.name))
 
 
 def cost(result: ConversionLoss, n: int) -> float:
     """The fraction of the value of attention that a conversion to the n-th number of columns loses."""
     return (result.bits[n] - result.before) / (result.even - result.before)
-
-
-def _bits(model: LM, rows: Int[Tensor, "B T"]) -> float:
-    total, count = model.judge(rows).totals[model.metric.name]
-    return float(total / count)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COLUMNS) -> Claim:
@@ -100,8 +95,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     The loss in bits is divided by the value of attention: the bits that a model loses if it weighs all keys equally. A
     bound on bits alone would accept a model that hardly reads other tokens.
     """
-    text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    text = read_text("stdlib")
     rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
     runs = [conversion_loss(trained(seed, steps, text), rows, columns) for seed in seeds]
     fresh = [conversion_loss(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gtrxl import gtrxl
 
@@ -45,8 +46,7 @@ class RepeatLearning(NamedTuple):
 def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
     """Batches of fresh rows, equal for every b_g, until a batch is answered well enough."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = RepeatReader(b_g, depth)
     optimiser, right = torch.optim.Adam(model.parameters(), RATE), []
     for _ in range(steps):

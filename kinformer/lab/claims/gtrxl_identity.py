@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Context
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import B_G, BIASED, GateName
@@ -42,8 +43,7 @@ def change(x: Tensor, y: Tensor) -> Change:
 @torch.no_grad()
 def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[Change]:
     """What the first sublayer, the first two, ... of a fresh stack make of normal numbers; two are a block."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         start: dict[str, Any] = {"b_g": b_g} if gate in BIASED else {}
         stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, **start).body.eval()
         assert isinstance(stack, Stack)

@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
@@ -43,8 +44,7 @@ def pairs(rows: int, seed: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]
 
 def bits(form: str, seed: int, steps: int) -> float:
     """What a token of new translations costs after a training."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         data = Batches(lambda step: pairs(ROWS, 10_000 * (seed + 1) + step), [pairs(8 * ROWS, 9_999)])
         return fit(FORMS[form](), data, steps=steps, lr=RATE, seed=seed).points[-1].valid
 

@@ -8,16 +8,17 @@ import torch
 
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
 from kinformer.lab.train.fit import fit
 from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention
 from kinformer.nn.losses.disagreement import OutputDisagreement
 from kinformer.nn.losses.guided_attention import GuidedAttention
 
-HEADS, LENGTH, ROWS, STEPS, RATE, TEXT = 4, 64, 8, 100, 2e-3, "text=stdlib"
+HEADS, LENGTH, ROWS, STEPS, RATE = 4, 64, 8, 100, 2e-3
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": HEADS, "length": LENGTH}
 UNFELT = 1e-9  # a weight with which a loss is told and teaches nothing
 SAYS = "a loss on what heads read makes them less alike, and guided heads come near their patterns"
@@ -37,8 +38,7 @@ def guided(weight: float) -> Model:
 
 def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: Text) -> float:
     """What the penalty tells, which it does in train mode, of rows of valid after a training; the mean over layers."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = make(weight)
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=1024)
         rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
@@ -53,8 +53,7 @@ def cosine(mean_of_all: float) -> float:
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Both losses, each as its paper weighs it and unfelt."""
-    text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    text = read_text("stdlib")
     alike = {
         weight: [cosine(penalty(apart, weight, OutputDisagreement.key, seed, steps, text)) for seed in seeds]
         for weight in (UNFELT, 1.0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinformer.attend import attend
 from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.nn.projections.qkv import QKV
 
@@ -47,8 +48,7 @@ def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
 def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS) -> Float[Tensor, "T T"]:
     """Fit the attention of a head of this width over distinct tokens to the given weights, by cross-entropy."""
     length = len(weights)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         projection = QKV(length, 1, head_dim=width, bias=False).to(weights.dtype)
     x = torch.eye(length, dtype=weights.dtype)[None]
     optimiser = torch.optim.LBFGS(

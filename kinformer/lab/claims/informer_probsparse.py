@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.core.batch import Windows
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
@@ -38,8 +39,7 @@ def series(rows: int, seed: int, noise: float = NOISE) -> Windows:
 
 def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
     """A small Informer, and its mean squared error."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = informer(
             channels=1, calendar=0, context=CONTEXT, horizon=HORIZON, d=32, heads=2, hidden=64, attention=attention,
             dropout=0.0

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
@@ -59,8 +60,7 @@ def domains() -> dict[str, tuple[Part, Part, Part]]:
 
 
 def _split(where: str) -> tuple[Part, Part, Part]:
-    text = read_spec(f"text={where}")
-    assert isinstance(text, Text)
+    text = read_text(where)
     return Part(text.train[:LEARNED]), Part(text.valid), Part(text.test)
 
 
@@ -83,8 +83,7 @@ def sampled(part: Part, size: int) -> Part:
 
 def trained(seed: int, text: Part, steps: int) -> LM:
     """A byte model of some bytes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = gpt(**SIZES, length=LENGTH)
         empty = torch.zeros(2, dtype=torch.uint8)
         fit(model, Text("bytes", text.tokens, empty, empty), steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed)

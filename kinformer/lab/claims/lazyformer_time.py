@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.members.lazyformer import lazyformer
@@ -68,8 +69,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
     counts: dict[str, dict[int, float]] = {}
     for seed in seeds:
         for length in lengths:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with seeded(seed):
                 members, tokens = models(length), torch.randint(256, (1, length))
             turns = [{name: seconds(model, tokens) for name, model in members.items()} for _ in range(rounds + 1)][1:]
             for name in members:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
-from kinformer.lab.claims.support.trained import heads
+from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
@@ -74,15 +74,12 @@ def by_frequency() -> float:
 
 def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
     """Train a model and return its accuracy on unseen rows."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = make(**SIZES, length=ROOM)
         if steps:
             fit(model, data, steps=steps, batch=ROWS, lr=3e-3, seed=seed)
     rows = of_form(data.valid.rows(JUDGED), model.reads)
-    with torch.no_grad():
-        total, count = model.eval().judge(rows).totals[ACCURACY.name]
-    return float(total / count)
+    return mean_metric(model.eval(), rows, ACCURACY.name)
 
 
 @torch.no_grad()
@@ -111,8 +108,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     fresh, trained, bits = [], {n: list[Tensor]() for n in lengths}, []
     rows = {n: rows_of(n) for n in lengths}
     for seed in seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             model = bert(**SIZES, norm="pre", position="rotary")
             fresh.append(spectra(model, rows[length]))
             bits.append(taught(model, steps, length, seed))

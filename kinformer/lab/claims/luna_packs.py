@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
 from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, slope
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.tally import Tally
 from kinformer.members.luna import luna
@@ -51,8 +52,7 @@ def layer(packs: int) -> Layer:
 def accuracy(packs: int, seed: int, steps: int) -> float:
     """Of a layer of so many packs with one head, trained a little: how many members it tells right of fresh sets."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         body = layer(packs)
         begin, end = nn.Linear(KINDS + 1, WIDTH), nn.Linear(WIDTH, 1)
     optimiser = torch.optim.Adam([*begin.parameters(), *body.parameters(), *end.parameters()], 5e-3)

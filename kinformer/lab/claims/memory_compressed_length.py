@@ -12,6 +12,7 @@ from torch import Tensor
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
 from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
@@ -54,8 +55,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     with torch.random.fork_rng(devices=[]):
         bytes_ = {name: cache_bytes(make(), last) for name, make in decoders(last).items()}
     for seed, length in ((seed, length) for seed in seeds for length in lengths):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             models = {name: make() for name, make in decoders(length).items()}
             tokens = torch.randint(256, (1, length))
             rounds = [{name: seconds(model, tokens) for name, model in models.items()} for _ in range(ROUNDS)]

@@ -14,7 +14,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
-from kinformer.lab.claims.support.trained import HeadInputs, heads
+from kinformer.lab.claims.support.trained import HeadInputs, heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.task import Tasks, of_form
@@ -64,15 +64,12 @@ def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
     if steps:
         fit(model, data, steps=steps, batch=BATCH, lr=3e-3, seed=seed)
     rows = of_form(data.valid.rows(4 * ROWS), model.reads)
-    with torch.no_grad():
-        total, count = model.eval().judge(rows).totals[ACCURACY.name]  # type: ignore[arg-type]
-    return float(total / count)
+    return mean_metric(model.eval(), rows, ACCURACY.name)
 
 
 def train_both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         dense, few = bert(**SIZES), nystromformer(**SIZES, landmarks=USUAL)
         return dense, trained(dense, seed, data, steps), trained(few, seed, data, steps)
 

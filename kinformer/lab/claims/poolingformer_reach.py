@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks
 from kinformer.lab.tasks.needle import Needle
@@ -43,8 +42,7 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
 
 def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         task = Tasks.of("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
     return NeedleCurve([point.step for point in points], [point.valid for point in points])

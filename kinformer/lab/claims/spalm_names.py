@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.datastore.datastore import Datastore
@@ -84,8 +85,7 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
 
 def trained(model: M, seed: int, text: Text, steps: int) -> M:
     """A model, trained for so many steps more."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed, valid_bytes=1000)
     return model.eval()
 
@@ -97,8 +97,7 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
     of the first and uses its datastore; its gate is untrained.
     """
     text, names = toy(seed, people)
-    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with tempfile.TemporaryDirectory() as folder, seeded(seed):
         base = trained(spalm(**SIZES), seed, text, steps)
         home = Path(folder) / "base"
         save(base, home)

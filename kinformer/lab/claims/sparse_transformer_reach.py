@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.pattern import Pattern
 from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, slope
-from kinformer.lab.claims.support.trained import patterns
+from kinformer.lab.claims.support.trained import patterns, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
@@ -102,7 +102,6 @@ def _trained(use: str, seed: int, steps: int) -> float:
     """Bits per byte of a small model on valid."""
     if not steps:
         return 0.0
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = sparse_transformer(use=use, stride=16, summary=4, d=64, depth=4, heads=4, length=256)  # type: ignore[arg-type]
         return fit(model, TEXT, steps=steps, batch=4, length=256, lr=3e-3, seed=seed).points[-1].valid

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
 from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.synthesizer import Kind, synthesizer
 from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
@@ -67,8 +68,7 @@ class RecallReader(nn.Module):
 def trained(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
     """A reader after so many steps, and the share of right answers in rows that it has not seen."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = RecallReader(kinds)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))

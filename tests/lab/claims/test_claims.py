@@ -458,7 +458,7 @@ def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
     found = spalm_names.measure_seed(0, people=6, steps=1)
     assert list(found.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < found.at_names < 1
     assert found.names.keys() == {"Transformer-XL", "SPALM"} and max(found.names.values()) < 10
-    monkeypatch.setattr(knn_lm_datastore, "read_spec", lambda spec: spalm_names.toy(0, 60).text)
+    monkeypatch.setattr(knn_lm_datastore, "read_text", lambda where: spalm_names.toy(0, 60).text)
     monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
     texts = knn_lm_datastore.domains()
     assert list(texts) == [IN_DOMAIN, OUT_OF_DOMAIN, "more.txt"]

@@ -13,7 +13,7 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     half = act_parity.BITS // 2
     steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
     monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
-    monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(al_rfou_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {
         "act_parity": act_parity.claim((0, 1)),

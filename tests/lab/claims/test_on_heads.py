@@ -23,11 +23,11 @@ def counted(model: lazyformer_time.LazyModel, tokens: Tensor) -> float:
 def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     lost = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
-    monkeypatch.setattr(collaborative_width, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1024)))
+    monkeypatch.setattr(collaborative_width, "read_text", lambda where: Text("none", *torch.zeros(3, 1024)))
     monkeypatch.setattr(collaborative_width, "trained", lambda *_: None)
     monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: lost)
     monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
-    monkeypatch.setattr(head_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(head_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(head_losses, "penalty", lambda make, weight, *_: 0.9 - 0.6 * weight)
     of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple
 
-import torch
-
 from kinformer.lab.claims.support.plot import Plot, PlotLine
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.env import read
 from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.loop import train
@@ -41,8 +40,7 @@ def learned(
 ) -> LearningCurve:
     """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""
     data = read(spec)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = agent(stack=stack, **{"pieces": PIECES, **data.keywords, **keywords})
     each = model.epochs * model.pieces
     settings = Settings(batch=rows, length=LENGTH, lr=lr, seed=seed, measures=measures)

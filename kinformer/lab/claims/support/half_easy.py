@@ -9,6 +9,7 @@ import torch
 from kinformer.decoding.consistency import By, Text, losses, ruled, written
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
@@ -47,8 +48,7 @@ class TextLosses(NamedTuple):
 
 def trained(seed: int, size: Size) -> MultiExit:
     """Eight layers with a probe; softmax response and saturation need none of it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
         if size.steps:
             fit(model, TASK, steps=size.steps, batch=32, lr=size.lr, seed=seed, measures=1)

@@ -1,5 +1,7 @@
-"""Records the queries, keys, values and patterns of the attention layers of a trained model."""
+"""Models of claims: built under a seed, judged, and their attention layers recorded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -17,6 +19,21 @@ class HeadInputs(NamedTuple):
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B H T K"]
     v: Float[Tensor, "B H T V"]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from a generator with this seed inside, and leave the state of PyTorch's own generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+@torch.no_grad()
+def mean_metric(model: Any, rows: Any, metric: str) -> float:
+    """The mean of a model's metric over all that it scores in a batch."""
+    total, count = model.judge(rows).totals[metric]
+    return float(total / count)
 
 
 @torch.no_grad()
