@@ -7,14 +7,15 @@ import torch
 
 from kinformer.core.discover import find_member
 from kinformer.nn.biases.camtl import Blocks
-from kinformer.pages.pictures import by_task, convolved, guided, heads_mixed, lent
+from kinformer.pages.pictures.matrices import mixed_heads, score_convolution, task_blocks, task_matrix
+from kinformer.pages.pictures.structures import guided, lent
 from kinformer.pages.pictures.support.panel import Picture
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
 
 
-def drawn(kind: Any, name: str, length: int | None = None, **more: Any) -> Picture:
-    (picture,) = kind.pictures(find_member(name)(**{**SMALL, **more}), length)
+def drawn(drawer: Any, name: str, length: int | None = None, **more: Any) -> Picture:
+    (picture,) = drawer(find_member(name)(**{**SMALL, **more}), length)
     return picture
 
 
@@ -23,12 +24,12 @@ def test_a_lazy_block_reads_by_the_weights_of_its_first_layer() -> None:
     want = torch.diag(torch.tensor([1, 0, 0, 1, 0]))
     want[1, 0] = want[2, 0] = want[4, 3] = 2
     assert torch.equal(kind, want)
-    assert not list(lent.pictures(find_member("lazyformer")(**SMALL, every=1), None))
+    assert not list(lent(find_member("lazyformer")(**SMALL, every=1), None))
 
 
 @pytest.mark.parametrize("form", ["encoder", "decoder"])
 def test_a_causal_convolution_hears_of_nothing_ahead(form: str) -> None:
-    picture = drawn(convolved, "predictive_attention", form=form)
+    picture = drawn(score_convolution, "predictive_attention", form=form)
     kind, names = picture.panels[1].kind, picture.panels[1].rows
     at = names.index("0")
     assert kind[at - 1, at] and bool(kind[at + 1 :].any() | kind[:, at + 1 :].any()) is (form == "encoder")
@@ -48,13 +49,13 @@ def test_blocks_of_a_task_stand_on_the_diagonal(form: str) -> None:
     model = find_member("camtl")(**SMALL, length=10, blocks=3, form=form)
     (part, *_) = (one for one in model.modules() if isinstance(one, Blocks))
     torch.nn.init.normal_(part.blocks)
-    found = by_task.matrix(part, 1, 9)
+    found = task_matrix(part, 1, 9)
     rows = part.rows(torch.ones(1, 1, 9, dtype=torch.long), torch.arange(9)[None, None])[0, 0]
     for i in range(9):
         for j in range(9):
             want = rows[i, j % 4] if i // 4 == j // 4 else 0.0
             assert found[i, j] == want
-    (picture,) = by_task.pictures(model, None)
+    (picture,) = task_blocks(model, None)
     assert [panel.title for panel in picture.panels] == ["task 0", "task 1"] and picture.panels[0].kind.shape == (
         10,
         10,
@@ -62,11 +63,11 @@ def test_blocks_of_a_task_stand_on_the_diagonal(form: str) -> None:
 
 
 def test_mixes_of_heads() -> None:
-    talking = drawn(heads_mixed, "talking_heads", softmax_heads=3, value_heads=4)
+    talking = drawn(mixed_heads, "talking_heads", softmax_heads=3, value_heads=4)
     assert [panel.kind.shape for panel in talking.panels] == [(3, 2), (4, 3)]
-    shared = drawn(heads_mixed, "collaborative", shared=6)
+    shared = drawn(mixed_heads, "collaborative", shared=6)
     assert shared.panels[0].kind.shape == (2, 6) and shared.line == "head"
     for routing in ("em", "dynamic"):
-        voted = drawn(heads_mixed, "routing_by_agreement", routing=routing, capsules=4)
+        voted = drawn(mixed_heads, "routing_by_agreement", routing=routing, capsules=4)
         assert voted.panels[0].kind.shape == (2, 4) and bool((voted.panels[0].kind == 1).all())
-    assert not list(heads_mixed.pictures(find_member("gpt")(**SMALL), None))
+    assert not list(mixed_heads(find_member("gpt")(**SMALL), None))
