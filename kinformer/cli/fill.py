@@ -11,7 +11,7 @@ import typer
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.options import Device, Json, Own
 from kinformer.cli.support import early
-from kinformer.cli.support.printable import shown
+from kinformer.pages.printable import shown
 
 
 def fill(

@@ -11,8 +11,8 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
-from kinformer.cli.support.printable import shown
 from kinformer.core.absent import absent
+from kinformer.pages.printable import shown
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
@@ -162,12 +162,13 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how
     most = len(model.exits.layers)
     print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
     if picture is not None:
-        from kinformer.cli.support.layers import draw
         from kinformer.decoding.spelling import spelling
+        from kinformer.pages.exit_layers import save_exit_layers
 
         with from_user(OSError, code=FAILED):
             title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
-            draw(spelling(model), written, most, picture, title)
+            texts = [(text.tokens, text.layers) for text in written]
+            save_exit_layers(spelling(model), texts, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:

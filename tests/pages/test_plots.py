@@ -6,8 +6,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, seed_mean
-from kinformer.pages.plots import draw_plot, save_plots
+from kinformer.lab.plot import Plot, PlotLine, growth_lines, seed_mean
+from kinformer.pages.plots import draw_plot, save_plots, svg
 
 
 def drawing(plot: Plot) -> Axes:
@@ -64,3 +64,21 @@ def test_means_and_growth() -> None:
     assert seed_mean(((1, 2), (3, 6))) == [2, 4]
     (line,) = growth_lines({"cost": (1, 8, 64)}, (1, 2, 4))
     assert line.label == "cost: L^3.00" and line.y == (1, 8, 64)
+
+
+def test_a_drawing_for_a_page_has_its_colour_and_its_width() -> None:
+    text = svg(Plot("", "steps", "bits", [PlotLine((1, 2), (3, 4), style="o-")]))
+    head = text.partition(">")[0]
+    assert head.startswith("<svg") and "width=" not in head and "height=" not in head and "viewBox" in head
+    assert "currentColor" in text and ">steps<" in text and "metadata" not in text
+
+
+def test_rows_of_plots_share_an_axis_and_a_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr("kinformer.pages.plots.saved", lambda figure, path: figures.append(figure))
+    plots = [Plot("", lines=[PlotLine((0, 1), (0, n), "a")]) for n in (1, 2, 3, 4)]
+    save_plots(plots, "title", tmp_path / "a.png", columns=2, share_y=True, one_legend=True)
+    (figure,) = figures
+    first, second, third, fourth = figure.axes
+    assert first.get_ylim() == second.get_ylim() != third.get_ylim() == fourth.get_ylim()
+    assert not any(axes.get_legend() for axes in figure.axes) and len(figure.legends) == 1

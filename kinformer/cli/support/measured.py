@@ -11,11 +11,11 @@ from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
 from kinformer.cli.support.asked import Said, said
-from kinformer.cli.support.interval import interval
 from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.results import Row
 from kinformer.cli.support.trials import Taken, Trial, length_of
 from kinformer.lab.train.history import History
+from kinformer.pages.interval import interval
+from kinformer.pages.results import Row
 
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 

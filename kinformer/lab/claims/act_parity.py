@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
-from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.members.act_rnn import act_rnn
 
 BITS, MOST = 6, 6  # places of an input, and steps that it can take at most

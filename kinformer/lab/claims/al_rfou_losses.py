@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
+from kinformer.lab.plot import Plot
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.al_rfou import al_rfou

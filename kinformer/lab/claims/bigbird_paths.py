@@ -9,9 +9,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Or, Pattern
-from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens

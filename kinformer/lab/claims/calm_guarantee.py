@@ -17,8 +17,8 @@ from kinformer.lab.claims.support.half_easy import (
     rules,
     trained,
 )
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
 
 EPSILON, SETS, SET_SIZE, TEXTS, GRID = 0.05, 1000, 200, 320, 11

@@ -15,8 +15,8 @@ from kinformer.lab.claims.support.half_easy import (
     seconds,
     trained,
 )
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.nobody import Nobody
 

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.projection import Projection
-from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.trained import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM

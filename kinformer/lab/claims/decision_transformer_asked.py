@@ -5,9 +5,9 @@ from statistics import StatisticsError, correlation, mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import Offline
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, TARGETS = 400, 500, 3e-3, 12, 8

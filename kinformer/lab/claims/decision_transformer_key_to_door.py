@@ -5,9 +5,9 @@ from statistics import mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import offline, returned, taught
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory

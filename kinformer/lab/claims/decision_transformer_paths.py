@@ -10,10 +10,10 @@ import torch
 
 from kinformer.core.acting import Seen
 from kinformer.lab.claims.support.episodes import offline, taught
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
 from kinformer.lab.data.support.episodes import Episode
+from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.gtrxl import gtrxl
 
 SYMBOLS, LAG, LENGTH, ROWS = 4, 8, 24, 16  # each symbol is to be said again LAG later

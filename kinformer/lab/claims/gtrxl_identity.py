@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import B_G, BIASED, GateName
 from kinformer.nn.depth.stack import Stack

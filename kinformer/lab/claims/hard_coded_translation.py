@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
+from kinformer.lab.plot import Plot
 from kinformer.lab.train.fit import fit
 from kinformer.members.hard_coded_gaussian import hard_coded_gaussian
 from kinformer.members.transformer import transformer

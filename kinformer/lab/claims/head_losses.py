@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from kinformer.core.model import Model
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
+from kinformer.lab.plot import Plot
 from kinformer.lab.train.fit import fit
 from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import attend
-from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.nn.projections.qkv import QKV
 
 LENGTH, SPREAD, ITERATIONS = 8, 2.0, 1000

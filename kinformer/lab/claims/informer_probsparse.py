@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import Windows
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.fit import fit
 from kinformer.members.informer import Kind, informer
 from kinformer.models.forecast import Forecast

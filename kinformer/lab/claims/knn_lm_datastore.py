@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.datastore.datastore import Datastore
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt

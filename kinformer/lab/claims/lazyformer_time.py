@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.lazyformer import lazyformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import Tasks, of_form
 from kinformer.lab.data.text import Text
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.tally import Tally
+from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.members.luna import luna
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax

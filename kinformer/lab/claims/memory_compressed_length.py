@@ -11,9 +11,9 @@ from torch import Tensor
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.feature_map import FeatureMap
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 

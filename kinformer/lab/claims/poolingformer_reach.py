@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kinformer.core.model import Model
-from kinformer.lab.claims.support.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.tasks.needle import Needle
 from kinformer.lab.train.fit import fit
 from kinformer.members.longformer import longformer

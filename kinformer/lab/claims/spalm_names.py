@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.datastore.datastore import Datastore
+from kinformer.lab.plot import Plot
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.spalm import START, spalm

@@ -8,9 +8,9 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Pattern
-from kinformer.lab.claims.support.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.lab.claims.support.trained import patterns, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.members.support.factors import Sets, Use

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
-from kinformer.lab.claims.support.plot import Plot
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot
 from kinformer.members.synthesizer import Kind, synthesizer
 from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 

@@ -45,11 +45,11 @@ from kinformer.lab.claims import (
 from kinformer.lab.claims.knn_lm_datastore import IN_DOMAIN, OUT_OF_DOMAIN
 from kinformer.lab.claims.support.agents import LearningCurve
 from kinformer.lab.claims.support.half_easy import TextLosses
-from kinformer.lab.claims.support.plot import Plot, PlotLine, slope
 from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.part import Part
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple
 
-from kinformer.lab.claims.support.plot import Plot, PlotLine
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.env import read
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings

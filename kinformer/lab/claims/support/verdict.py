@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Literal, NamedTuple
 
-from kinformer.lab.claims.support.plot import Plot
+from kinformer.lab.plot import Plot
 
 Verdict = Literal["holds", "does not hold", "not resolved"]
 

@@ -1,4 +1,4 @@
-"""Plots of a claim as plain data, which `kinformer.pages.plots` draws."""
+"""Plots as plain data, which `kinformer.pages.plots` draws."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from statistics import linear_regression, mean
 from typing import Literal, NamedTuple
 
+Axes = Literal["", "x", "y", "xy"]
 Limits = tuple[float | None, float | None]  # None leaves an end to the data
 
 
@@ -35,7 +36,7 @@ class Plot:
     image: a matrix from 0, white, to `darkest`; the first row is at the top.
     levels: horizontal lines, each with a label or "". marks: vertical lines.
     ticks: the only values that are written on the x axis.
-    log: the axes with a logarithmic scale.
+    log: the axes with a logarithmic scale. prefixed: the axes whose numbers are written with k and M.
     """
 
     title: str
@@ -52,7 +53,8 @@ class Plot:
     levels: Sequence[tuple[float, str]] = ()
     marks: Sequence[float] = ()
     ticks: Sequence[float] = ()
-    log: Literal["", "x", "y", "xy"] = ""
+    log: Axes = ""
+    prefixed: Axes = ""
     xlim: Limits = (None, None)
     ylim: Limits = (None, None)
 

@@ -6,8 +6,9 @@ from html import escape
 from pathlib import Path
 
 from kinformer.checkpoint.files import write
-from kinformer.cli.support.picture import colour, drawings
-from kinformer.cli.support.results import Results, Row
+from kinformer.pages.comparison import drawings
+from kinformer.pages.plots import colour
+from kinformer.pages.results import Results, Row
 
 CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
 CONTROL[ord("\r")] = ""  # lines of a text may end in two

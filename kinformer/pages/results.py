@@ -1,27 +1,18 @@
 """What a comparison found: numbers, a table of them, and a file that holds the same."""
 
 import json
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from kinformer import __version__
 from kinformer.checkpoint.files import write as write_file
-from kinformer.cli.support.afford import size
-from kinformer.cli.support.asked import TEMPERATURE
-from kinformer.cli.support.interval import SURE, Interval, unresolved
-from kinformer.cli.support.printable import printable
-from kinformer.cli.support.training import Job
-from kinformer.cli.support.trials import Spent
-from kinformer.lab.data.text import Text
+from kinformer.pages.interval import SURE, Interval, unresolved
+from kinformer.pages.printable import printable
+from kinformer.pages.units import size
 
 MEMORY = (
     "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "
@@ -185,34 +176,3 @@ class Results:
             speed = f"{row.tokens_per_second:,.0f}"
             rows.append([row.name, f"{row.parameters:,}", *values, *rate, speed, clock, state, size(row.peak_bytes)])
         return heads, rows
-
-
-def settled(
-    job: Job, spent: Spent, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
-) -> dict[str, Any]:
-    """Everything that the numbers depend on besides the members; of several rates each row has its own."""
-    cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
-    text = isinstance(job.data, Text)
-    return {
-        "data": job.data.name,
-        **({"train_bytes": job.text.part("train").bytes} if text else {}),
-        **asdict(job.settings),
-        **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
-        **({"valid_bytes": job.valid_bytes} if text else {}),
-        "measured": job.data.measured(split, job.settings.length, job.settings.sample_bytes),
-        "counted": job.data.counted,
-        "split": split,
-        "seeds": seeds,
-        "matched": matched,
-        **spent.told,
-        "budget": str(spent),
-        "temperature": TEMPERATURE,
-        "hardware": torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else f"CPU: {cpu}",
-        "versions": {
-            "kinformer": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "platform": platform.platform(),
-        },
-    }
