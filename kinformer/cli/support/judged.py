@@ -19,5 +19,5 @@ def plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
     space = [PlotLine(growth.lengths, growth.kept, "kept for gradients", "o-")]
     if growth.state:
         space.append(PlotLine(growth.lengths, growth.state, "state for decoding", "s-"))
-    curves = Plot(title, xlabel, "seconds with gradients", time, log="xy"), Plot("", xlabel, "bytes", space, log="xy")
-    return [*images, *curves]
+    axes = ((title, "seconds with gradients", time), ("", "bytes", space))
+    return images + [Plot(name, xlabel, unit, lines, log="xy", ticks=growth.lengths) for name, unit, lines in axes]
