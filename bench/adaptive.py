@@ -121,11 +121,14 @@ def gathered(rounds: int, batch: int, length: int, depth: int, share: float, spr
             model.zero_grad()
             loss.backward()
 
-    seconds = race({
-        "gathered": ready(lambda: run(steps, PRICE)),
-        "not gathered": ready(lambda: run(steps, math.inf)),
-        "all steps": ready(lambda: run(torch.full_like(steps, depth), math.inf)),
-    }, rounds)  # fmt: skip
+    seconds = race(
+        {
+            "gathered": ready(lambda: run(steps, PRICE)),
+            "not gathered": ready(lambda: run(steps, math.inf)),
+            "all steps": ready(lambda: run(torch.full_like(steps, depth), math.inf)),
+        },
+        rounds,
+    )
     took = middle(one * 1e3 for one in seconds["all steps"])
     ratios = (
         middle(a / b for a, b in zip(seconds["gathered"], seconds[other], strict=True))

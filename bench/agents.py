@@ -47,10 +47,9 @@ TASKS = {
     "gates": Task("t_maze,corridor=30", 60, {gate: stack(gate) for gate in WIDTHS}),
     "repeat": Task("repeat_previous", 40, STACKS, settings={"discount": 0.0, "trace": 0.0}),
     "cartpole": Task(
-        f"masked_cartpole,length=200,worth={WORTH}", 40, STACKS, "returns",
-        settings={"rows": 16, "entropy": 0.0},
+        f"masked_cartpole,length=200,worth={WORTH}", 40, STACKS, "returns", settings={"rows": 16, "entropy": 0.0}
     ),
-}  # fmt: skip
+}
 TASKS |= {
     f"solves {lr:g}": Task(f"t_maze,corridor={CORRIDOR}", ROLLOUTS, {gate: stack(gate) for gate in GATES}, lr=lr)
     for lr in RATES

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kinformer import Context
 from kinformer.core.after_step import after_step
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
@@ -112,7 +112,7 @@ ROWS = (
     Approximation("FAVOR+", (32, 128, 512), lambda n, _: FullLinearAttention(FAVOR(WIDTH, n))),
     Approximation("RFA", (32, 128), lambda n, _: FullLinearAttention(fourier(n)), rate=1e-2),
     Approximation(
-        "Linformer", (32, 128, 512), lambda n, size: shortened(Linformer(size, n, heads=ALL)), rate=1e-3, whole=True,
+        "Linformer", (32, 128, 512), lambda n, size: shortened(Linformer(size, n, heads=ALL)), rate=1e-3, whole=True
     ),
     Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Full()), Pooled(n))),
     Approximation("convolved", (16, 4), lambda n, _: shortened(Convolved(n, WIDTH)), rate=1e-3),
@@ -127,18 +127,19 @@ ROWS = (
     Approximation("window", (32, 128, 512), lambda n, _: Softmax(Causal() & Band(n - 1)), causal=True),
     Approximation("FAVOR+", (32, 128, 512), lambda n, _: LinearAttention(FAVOR(WIDTH, n)), causal=True),
     Approximation("window and FAVOR+", (32, 128), lambda n, _: near_and_far(n, n), causal=True),
-    Approximation(
-        "RFA", (32, 128), lambda n, _: LinearAttention(fourier(n)), causal=True, rate=1e-2
-    ),
+    Approximation("RFA", (32, 128), lambda n, _: LinearAttention(fourier(n)), causal=True, rate=1e-2),
     Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Causal()), Pooled(n)), causal=True),
     Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n, causal=True), causal=True),
     Approximation(
-        "low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Causal() & Band(16), Causal(), n), causal=True,
+        "low rank and band",
+        (8, 16),
+        lambda n, _: LowRankBand(ALL, Causal() & Band(16), Causal(), n),
+        causal=True,
         rate=1e-2,
     ),
     Approximation("LSH", (64, 16), lambda n, length: LSH(ALL, WIDTH, length // n), causal=True),
     Approximation("routing", (32, 8), lambda n, _: routing(n, Causal()), causal=True, rate=1e-2),
-)  # fmt: skip
+)
 
 
 class Read(nn.Module):
@@ -146,18 +147,18 @@ class Read(nn.Module):
 
     def __init__(self, mechanism: Mechanism):
         super().__init__()
-        self.mechanism, sizes = mechanism, Sizes(ALL, ALL, ALL, WIDTH, WIDTH)
+        self.mechanism, sizes = mechanism, HeadSizes(ALL, ALL, ALL, WIDTH, WIDTH)
         first = torch.eye(WIDTH).expand(ALL, -1, -1)
-        self.sides, self.key_sides = (
+        self.extras, self.key_extras = (
             nn.ParameterDict({name: first[..., : side.width].clone() for name, side in wanted.items()})
-            for wanted in (mechanism.sides(sizes), mechanism.key_sides(sizes))
+            for wanted in (mechanism.query_extras(sizes), mechanism.key_extras(sizes))
         )
 
     def forward(self, given: HeadInputs) -> Tensor:
         q, k, v = given
         ctx = Context.of(q[:, 0])
-        queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.sides.items()})
-        keys = Keys(k, v, ctx.by_head, {name: k @ w for name, w in self.key_sides.items()})
+        queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.extras.items()})
+        keys = Keys(k, v, ctx.by_head, {name: k @ w for name, w in self.key_extras.items()})
         out = self.mechanism(queries, keys, None, ctx)
         self.stats = out.stats
         return out.y.y

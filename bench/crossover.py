@@ -91,11 +91,25 @@ BASES: dict[str, tuple[dict[str, object], dict[str, dict[str, object]]]] = {
     "set_transformer, inducing=none": ({"inducing": None}, OF_PAIRS),
 }
 # they hold numbers for every pair of tokens, of which four heads have 4 GB at 16,384
-PAIRS, PAIRED = 4_096, {
-    "localness", "gaussian_transformer", "hard_coded_gaussian", "synthesizer", "synthesizer, random",
-    "synthesizer, dense", "disagreement, position", "talking_heads", "camtl", "guided_attention", "lazyformer",
-    "lazyformer, decoder", "predictive_attention", "predictive_attention, decoder",
-}  # fmt: skip
+PAIRS, PAIRED = (
+    4_096,
+    {
+        "localness",
+        "gaussian_transformer",
+        "hard_coded_gaussian",
+        "synthesizer",
+        "synthesizer, random",
+        "synthesizer, dense",
+        "disagreement, position",
+        "talking_heads",
+        "camtl",
+        "guided_attention",
+        "lazyformer",
+        "lazyformer, decoder",
+        "predictive_attention",
+        "predictive_attention, decoder",
+    },
+)
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -101,7 +101,7 @@ class Alone:
     def layer(self, depth: int, x: Tensor, goes: bool, contexts: dict[tuple[bool, int], Context]) -> Tensor:
         """A layer of some rows, or its keys alone; of a single row both have one cache."""
         key = (goes or self.batch == 1, len(x))
-        ctx = contexts[key] if goes else contexts[key].but(remember=True)
+        ctx = contexts[key] if goes else contexts[key].replace(remember=True)
         out = self.model.exits.layers[depth](x, self.caches[key][depth], ctx)
         self.caches[key][depth] = out.state
         return out.y

@@ -106,9 +106,13 @@ def hub_bigbird(hub: ModuleType) -> Make:
     def make(length: int) -> Callable[[Tensor], Tensor]:
         module = hub.models.big_bird.modeling_big_bird
         config = hub.BigBirdConfig(
-            hidden_size=D, num_attention_heads=HEADS, block_size=64, num_random_blocks=3,
-            attention_probs_dropout_prob=0.0, max_position_embeddings=length,
-        )  # fmt: skip
+            hidden_size=D,
+            num_attention_heads=HEADS,
+            block_size=64,
+            num_random_blocks=3,
+            attention_probs_dropout_prob=0.0,
+            max_position_embeddings=length,
+        )
         layer, out = module.BigBirdBlockSparseAttention(config, seed=0).train(), nn.Linear(D, D)
         blocked, band, rows, columns = module.BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), 64)
         return lambda x: out(layer(x, band, rows, columns, blocked, blocked)[0])
@@ -120,9 +124,15 @@ def hub_reformer(hub: ModuleType) -> Make:
     def make(length: int) -> Callable[[Tensor], Tensor]:
         module = hub.models.reformer.modeling_reformer
         config = hub.ReformerConfig(
-            hidden_size=D, num_attention_heads=HEADS, attention_head_size=WIDTH, lsh_attn_chunk_length=64,
-            num_buckets=64, num_hashes=1, is_decoder=True, lsh_attention_probs_dropout_prob=0.0,
-        )  # fmt: skip
+            hidden_size=D,
+            num_attention_heads=HEADS,
+            attention_head_size=WIDTH,
+            lsh_attn_chunk_length=64,
+            num_buckets=64,
+            num_hashes=1,
+            is_decoder=True,
+            lsh_attention_probs_dropout_prob=0.0,
+        )
         layer, out = module.LSHSelfAttention(config).train(), nn.Linear(D, D)
         return lambda x: out(layer(x).hidden_states)
 
@@ -133,9 +143,13 @@ def hub_nystrom(hub: ModuleType) -> Make:
     def make(length: int) -> Callable[[Tensor], Tensor]:
         module = hub.models.nystromformer.modeling_nystromformer
         config = hub.NystromformerConfig(
-            hidden_size=D, num_attention_heads=HEADS, num_landmarks=64, conv_kernel_size=33,
-            segment_means_seq_len=length, attention_probs_dropout_prob=0.0,
-        )  # fmt: skip
+            hidden_size=D,
+            num_attention_heads=HEADS,
+            num_landmarks=64,
+            conv_kernel_size=33,
+            segment_means_seq_len=length,
+            attention_probs_dropout_prob=0.0,
+        )
         layer, out = module.NystromformerSelfAttention(config).train(), nn.Linear(D, D)
         return lambda x: out(layer(x)[0])
 
@@ -180,11 +194,17 @@ def peers() -> dict[str, Make | None]:
         for blind in (64, 1)
     )
     return {
-        **({} if hub is None else {
-            "transformers Longformer": longformer(hub), "transformers BigBird": hub_bigbird(hub),
-            "transformers Reformer": hub_reformer(hub), "transformers Nystromformer": hub_nystrom(hub),
-            "transformers Informer": hub_informer(hub),
-        }),
+        **(
+            {}
+            if hub is None
+            else {
+                "transformers Longformer": longformer(hub),
+                "transformers BigBird": hub_bigbird(hub),
+                "transformers Reformer": hub_reformer(hub),
+                "transformers Nystromformer": hub_nystrom(hub),
+                "transformers Informer": hub_informer(hub),
+            }
+        ),
         "local-attention": local,
         "linear-attention-transformer": whole,
         "linear-attention-transformer, without the last 64 tokens": linear,
@@ -209,9 +229,7 @@ def peers() -> dict[str, Make | None]:
         ),
         "routing-transformer": packaged(
             "routing_transformer",
-            lambda m, n: m.routing_transformer.SelfAttention(
-                D, 1, n, HEADS, 0, 128, causal=True, rel_pos_emb=False
-            ),
+            lambda m, n: m.routing_transformer.SelfAttention(D, 1, n, HEADS, 0, 128, causal=True, rel_pos_emb=False),
             first=True,
         ),
         "x-transformers": packaged(
@@ -220,7 +238,7 @@ def peers() -> dict[str, Make | None]:
                 D, dim_head=WIDTH, heads=HEADS, causal=True, pre_talking_heads=True, post_talking_heads=True
             ),
         ),
-    }  # fmt: skip
+    }
 
 
 def rows() -> dict[str, Row]:
@@ -245,8 +263,10 @@ def rows() -> dict[str, Row]:
             ours(lambda _: FullLinearAttention(FAVOR(WIDTH, 256)), bias=False), "performer-pytorch"
         ),
         "linear, causal": row(
-            ours(lambda _: LinearAttention(ELU()), bias=False), "linear-attention-transformer",
-            "linear-attention-transformer, without the last 64 tokens", causal=True
+            ours(lambda _: LinearAttention(ELU()), bias=False),
+            "linear-attention-transformer",
+            "linear-attention-transformer, without the last 64 tokens",
+            causal=True,
         ),
         "Linformer, 256 mixtures": row(
             ours(lambda n: Shortened(Softmax(Full(), lse=False), Linformer(n, 256)), bias=False), "linformer"
@@ -268,7 +288,7 @@ def rows() -> dict[str, Row]:
             causal=True,
             lengths=LENGTHS[:2],  # the next one's weights are 4 GB
         ),
-    }  # fmt: skip
+    }
 
 
 def contenders(row: Row) -> dict[str, Make]:

@@ -1,124 +1,19 @@
 """The Transformer family as parts that compose.
 
-The public names live here, and each is imported from its file when it is first asked for: `import kinformer` brings in
-neither torch nor anything else, so the command line answers at once.
+Every public name is here: `kinformer.Softmax`, `kinformer.Causal`, `kinformer.gpt`. A name is imported from its file at
+its first use: `import kinformer` imports neither torch nor anything else, so the command line answers at once.
 """
 
 import importlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kinformer.attend import attend, explain
-    from kinformer.attend.parts import Part, parts
-    from kinformer.checkpoint.checkpoint import load, save
-    from kinformer.core.aggregation import Aggregation
-    from kinformer.core.bias import Bias, Plus
-    from kinformer.core.block import Join, ResidualBlock
-    from kinformer.core.cache import KV
-    from kinformer.core.choice import choice, recomputed
-    from kinformer.core.discover import member
-    from kinformer.core.example import Example
-    from kinformer.core.feature_map import FeatureMap
-    from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-    from kinformer.core.keyed import Keyed
-    from kinformer.core.layer import Context, Layer, Out, PerPair, PerToken, Want
-    from kinformer.core.loss import Loss, Penalty
-    from kinformer.core.mechanism import Mechanism, NoState
-    from kinformer.core.memory import Memory
-    from kinformer.core.model import Judged, Metric, Model, Writer
-    from kinformer.core.pattern import And, Heads, Not, Or, Pattern
-    from kinformer.core.position import Position, Rotation
-    from kinformer.core.projection import Projection
-    from kinformer.core.read import Read, mass, merge, weights
-    from kinformer.core.recipe import Recipe
-    from kinformer.core.request import Refusal, Request
-    from kinformer.core.score import Score
-    from kinformer.core.shorten import Shorten
-    from kinformer.core.state import Exact, detach, fork, reset, select, shared
-    from kinformer.decoding.generate import generate
-    from kinformer.lab.data.batches import Batches
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.train.fit import fit
-    from kinformer.lab.train.recipe_lr import RecipeLR
-    from kinformer.laws.check import check
-    from kinformer.nn.attention import Attention
+import sys
+import types
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "KV",
-    "Aggregation",
-    "And",
-    "Attention",
-    "Batches",
-    "Bias",
-    "Context",
-    "Datastore",
-    "Exact",
-    "Example",
-    "FeatureMap",
-    "Heads",
-    "Join",
-    "Judged",
-    "Keyed",
-    "Keys",
-    "Layer",
-    "Loss",
-    "Mechanism",
-    "Memory",
-    "Metric",
-    "Model",
-    "NoState",
-    "Not",
-    "Or",
-    "Out",
-    "Part",
-    "Pattern",
-    "Penalty",
-    "PerPair",
-    "PerToken",
-    "Plus",
-    "Position",
-    "Projection",
-    "Queries",
-    "Read",
-    "Recipe",
-    "RecipeLR",
-    "Refusal",
-    "Request",
-    "ResidualBlock",
-    "Room",
-    "Rotation",
-    "Score",
-    "Shorten",
-    "Side",
-    "Sizes",
-    "Want",
-    "Writer",
-    "__version__",
-    "attend",
-    "check",
-    "choice",
-    "detach",
-    "explain",
-    "fit",
-    "fork",
-    "generate",
-    "load",
-    "mass",
-    "member",
-    "merge",
-    "parts",
-    "recomputed",
-    "reset",
-    "save",
-    "select",
-    "shared",
-    "weights",
-]
-
+# Contracts, data that travels, and verbs, by file. Parts and members need no entry: their folders are searched.
 _FILES = {
     "nn.attention": ("Attention",),
+    "nn.multihead_attention": ("MultiheadAttention",),
     "laws.check": ("check",),
     "core.aggregation": ("Aggregation",),
     "core.bias": ("Bias", "Plus"),
@@ -127,18 +22,18 @@ _FILES = {
     "core.choice": ("choice", "recomputed"),
     "core.example": ("Example",),
     "core.feature_map": ("FeatureMap",),
-    "core.heads": ("Keys", "Queries", "Room", "Side", "Sizes"),
-    "core.keyed": ("Keyed",),
+    "core.heads": ("Keys", "Queries", "StateSpec", "ExtraProjection", "HeadSizes"),
+    "core.keyed": ("KeyValueMechanism",),
     "core.layer": ("Context", "Layer", "Out", "PerPair", "PerToken", "Want"),
     "core.loss": ("Loss", "Penalty"),
     "core.mechanism": ("Mechanism", "NoState"),
     "core.memory": ("Memory",),
-    "core.model": ("Judged", "Metric", "Model", "Writer"),
+    "core.model": ("EvaluationSums", "Metric", "Model", "Writer"),
     "attend.parts": ("Part", "parts"),
     "core.pattern": ("And", "Heads", "Not", "Or", "Pattern"),
     "core.position": ("Position", "Rotation"),
     "core.projection": ("Projection",),
-    "core.read": ("Read", "mass", "merge", "weights"),
+    "core.read": ("AttentionOutput", "received_attention", "merge", "weights"),
     "core.request": ("Refusal", "Request"),
     "core.score": ("Score",),
     "core.shorten": ("Shorten",),
@@ -157,12 +52,33 @@ _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _FILE_OF:
+    if name == "__all__":
+        return __dir__()
+    file = _FILE_OF.get(name) or (None if name.startswith("_") else _parts().get(name))
+    if file is None:
         raise AttributeError(f"kinformer has no public name {name!r}; dir(kinformer) lists them")
-    value = getattr(importlib.import_module(f"kinformer.{_FILE_OF[name]}"), name)
+    value = getattr(importlib.import_module(f"kinformer.{file}"), name)
     globals()[name] = value
     return value
 
 
+def _parts() -> dict[str, str]:
+    """The file of every part and member by name; the files are read and not imported."""
+    from kinformer.core.discover import public_names  # reads the folders, which `import kinformer` need not wait for
+
+    return public_names()
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({"__version__", *_FILE_OF, *_parts()})
+
+
+class _Package(types.ModuleType):
+    """A package whose verbs stay in sight: an imported folder `attend` does not hide the function of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _FILE_OF and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -25,7 +25,7 @@ PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 SEED = 0
 HERE = Path(__file__).parent
 DEAREST = HERE / "test_plugins.py"  # its fixtures cost most: among the first it is one process that makes them
-PLAIN = ("claims", "cli", "decoding", "members", "train")  # folders whose annotations the long run alone checks
+PLAIN = ("lab/claims", "cli", "decoding", "members", "lab/train")  # folders whose annotations the long run alone checks
 
 # Nothing about time decides a test, and every run draws the same examples.
 hypothesis.settings.register_profile(
@@ -57,7 +57,7 @@ def annotations_unchecked(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Whatever they call is called by the tests of the other folders, and by the law `runs`, with its annotations checked.
     """
-    plain = not PROVE and HERE in request.path.parents and request.path.relative_to(HERE).parts[0] in PLAIN
+    plain = not PROVE and HERE in request.path.parents and request.path.relative_to(HERE).as_posix().startswith(PLAIN)
     if plain:
         config.update("jaxtyping_disable", True)
     yield

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from tests.annotations import check, jaxtyped, plain
 
 Y = TypeVar("Y")
@@ -50,9 +50,9 @@ def test_an_int_will_do_for_a_float_and_not_the_other_way() -> None:
 
 def test_the_library_is_checked() -> None:
     y, lse = torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3)
-    assert merge(Read(y, lse), Read(y, lse)).y.shape == y.shape
+    assert merge(AttentionOutput(y, lse), AttentionOutput(y, lse)).y.shape == y.shape
     with pytest.raises(TypeError, match="merge"):
-        merge(Read(y, lse), "no read")
+        merge(AttentionOutput(y, lse), "no read")
 
 
 def test_sizes_of_one_name_are_one_size_in_a_call_and_its_result() -> None:

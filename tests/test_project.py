@@ -16,6 +16,7 @@ import kinformer
 from kinformer.attend import attend
 from kinformer.core import discover
 from kinformer.core.patterns.causal import Causal
+from tests.stub import STUB, stub_text
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
@@ -25,11 +26,16 @@ PART_FILES = [file for kind in discover.kinds() for file in discover.own_files(k
 LAWS = set(discover.own_files("laws"))
 # rules of exits and losses are parts of what depth/ and memories/ hold; the laws judge executors as files
 NO_KINDS = {"executors", "exits", "losses", "search"}
+LONGEST = 400  # lines of a file
 EXECUTOR_FILES = sorted((PACKAGE / "attend" / "executors").glob("[!_]*.py"))
 
 
 def short(file: Path) -> str:
     return str(file.relative_to(ROOT))
+
+
+def lines(file: Path) -> int:
+    return file.read_text(encoding="utf-8").count("\n")
 
 
 def tree(file: Path) -> ast.Module:
@@ -68,7 +74,8 @@ def test_a_file_among_parts_has_examples_or_serves_several() -> None:
             for file in set(folder.glob("[!_]*.py")) - set(PART_FILES):
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts) + "."
                 users = [short(user) for user, names in imported.items() if any(one.startswith(name) for one in names)]
-                assert len(users) > 1, f"{short(file)} has no EXAMPLES, and only {users} imports it"
+                if len(users) == 1 and lines(file) + lines(ROOT / users[0]) < LONGEST:
+                    pytest.fail(f"{short(file)} has no EXAMPLES, and only {users[0]} imports it")
 
 
 def test_breaks_name_laws_that_exist_and_say_why() -> None:
@@ -108,9 +115,22 @@ def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read
         assert f"`{file.stem}`" in order, f"{file.stem} has no place in the reading order of core/__init__.py"
 
 
+def test_few_imports_stand_inside_functions() -> None:
+    """They hide arrows between folders. Optional packages need them, and commands that answer before torch is loaded."""
+    inside = [
+        short(file)
+        for file in FILES
+        if not file.is_relative_to(PACKAGE / "cli")
+        for function in ast.walk(tree(file))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert len(inside) <= 60, f"{len(inside)} imports inside functions: {sorted(set(inside))}"
+
+
 def test_a_file_can_be_read_in_one_sitting() -> None:
-    lines = {short(file): file.read_text(encoding="utf-8").count("\n") for file in FILES}
-    longer = {file: count for file, count in lines.items() if count >= 400}
+    longer = {short(file): count for file in FILES if (count := lines(file)) >= LONGEST}
     assert not longer, f"lines of files that are to be split: {longer}"
 
 
@@ -131,11 +151,37 @@ def test_importing_it_does_not_import_torch(module: str) -> None:
 
 
 def test_public_names_are_there() -> None:
-    assert set(kinformer.__all__) == set(dir(kinformer))
-    for name in kinformer.__all__:
+    for name in dir(kinformer):
         assert getattr(kinformer, name) is not None
+    assert {"Softmax", "Causal", "QKV", "Band", "gpt", "merge"} <= set(dir(kinformer))
     with pytest.raises(AttributeError, match="no public name 'attent'"):
         kinformer.attent  # noqa: B018
+
+
+def test_every_example_is_of_a_public_part() -> None:
+    public = set(dir(kinformer))
+    for kind in discover.kinds():
+        for name, example in discover.examples(kind):
+            part = example.make()
+            if kind not in ("members", "tasks"):
+                assert type(part).__name__ in public, f"{kind}/{name}: {type(part).__name__} is no public name"
+
+
+def test_the_stub_has_every_public_name() -> None:
+    stub, wanted = (
+        {
+            (node.module, name.name)
+            for node in ast.parse(text).body
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
+        for text in (STUB.read_text(encoding="utf-8"), stub_text())
+    )
+    assert stub == wanted, "write it again: python -m tests.stub"
+
+
+def test_a_folder_does_not_hide_a_verb() -> None:
+    python("import kinformer.attend, kinformer as kf; assert callable(kf.attend) and kf.attend.__name__ == 'attend'")
 
 
 def test_generate_is_the_function_however_it_is_reached() -> None:

@@ -20,7 +20,7 @@ from kinformer.core.layer import Context, whole
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
@@ -30,7 +30,7 @@ PRODUCT, FULL = Product(), Full()
 __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
 
 
-def read(request: Request, impl: str = "auto") -> Read:
+def read(request: Request, impl: str = "auto") -> AttentionOutput:
     """What a request reads: by the cheapest executor, or by the named one. ValueError where that one refuses."""
     if impl != "auto":
         found = EXECUTORS[impl_of(impl)].cost(request)
@@ -79,8 +79,8 @@ def attend(
     rows: Int[Tensor, " B"] | None = None,
     impl: str = "auto",
     ctx: Context | None = None,
-    sides: Mapping[str, Tensor] | None = None,
-) -> Read:
+    extras: Mapping[str, Tensor] | None = None,
+) -> AttentionOutput:
     """Read the keys that the pattern allows.
 
     y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
@@ -88,7 +88,7 @@ def attend(
     pattern: which keys each query may read.
     q_pos, k_pos: absolute positions [B 1 T] or [B H T], -1 is padding; keys may lie in any order. Without k_pos keys
         stand at 0 .. S - 1, and without q_pos queries where the last T keys do.
-    bias: a change of the scores; its `sides` are given by name.
+    bias: a change of the scores; its `extras` are given by name.
     scale: the factor of the product, 1/sqrt(K) unless given.
     lse: whether the log-sum-exp is wanted, which `merge` needs; without it faster executors may serve.
     dropout: the share of weights that are dropped, never of the lse.
@@ -118,7 +118,7 @@ def attend(
         if q.shape[2] > k.shape[2]:  # of `Full`, which asks for no position
             q_pos = torch.arange(q.shape[2], device=q.device).expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
-    queries, keys = Queries(q, q_pos, sides or {}, labels), Keys(k, v, k_pos, labels=labels if own else {}, own=own)
+    queries, keys = Queries(q, q_pos, extras or {}, labels), Keys(k, v, k_pos, labels=labels if own else {}, own=own)
     full = plain or (same and ctx is not None and ctx.full)
     if not full and not (ctx is not None and ctx.is_clean) and _may_be_padded(q_pos, k_pos):
         queries, keys = queries.cleaned(), keys.cleaned()

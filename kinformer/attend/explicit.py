@@ -14,7 +14,7 @@ from kinformer.core.autocast import lowered, precise
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import fresh
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weighted
 
@@ -53,7 +53,7 @@ class Added(torch.autograd.Function):
         return None, None, *Cut.apply(given, *ctx.tiles)  # type: ignore[attr-defined]
 
 
-def read(request: Request, plan: Plan) -> Read:
+def read(request: Request, plan: Plan) -> AttentionOutput:
     """Execute a plan with at least one stage; return y and lse."""
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows
@@ -64,32 +64,34 @@ def read(request: Request, plan: Plan) -> Read:
     return _interleaved([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
 
 
-def _merged(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> Read:
+def _merged(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> AttentionOutput:
     reads = [_stage(request, stage, rows) for stage in stages]
     return reads[0] if len(reads) == 1 else merge(*reads)
 
 
-def _read_heads(request: Request, first: int, turns: int, stages: list[Stage], rows: Int[Tensor, " B"]) -> Read:
+def _read_heads(
+    request: Request, first: int, turns: int, stages: list[Stage], rows: Int[Tensor, " B"]
+) -> AttentionOutput:
     """Read the heads first, first + turns, ...; y is 0 and lse is -inf without a stage."""
     of_q, of_k = shares(first, turns, request.queries.q.shape[1], request.keys.k.shape[1])
-    queries = request.queries._replace(q=request.queries.q[:, of_q], sides={})
-    keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], sides={})
+    queries = request.queries._replace(q=request.queries.q[:, of_q], extras={})
+    keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], extras={})
     if stages:
-        return _merged(request.but(queries=queries, keys=keys), stages, rows)
+        return _merged(request.replace(queries=queries, keys=keys), stages, rows)
     lse = precise(queries.q).new_full(queries.q.shape[:3], -torch.inf)
-    return Read(lowered(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
+    return AttentionOutput(lowered(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
 
 
-def _interleaved(reads: list[Read]) -> Read:
+def _interleaved(reads: list[AttentionOutput]) -> AttentionOutput:
     """Merge N reads into one of all heads; read n holds the heads n, n + N, ..."""
     heads = sum(read.y.shape[1] for read in reads)
     order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]
     at = torch.tensor(order, device=reads[0].y.device).argsort()
     y = torch.cat([read.y for read in reads], 1).index_select(1, at)
-    return Read(y, torch.cat([read.lse for read in reads if read.lse is not None], 1).index_select(1, at))
+    return AttentionOutput(y, torch.cat([read.lse for read in reads if read.lse is not None], 1).index_select(1, at))
 
 
-def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
+def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> AttentionOutput:
     queries, keys, calls = request.queries, request.keys, stage.calls
     of_q, of_k = tuple(call.q for call in calls), tuple(call.k for call in calls)
     q, q_pos, q_sides, q_labels = _folded(queries, queries.q, stage.q, of_q)
@@ -100,7 +102,7 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
         at = k_pos[n]
         if isinstance(call.k, Table):
             at = torch.where(call.k.real(at.device)[:, None].repeat(len(at) // call.k.many, 1, 1), at, -1)
-        piece = request.but(
+        piece = request.replace(
             queries=Queries(q[n], q_pos[n], q_sides[n], q_labels[n], queries.head),
             keys=Keys(k[n], v[n], at, k_sides[n], k_labels[n], own=keys.own),
             pattern=Full() if call.where is None else call.where,
@@ -112,7 +114,7 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
         )
         logits, where = scores(piece), mask(piece)
         attention, level = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
-        reads.append(Read(weighted(F.dropout(attention, request.dropout), piece), level))
+        reads.append(AttentionOutput(weighted(F.dropout(attention, request.dropout), piece), level))
     batch, heads, length = queries.q.shape[:3]
     shape = torch.Size((batch, heads, stage.q.size, reads[0].y.shape[3]))
     y = Added.apply(shape, of_q, *(one.y for one in reads))
@@ -122,24 +124,24 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
     unread = torch.ones(stage.q.size, dtype=torch.bool, device=y.device).index_fill_(0, read_at, False)
     lse = lse.masked_fill(unread, -torch.inf)
     if stage.q.source is None:
-        return Read(y, lse)
+        return AttentionOutput(y, lse)
     # what a row does not have goes to a place behind its end
     at = torch.where(stage.q.pos >= 0, stage.q.source, length)[:, None].expand(batch, heads, -1)
     whole = y.new_zeros(batch, heads, length + 1, y.shape[3]).scatter(2, at[..., None].expand_as(y), y)
     level = lse.new_full((batch, heads, length + 1), -torch.inf).scatter(2, at, lse)
-    return Read(whole[:, :, :length], level[:, :, :length])
+    return AttentionOutput(whole[:, :, :length], level[:, :, :length])
 
 
 def _folded(of: Queries | Keys, x: Tensor, line: Line, tiles: Cuts) -> tuple[Any, ...]:
     """For each call: vectors, positions, sides by name and labels by name."""
     pos = tuple(_cut(line.pos[:, None, :, None].expand(len(x), -1, -1, -1), one)[..., 0] for one in tiles)
-    sides = {name: _pieces(side, line, tiles) for name, side in of.sides.items()}
+    extras = {name: _pieces(side, line, tiles) for name, side in of.extras.items()}
     labels = {name: _pieces(label[:, None, :, None], line, tiles) for name, label in of.labels.items()}
     of_calls = range(len(tiles))
     return (
         _pieces(x, line, tiles),
         pos,
-        [{name: pieces[n] for name, pieces in sides.items()} for n in of_calls],
+        [{name: pieces[n] for name, pieces in extras.items()} for n in of_calls],
         [{name: pieces[n][:, 0, :, 0] for name, pieces in labels.items()} for n in of_calls],
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from kinformer.core.autocast import lowered, precision
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
 from kinformer.core.scores.product import Product
@@ -84,12 +84,12 @@ def _exact(of: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def read(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> Read:
+def read(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> AttentionOutput:
     """What a way reads, in the precision of products."""
     q, k, v = map(lowered, (q, k, v))
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *more)):
-        return Read(*Fused.apply(way, q, k, v, *more))
-    return Read(*_ungraded(way, q, k, v, *more))
+        return AttentionOutput(*Fused.apply(way, q, k, v, *more))
+    return AttentionOutput(*_ungraded(way, q, k, v, *more))
 
 
 @_exact

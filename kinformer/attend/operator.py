@@ -16,7 +16,7 @@ from kinformer.attend.spelling import Spelling, pattern_of, spelled
 from kinformer.core.autocast import lowered
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import transformed
@@ -50,7 +50,7 @@ def cost(request: Request) -> float | Refusal:
     return CALL + q.shape[0] * q.shape[1] * q.shape[2] * keys * SECONDS * (q.shape[3] + v.shape[3])
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """What the operator reads, in the precision of products."""
     queries, keys = request.queries, request.keys
     spelling = spelled(request.pattern)
@@ -58,7 +58,9 @@ def read(request: Request) -> Read:
     q, k, v = (lowered(x) for x in (queries.q, keys.k, keys.v))
     same, flags = queries.pos is keys.pos, [request.run, request.full]
     k_pos = None if same else keys.pos
-    return Read(*reads(q, k, v, queries.pos, k_pos, request.rows, *spelling, flags, queries.head, request.scale))
+    return AttentionOutput(
+        *reads(q, k, v, queries.pos, k_pos, request.rows, *spelling, flags, queries.head, request.scale)
+    )
 
 
 def _way(

@@ -35,19 +35,19 @@ def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
     layouts = [_meeting(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
         return (Part(Dense().within(*pattern.reach()), pattern),)
-    found: list[Part] = []
-    seen: Pattern | None = None
+    disjoint: list[Part] = []
+    earlier: Pattern | None = None
     for term, layout in zip(terms, layouts, strict=True):
         where = reduce(And, term)
-        found.append(Part(layout, where if seen is None else where & ~seen))
-        seen = where if seen is None else seen | where
-    return tuple(found)
+        disjoint.append(Part(layout, where if earlier is None else where & ~earlier))
+        earlier = where if earlier is None else earlier | where
+    return tuple(disjoint)
 
 
 def _inhabited(terms: list[Term] | None) -> list[Term] | None:
     """Without conjunctions whose window holds nothing, such as what `Causal` leaves of a window ahead."""
-    kept = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
-    return kept or terms
+    inhabited = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
+    return inhabited or terms
 
 
 def _meeting(term: Term, length: int) -> Layout:
@@ -80,4 +80,4 @@ def _spelled_out(pattern: Pattern) -> Pattern:
     if not isinstance(pattern, Heads):
         return pattern
     turns = len(pattern.patterns)
-    return reduce(Or, (OnHeads(n, turns) & one for n, one in enumerate(pattern.patterns)))
+    return reduce(Or, (OnHeads(n, turns) & by_turn for n, by_turn in enumerate(pattern.patterns)))

@@ -74,9 +74,13 @@ def _print(found: "Advice") -> None:
         seen = ", ".join(f"{value['mean']:.2f}" for value in quality(one.name).values()) or "never"
         speed = "-" if one.faster is None else f"{one.faster[1]:.2f} at {one.faster[0]:,}"
         cells = (
-            f"{found.batch * its.row_flops / 1e9:,.3g}", size(one.process), f"{its.parameters:,}", state,
-            speed, seen,
-        )  # fmt: skip
+            f"{found.batch * its.row_flops / 1e9:,.3g}",
+            size(one.process),
+            f"{its.parameters:,}",
+            state,
+            speed,
+            seen,
+        )
         table.add_row(its.one.text, *cells)
     console.print(table)
     large = ", ".join(f"{one.taken.one.text} {size(one.process)}" for one in found.large)

@@ -73,10 +73,17 @@ def compare(
     for one in wanted:
         refuse_kind(one, data, ctx)
     job = prepare(
-        data, steps if flops is None else 1, minutes,
-        valid=valid, device=device, batch=batch, length=length, lr=tried[0], seed=seed,
+        data,
+        steps if flops is None else 1,
+        minutes,
+        valid=valid,
+        device=device,
+        batch=batch,
+        length=length,
+        lr=tried[0],
+        seed=seed,
         check_out=partial(early.refuse_comparison, out, overwrite, resume),
-    )  # fmt: skip
+    )
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
     named, changed = equals(wanted, job, match is not None)

@@ -131,11 +131,28 @@ def train(
     with together(parallel) as group:
         refuse_kind(one, data, ctx)
         job = prepare(
-            data, steps, minutes, valid=valid, device=device, tensorboard=tensorboard, group=group, batch=batch,
-            length=length, lr=lr, schedule=schedule, warmup=warmup, betas=betas, eps=eps, seed=seed, clip=clip,
-            accumulate=accumulate, precision=precision, checkpointing=checkpointing, compile=compile,
+            data,
+            steps,
+            minutes,
+            valid=valid,
+            device=device,
+            tensorboard=tensorboard,
+            group=group,
+            batch=batch,
+            length=length,
+            lr=lr,
+            schedule=schedule,
+            warmup=warmup,
+            betas=betas,
+            eps=eps,
+            seed=seed,
+            clip=clip,
+            accumulate=accumulate,
+            precision=precision,
+            checkpointing=checkpointing,
+            compile=compile,
             check_out=partial(early.refuse_model, out, overwrite or bool(then), resume),  # phases are checked first
-        )  # fmt: skip
+        )
         first = out / FIRST if then else out
         one, job = fitting_weights(one, job, begins_from(start, first, resume))
         _run(one, job, out, then or (), start=start, overwrite=overwrite, resume=resume)

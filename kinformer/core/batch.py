@@ -46,7 +46,7 @@ class TokenBatch(NamedTuple):
             return ctx
         if state is not None:
             raise ValueError("documents that share a row are read without a state; give each a row of its own, or none")
-        return ctx.but(only=Document(self.documents[:, :columns]))
+        return ctx.replace(only=Document(self.documents[:, :columns]))
 
     def to_the_left(self) -> "TokenBatch":
         """The same rows, their tokens in the first columns and padding behind."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import HeadValues, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, StateSpec
 from kinformer.core.layer import Want, prefixed, under
 from kinformer.core.request import Request
 
@@ -37,7 +37,7 @@ class Bias(nn.Module, ABC):
     """A change of attention scores that knows positions, and queries, keys, sides and labels where it wants them.
 
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
-    input (a dynamic span) writes `sides` or `key_sides`; one that must see the whole row before it is cut into pieces
+    input (a dynamic span) writes `extras` or `key_extras`; one that must see the whole row before it is cut into pieces
     (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
     but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
     at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
@@ -69,22 +69,22 @@ class Bias(nn.Module, ABC):
         return None
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
-        """Numbers per query that need the whole read; called once, before anything is cut; found among the sides."""
+        """Numbers per query that need the whole read; called once, before anything is cut; found among the extras."""
         return {}
 
     def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
         """A table of vectors and, for each pair, the row of it that is added to the pair's value. None for none."""
         return None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         """What it wants from the layer's input for each query, by name."""
         return {}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         """What it wants from the source for each key, by name."""
         return {}
 
-    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+    def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         """Penalties [] and per-token values [B T] to report."""
         return {}
 
@@ -92,7 +92,7 @@ class Bias(nn.Module, ABC):
         """Numbers that its heads have learned, by name: how far each looks. `request` is whole and prepared."""
         return {}
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         """Raises `NoState` with advice where a part of a row does not tell what the whole row would."""
 
 
@@ -131,14 +131,14 @@ class Plus(Bias):
             raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")
         return tables[0] if tables else None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return _by_place(bias.sides(sizes) for bias in self.biases)
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return _by_place(bias.query_extras(sizes) for bias in self.biases)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return _by_place(bias.key_sides(sizes) for bias in self.biases)
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return _by_place(bias.key_extras(sizes) for bias in self.biases)
 
-    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        return _by_place(bias.aux(under(n, sides)) for n, bias in enumerate(self.biases))
+    def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+        return _by_place(bias.aux(under(n, extras)) for n, bias in enumerate(self.biases))
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
         values: dict[str, HeadValues] = {}
@@ -147,7 +147,7 @@ class Plus(Bias):
                 values[name if name not in values else f"{n}.{name}"] = value
         return values
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         for bias in self.biases:
             bias.start(room)
 
@@ -179,8 +179,8 @@ def of_heads(what: str, heads: int, piece: Request) -> None:
 
 def _seen(piece: Request, n: int) -> Request:
     queries, keys = piece.queries, piece.keys
-    return piece.but(
-        queries=queries._replace(sides=under(n, queries.sides)), keys=keys._replace(sides=under(n, keys.sides))
+    return piece.replace(
+        queries=queries._replace(extras=under(n, queries.extras)), keys=keys._replace(extras=under(n, keys.extras))
     )
 
 

@@ -43,7 +43,7 @@ class ResidualBlock(Layer):
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state)
         last = len(self.layers) - 1
         if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
             kept = [bool(leaves(old)) for old in state or ()]

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut, each
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut, each
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pairs
 from kinformer.core.state import map_state
@@ -26,13 +26,17 @@ class KV(NamedTuple):
     v: Float[Tensor, "B U C V"]
     pos: Int[Tensor, "B C"]
     now: Int[Tensor, " B"]
-    sides: dict[str, Float[Tensor, "B G C n"]]
+    extras: dict[str, Float[Tensor, "B G C n"]]
     labels: dict[str, Int[Tensor, "B C"]]
     tags: dict[str, Int[Tensor, "B G C r"]]
 
     @staticmethod
     def empty(
-        room: Room, sizes: Sizes, slots: int, sides: Mapping[str, Side], tags: Callable[[Keys], Mapping[str, Tensor]]
+        room: StateSpec,
+        sizes: HeadSizes,
+        slots: int,
+        extras: Mapping[str, ExtraProjection],
+        tags: Callable[[Keys], Mapping[str, Tensor]],
     ) -> "KV":
         """A cache of empty slots. `tags` tells from keys that are none how wide its tags are."""
 
@@ -48,7 +52,7 @@ class KV(NamedTuple):
             v,
             pos,
             torch.zeros(room.batch, dtype=torch.long, device=room.device),
-            {name: zeros(sizes.key_heads, side.width) for name, side in sides.items()},
+            {name: zeros(sizes.key_heads, side.width) for name, side in extras.items()},
             {},
             {name: F.pad(tag, (0, 0, 0, slots)) for name, tag in none.items()},
         )
@@ -57,15 +61,15 @@ class KV(NamedTuple):
     def of(keys: Keys, old: "KV") -> "KV":
         """A cache that holds these keys and no other, as precisely as the old one: what is kept of a source."""
         k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
-        sides = {name: side.to(old.k.dtype) for name, side in keys.sides.items()}
+        extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
         labels = {name: label.clone() for name, label in keys.labels.items()}  # whoever gave them may write to them
-        return KV(k, v, keys.pos[:, 0].clone(), old.now, sides, labels, dict(keys.tags))
+        return KV(k, v, keys.pos[:, 0].clone(), old.now, extras, labels, dict(keys.tags))
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
         at = slice(0, used)
-        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        return Keys(self.k[:, :, at], self.v[:, :, at], pos, sides, labels, tags, own)
+        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
+        return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, own)
 
     def grown(self, extra: int) -> "KV":
         """The cache with so many empty slots more."""
@@ -73,10 +77,10 @@ class KV(NamedTuple):
         def more(x: Tensor, dim: int) -> Tensor:
             return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
 
-        sides, tags = ({name: more(x, 2) for name, x in of.items()} for of in (self.sides, self.tags))
+        extras, tags = ({name: more(x, 2) for name, x in of.items()} for of in (self.extras, self.tags))
         labels = {name: more(label, 1) for name, label in self.labels.items()}
         pos = F.pad(self.pos, (0, extra), value=-1)
-        return KV(more(self.k, 2), more(self.v, 2), pos, self.now, sides, labels, tags)
+        return KV(more(self.k, 2), more(self.v, 2), pos, self.now, extras, labels, tags)
 
     def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "Plan") -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
@@ -89,7 +93,7 @@ class KV(NamedTuple):
             change(self.v, keys.v, 2),
             plan.pos,
             plan.now,
-            {name: change(side, keys.sides[name], 2) for name, side in self.sides.items()},
+            {name: change(side, keys.extras[name], 2) for name, side in self.extras.items()},
             {name: change(label, keys.labels[name], 1) for name, label in labels.items()},
             {name: change(tag, keys.tags[name], 2) for name, tag in self.tags.items()},
         )
@@ -241,8 +245,8 @@ def _cast(keys: Keys, like: Tensor) -> Keys:
     """Cast cached keys, and all numbers that belong to them, to the dtype of the queries."""
     if keys.k.dtype == like.dtype:
         return keys
-    sides = {name: side.to(like.dtype) for name, side in keys.sides.items()}
-    return keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype), sides=sides)
+    extras = {name: side.to(like.dtype) for name, side in keys.extras.items()}
+    return keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype), extras=extras)
 
 
 def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:

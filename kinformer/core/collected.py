@@ -28,8 +28,8 @@ class Collected:
     def context(self, place: int) -> Context:
         """What the sublayer at `place` sees."""
         if self.rising:
-            seen = self.ctx.but(below={**self.ctx.below, **self.up}) if self.up else self.ctx
-            return seen if not seen.taps else seen.but(taps=beneath(place, seen.taps))
+            seen = self.ctx.replace(below={**self.ctx.below, **self.up}) if self.up else self.ctx
+            return seen if not seen.taps else seen.replace(taps=beneath(place, seen.taps))
         return self.ctx.under(place)
 
     def call(
@@ -54,7 +54,7 @@ class Collected:
     def remember(self, place: int, layer: Callable[..., Out], x: Tensor) -> Out:
         """Bring a sublayer's state up to date; its y is not wanted, so x stands for it."""
         old = None if self.old is None else self.old[place]
-        self.states.append(layer(x, old, self.context(place).but(remember=True)).state)
+        self.states.append(layer(x, old, self.context(place).replace(remember=True)).state)
         return Out(x)
 
     def skip(self, state: State | None) -> None:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
-EXAMPLES = rb"^EXAMPLES\b"
+JUDGED = rb"^EXAMPLES\b"
 PART = rb"^(EXAMPLES\b|OVER\b|@member\b)"  # what a file that is a part has at the start of a line
+CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum)", re.M)
+MEMBER = re.compile(r"^@member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
 DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
 M = TypeVar("M")
@@ -55,7 +57,7 @@ __all__ = [
 def kinds() -> tuple[str, ...]:
     """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
     folders = [path for storey in STOREYS for path in (PACKAGE / storey).iterdir() if path.is_dir()]
-    parts = {path.name for path in folders if any(_has(EXAMPLES, file) for file in path.glob("*.py"))}
+    parts = {path.name for path in folders if any(_has(JUDGED, file) for file in path.glob("*.py"))}
     groups = {group.removeprefix("kinformer.") for group in entry_points().groups if group.startswith("kinformer.")}
     return tuple(sorted(parts | (groups - {path.name for path in folders})))
 
@@ -140,6 +142,22 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
     for name, module in modules(kind).items():
         for entry in getattr(module, "EXAMPLES", ()):
             yield name, Example.of(entry)
+
+
+def public_names() -> dict[str, str]:
+    """The module of each public part and member, by name. Files are searched for their classes, and not imported.
+
+    Parts are the classes with a base in files with EXAMPLES, and in nn/losses and nn/exits. NamedTuples of
+    results are left out.
+    """
+    names: dict[str, str] = {}
+    for kind in (*kinds(), "losses", "exits"):
+        for file in own_files(kind).values():
+            pattern = MEMBER if kind == "members" else CLASS
+            names |= {
+                name: _dotted(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
+            }
+    return names
 
 
 # Members -------------------------------------------------------------------------------------------------------------

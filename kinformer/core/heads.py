@@ -14,70 +14,72 @@ Where = slice | Tensor | None  # columns [lo, hi), the same of every row; or cho
 class Queries(NamedTuple):
     """What asks: one vector per head and token, and what goes with it.
 
-    `pos` are absolute positions, -1 at padding. `sides` are numbers that were projected from the layer's input for
+    `pos` are absolute positions, -1 at padding. `extras` are numbers that were projected from the layer's input for
     each head (a gate, a span), `labels` integers of a token (its segment), `tags` integers of a query itself (its
     bucket in each round). `head` numbers the first head, where a mechanism gets a run of a layer's heads: patterns that
-    differ by head count on from it. `unmade` are sides that the mechanism wanted as what they are made of.
+    differ by head count on from it. `lazy` are sides that the mechanism wanted as what they are made of.
     """
 
     q: Float[Tensor, "B H T K"]
     pos: Int[Tensor, "B #H T"]
-    sides: Mapping[str, Float[Tensor, "B H T n"]] = {}  # noqa: RUF012  (NamedTuple defaults are never written to)
+    extras: Mapping[str, Float[Tensor, "B H T n"]] = {}  # noqa: RUF012  (NamedTuple defaults are never written to)
     labels: Mapping[str, Int[Tensor, "B T"]] = {}  # noqa: RUF012
     head: int = 0
     tags: Mapping[str, Int[Tensor, "B H T r"]] = {}  # noqa: RUF012
-    unmade: Mapping[str, "Unmade"] = {}  # noqa: RUF012
+    lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Where) -> "Queries":
         """Some of the queries, with all that goes with them."""
-        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        unmade = {name: one.cut(at) for name, one in self.unmade.items()}
-        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags, unmade)
+        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
+        unmade = {name: one.cut(at) for name, one in self.lazy.items()}
+        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), extras, labels, self.head, tags, unmade)
 
     def cleaned(self) -> "Queries":
         """These queries with zeros at padding."""
         real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
-        sides = {name: _kept(side, real) for name, side in self.sides.items()}
-        return self._replace(q=_kept(self.q, real), sides=sides)
+        extras = {name: _kept(side, real) for name, side in self.extras.items()}
+        return self._replace(q=_kept(self.q, real), extras=extras)
 
 
 class Keys(NamedTuple):
     """What is asked: a key and a value per head and token, and what goes with them; all of it is cached together.
 
     `tags` are integers of a key itself (its bucket in each round). `own` says that the keys are of the sequence that
-    asks. Heads of values may be others than heads of keys, and a key may have width 0. `unmade` as of queries.
+    asks. Heads of values may be others than heads of keys, and a key may have width 0. `lazy` as of queries.
     """
 
     k: Float[Tensor, "B G S K"]
     v: Float[Tensor, "B U S V"]
     pos: Int[Tensor, "B #H S"]
-    sides: Mapping[str, Float[Tensor, "B G S n"]] = {}  # noqa: RUF012
+    extras: Mapping[str, Float[Tensor, "B G S n"]] = {}  # noqa: RUF012
     labels: Mapping[str, Int[Tensor, "B S"]] = {}  # noqa: RUF012
     tags: Mapping[str, Int[Tensor, "B G S r"]] = {}  # noqa: RUF012
     own: bool = True
-    unmade: Mapping[str, "Unmade"] = {}  # noqa: RUF012
+    lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Where) -> "Keys":
         """Some of the keys, with all that goes with them."""
-        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        unmade = {name: one.cut(at) for name, one in self.unmade.items()}
-        return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own, unmade)
+        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
+        unmade = {name: one.cut(at) for name, one in self.lazy.items()}
+        return Keys(
+            cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), extras, labels, tags, self.own, unmade
+        )
 
     def cleaned(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
         """These keys with zeros at padding: at positions without a key and without one of `tokens`."""
         real = (self.pos >= 0).any(1, keepdim=True)
         real = real if tokens is None else real | tokens[:, None]
-        sides = {name: _kept(side, real) for name, side in self.sides.items()}
-        return self._replace(k=_kept(self.k, real), v=_kept(self.v, real), sides=sides)
+        extras = {name: _kept(side, real) for name, side in self.extras.items()}
+        return self._replace(k=_kept(self.k, real), v=_kept(self.v, real), extras=extras)
 
     def detach(self) -> "Keys":
         """The same keys, through which nothing learns."""
-        sides = {name: side.detach() for name, side in self.sides.items()}
-        unmade = {name: one.detach() for name, one in self.unmade.items()}
-        return self._replace(k=self.k.detach(), v=self.v.detach(), sides=sides, unmade=unmade)
+        extras = {name: side.detach() for name, side in self.extras.items()}
+        unmade = {name: one.detach() for name, one in self.lazy.items()}
+        return self._replace(k=self.k.detach(), v=self.v.detach(), extras=extras, lazy=unmade)
 
 
-class Room(NamedTuple):
+class StateSpec(NamedTuple):
     """What a state is made for: rows, tokens of the longest, and where and how exactly its numbers are kept."""
 
     batch: int
@@ -86,7 +88,7 @@ class Room(NamedTuple):
     device: torch.device
 
 
-class Sizes(NamedTuple):
+class HeadSizes(NamedTuple):
     """The heads and widths of a layer; `cross` where its keys are another sequence's."""
 
     heads: int
@@ -97,7 +99,7 @@ class Sizes(NamedTuple):
     cross: bool = False
 
 
-class Side(NamedTuple):
+class ExtraProjection(NamedTuple):
     """Numbers per head that a part wants from the layer's input: `width` of them.
 
     `like` "q", "k" or "v" starts the matrix that makes them as a copy of the projection's own.
@@ -117,19 +119,19 @@ class HeadValues(NamedTuple):
     unit: str = ""
 
 
-class Unmade(NamedTuple):
+class LazyProjection(NamedTuple):
     """Numbers W_h x + b_h of each head h that nobody has made: most of them may never be asked for."""
 
     x: Float[Tensor, "B S D"]
     weight: Float[Tensor, "H n D"]
     bias: Float[Tensor, "H n"] | None
 
-    def cut(self, at: Where) -> "Unmade":
+    def cut(self, at: Where) -> "LazyProjection":
         """The numbers of some places."""
         return self._replace(x=cut(self.x, at, 1))
 
-    def detach(self) -> "Unmade":
-        return Unmade(self.x.detach(), self.weight.detach(), None if self.bias is None else self.bias.detach())
+    def detach(self) -> "LazyProjection":
+        return LazyProjection(self.x.detach(), self.weight.detach(), None if self.bias is None else self.bias.detach())
 
     def made(self) -> Float[Tensor, "B H S n"]:
         bias = None if self.bias is None else self.bias.flatten()

@@ -1,4 +1,4 @@
-"""Keyed: mechanisms whose state is a cache of keys."""
+"""KeyValueMechanism: mechanisms whose state is a cache of keys."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias
 from kinformer.core.cache import KV, written
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, Want
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern, narrowed
-from kinformer.core.read import Read, mass
+from kinformer.core.read import AttentionOutput, received_attention
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 
 
-class Keyed(Mechanism):
+class KeyValueMechanism(Mechanism):
     """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read.
 
     Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
@@ -40,7 +40,7 @@ class Keyed(Mechanism):
         self.bias, self.score = None, Product()
 
     @abstractmethod
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         """What the queries of a request read, and what there is to report. The state is not its business."""
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
@@ -56,16 +56,16 @@ class Keyed(Mechanism):
         """What the own sequence may read in this batch."""
         return narrowed(self.pattern, ctx.only, ctx.also)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        of_score, of_bias = self.score.sides(sizes), {} if self.bias is None else self.bias.sides(sizes)
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
         if twice := of_score.keys() & of_bias.keys():
             raise ValueError(f"the score and the bias both want a side {min(twice)!r}; rename it in one of them")
         return {**of_score, **of_bias}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {} if self.bias is None else self.bias.key_sides(sizes)
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {} if self.bias is None else self.bias.key_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         self.score.start(room)
         if self.bias is not None:
             self.bias.start(room)
@@ -74,11 +74,11 @@ class Keyed(Mechanism):
         most = 0 if sizes.cross else self.pattern.capacity(room.length)
         # one slot more than lives between calls: a new key is written before the oldest one dies
         slots = min(room.length, most + 1) if most else 0
-        return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
+        return KV.empty(room, sizes, slots, self.key_extras(sizes), self.tags)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[AttentionOutput]:
         request, kept = self.asked(queries, keys, state, ctx)
-        out = Out(Read(queries.q[..., :0], None)) if ctx.remember else self.answered(request)
+        out = Out(AttentionOutput(queries.q[..., :0], None)) if ctx.remember else self.answered(request)
         return out._replace(state=kept)
 
     def asked(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
@@ -86,10 +86,10 @@ class Keyed(Mechanism):
         queries, keys = self.ready(queries, keys, ctx)
         return self.request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
 
-    def answered(self, request: Request) -> Out[Read]:
+    def answered(self, request: Request) -> Out[AttentionOutput]:
         """What a request reads, with what its bias reports too."""
         out = self.read(request)
-        return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.sides), **out.aux})
+        return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.extras), **out.aux})
 
     def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
@@ -117,12 +117,16 @@ class Keyed(Mechanism):
         )
         return (request if self.bias is None or ctx.remember else request.prepared()), kept
 
-    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
         if read.lse is None:
-            raise ValueError(f"the mass of this {type(self).__name__} needs its lse; make it without lse=False")
+            raise ValueError(
+                f"the received_attention of this {type(self).__name__} needs its lse; make it without lse=False"
+            )
         request, _ = self.asked(queries, keys, None, ctx)
-        return mass(request, read.lse).mean(1)
+        return received_attention(request, read.lse).mean(1)
 
 
 def wants_of(*parts: Bias | Score | None) -> tuple[Want, ...]:

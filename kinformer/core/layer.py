@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import Room, Where, cut, each
+from kinformer.core.heads import StateSpec, Where, cut, each
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.patterns.document import Document
 
@@ -172,7 +172,7 @@ class Context:
         """The largest number of tokens of the output that is decoded; None where a text is read."""
         return None if self.decoding is None else self.decoding.max_new_tokens
 
-    def but(self, **changes: object) -> "Context":
+    def replace(self, **changes: object) -> "Context":
         """The same context with other fields; other positions or limits begin a new memo.
 
         `full` promises nothing of other positions, and `decoding` counts other columns: give them again.
@@ -197,7 +197,7 @@ class Context:
         labels, decoding = each(self.labels, at, 1), self.decoding
         if decoding is not None:
             decoding = decoding._replace(step=decoding.step[:, at])
-        return self.but(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
+        return self.replace(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
 
     def under(self, place: str | int) -> "Context":
         """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.
@@ -206,7 +206,7 @@ class Context:
         """
         if not self.below and not self.taps:
             return self
-        return self.but(below=under(place, self.below), taps=beneath(place, self.taps))
+        return self.replace(below=under(place, self.below), taps=beneath(place, self.taps))
 
 
 class Out(NamedTuple, Generic[Y]):
@@ -268,7 +268,7 @@ def _cleaned(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B 
     source = ctx.source
     if source is not None and ctx.source_pos is not None:
         source = torch.where(ctx.source_pos[..., None] >= 0, source, 0.0)
-    return torch.where(ctx.pos[..., None] >= 0, x, 0.0), ctx.but(source=source, is_clean=True)
+    return torch.where(ctx.pos[..., None] >= 0, x, 0.0), ctx.replace(source=source, is_clean=True)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -311,10 +311,10 @@ def in_order(ctx: Context, who: str, instead: str = "") -> None:
         raise ValueError(f"{who} reads array order as time; {advice}")
 
 
-def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> Room:
+def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
     """What a state of `module` is made for: in the precision and place of its weights, unless told otherwise."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    return Room(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
+    return StateSpec(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
 
 
 def prefixed(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:

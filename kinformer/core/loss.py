@@ -56,7 +56,7 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
     return found
 
 
-def surprise(
+def token_nll(
     logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
     """-log p of each wanted token in nats, 0 where none (-1) is wanted; in float32 or better.
@@ -102,13 +102,13 @@ class Fading(NamedTuple):
 Weight = float | Fading
 
 
-def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
+def weighted(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
     """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
     now = {name: one.at(progress) if isinstance(one, Fading) else one for name, one in penalties.items()}
     return nll + sum(weight * sums[name] for name, weight in now.items() if name in sums)
 
 
-def known(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
+def check_known_penalties(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
     """The weights of penalties; ValueError for a name that no part reports and a weight below 0, a reward."""
     there = penalties_of(*modules)
     for name, weight in weights.items():

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import HeadValues, Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
 if TYPE_CHECKING:
     from kinformer.core.memory import Remembered
-    from kinformer.core.read import Read
+    from kinformer.core.read import AttentionOutput
 
 
 class NoState(TypeError):
@@ -26,7 +26,7 @@ class NoState(TypeError):
 class Mechanism(nn.Module, ABC):
     """Queries and keys per head in, one read per query out. It sees heads, never the layer's input.
 
-    What it wants from the input itself (a gate, a span, further projections) it asks for by `sides` and `key_sides`;
+    What it wants from the input itself (a gate, a span, further projections) it asks for by `extras` and `key_extras`;
     Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and `sends` name
     what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted: nobody asks
     then, unless its state is made of queries too (`needs_queries`).
@@ -36,11 +36,11 @@ class Mechanism(nn.Module, ABC):
     sends: frozenset[str] = frozenset()
     needs_queries: bool = False
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         """What this mechanism wants from the layer's input for each query and head, by name."""
         return {}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         """What it wants from the source for each key and key head, by name: cached beside the keys."""
         return {}
 
@@ -55,7 +55,7 @@ class Mechanism(nn.Module, ABC):
         """
         return None
 
-    def late(self, sizes: Sizes, ctx: Context) -> bool:
+    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
         """Does it want the sides of a sequence that reads itself unmade, as `forward` will ask for few of them?
 
         Asked where there is no state.
@@ -68,15 +68,15 @@ class Mechanism(nn.Module, ABC):
                 # a key that is kept from this read alone may still be of a token, which has a gate
                 same = keys.own and keys.pos.shape[2] == ctx.pos.shape[1]
                 keys = keys.cleaned(ctx.pos >= 0 if same else None)
-            queries, ctx = queries.cleaned(), ctx.but(is_clean=True)
+            queries, ctx = queries.cleaned(), ctx.replace(is_clean=True)
         return super().__call__(queries, keys, state, ctx)
 
     @abstractmethod
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         """The state before the first token; raises `NoState` with advice where there is none."""
 
     @abstractmethod
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[Read]":
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[AttentionOutput]":
         """What the queries read. Keys None: read what the state keeps of a source."""
 
     def head_values(self) -> Mapping[str, HeadValues]:
@@ -87,7 +87,9 @@ class Mechanism(nn.Module, ABC):
         """What each query reads beside its own segment, where the mechanism keeps a memory itself."""
         return None
 
-    def mass(self, queries: Queries, keys: Keys, read: "Read", ctx: Context) -> Float[Tensor, "B S"]:
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: "AttentionOutput", ctx: Context
+    ) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""
         name = type(self).__name__
         raise TypeError(f"{name} does not tell how much attention a key got; use Softmax under this memory")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.cache import earliest, survivors
-from kinformer.core.heads import Room, Where, cut
+from kinformer.core.heads import StateSpec, Where, cut
 from kinformer.core.layer import Context, State
 from kinformer.core.numbering import after
 from kinformer.core.pattern import Pattern, narrowed, pairs
@@ -76,10 +76,10 @@ class Memory(nn.Module, ABC):
         return Remembered(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
-    def start(self, room: Room, width: int) -> State:
+    def start(self, room: StateSpec, width: int) -> State:
         """The memory before the first token."""
 
-    def fresh(self, room: Room, width: int, ctx: Context) -> State:
+    def fresh(self, room: StateSpec, width: int, ctx: Context) -> State:
         """The same for a call without a state; its positions are those of every other layer's."""
 
         def shared(name: str, leaf: Tensor) -> Tensor:

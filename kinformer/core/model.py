@@ -31,7 +31,7 @@ LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one, or its rec
 ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, whoever solves it
 
 
-class Judged(NamedTuple):
+class EvaluationSums(NamedTuple):
     """What `judge` returns: sums and counts of each metric, additive over batches, and the state after the batch.
 
     totals: sum and count by name, the model's metric first.
@@ -99,7 +99,7 @@ class Model(nn.Module, ABC):
         """
 
     @abstractmethod
-    def judge(self, batch: Batch, state: State | None = None) -> Judged:
+    def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
         """Sums over the batch by which the model is measured; no chance in them."""
 
     @abstractmethod

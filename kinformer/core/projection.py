@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 
 
 class Projection(nn.Module, ABC):
@@ -27,9 +27,9 @@ class Projection(nn.Module, ABC):
         """Heads of values: those of the keys unless a projection says else."""
         return self.key_heads
 
-    def sizes(self, cross: bool = False) -> Sizes:
+    def sizes(self, cross: bool = False) -> HeadSizes:
         """The heads and widths that a mechanism is told of."""
-        return Sizes(self.heads, self.key_heads, self.value_heads, self.k_dim, self.v_dim, cross)
+        return HeadSizes(self.heads, self.key_heads, self.value_heads, self.k_dim, self.v_dim, cross)
 
     @abstractmethod
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries: ...

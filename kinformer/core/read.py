@@ -1,4 +1,4 @@
-"""Read: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
+"""AttentionOutput: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from kinformer.core.score_matrix import allowed, scores
 BLOCK = 256  # queries whose weights are held at a time
 
 
-class Read(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The weighted mean of the values of some keys, and the log of the sum of their weights.
 
     Y = 0 and lse = -inf where there was no key.
@@ -28,7 +28,7 @@ class Read(NamedTuple):
     lse: Float[Tensor, "B H T"] | None
 
 
-def merge(*reads: Read) -> Read:
+def merge(*reads: AttentionOutput) -> AttentionOutput:
     """The read of a union of disjoint key sets from the reads of its pieces.
 
     Exact, in any order, never NaN in values or gradients; computed in float32 or better.
@@ -38,8 +38,10 @@ def merge(*reads: Read) -> Read:
     if not reads:
         raise ValueError("merge got no read; give it at least one")
     for n, read in enumerate(reads):
-        if not isinstance(read, Read):
-            raise TypeError(f"merge joins reads: got a {type(read).__name__}, expected a Read. Write merge(a, b)")
+        if not isinstance(read, AttentionOutput):
+            raise TypeError(
+                f"merge joins reads: got a {type(read).__name__}, expected a AttentionOutput. Write merge(a, b)"
+            )
         if read.lse is None:
             raise ValueError(
                 f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"
@@ -52,7 +54,7 @@ def merge(*reads: Read) -> Read:
     some = total > 0
     safe = torch.where(some, total, 1.0)
     y = sum(w[..., None] * read.y for w, read in zip(weight / safe, reads, strict=True))
-    return Read(y.to(reads[0].y.dtype), torch.where(some, torch.log(safe) + highest, -torch.inf))
+    return AttentionOutput(y.to(reads[0].y.dtype), torch.where(some, torch.log(safe) + highest, -torch.inf))
 
 
 def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"]) -> Float[Tensor, "B H R S"]:
@@ -69,10 +71,10 @@ def _exact(request: Request) -> Float[Tensor, "B H T S"]:
     q, k = request.queries, request.keys
     wide = [precise(lowered(x)) for x in (q.q, k.k)]
     with exact(q.q):
-        return scores(request.but(queries=q._replace(q=wide[0]), keys=k._replace(k=wide[1])))
+        return scores(request.replace(queries=q._replace(q=wide[0]), keys=k._replace(k=wide[1])))
 
 
-def mass(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:
+def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:
     """How much attention each key got.
 
     The column sums of the attention matrix, a block of queries at a time, in linear memory.

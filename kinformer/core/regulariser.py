@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 
 
@@ -22,5 +22,5 @@ class Regulariser(nn.Module, ABC):
     across: bool = True
 
     @abstractmethod
-    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+    def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         """Of a request and its read. `keys` are those of the tokens that ask, column by column; None across."""

@@ -48,7 +48,7 @@ class Request:
     def piece(self, rows: Where, columns: Where) -> "Request":
         """The read of some queries in some keys: the only place that slices.
 
-        Positions, sides, labels, tags and what came from below are cut together. Its memo is its own: positions of a
+        Positions, extras, labels, tags and what came from below are cut together. Its memo is its own: positions of a
         piece are new objects, so nothing about them would be found again, and every mask would outlive its piece.
         """
         queries, keys = self.queries.cut(rows), self.keys.cut(columns)
@@ -61,9 +61,9 @@ class Request:
 
         below = {name: cut(value) for name, value in self.below.items()}
         where = None if self.where is None else heads.cut(heads.cut(self.where, rows, 2), columns, 3)
-        return self.but(queries=queries, keys=keys, run=False, below=below, where=where, memo=fresh())
+        return self.replace(queries=queries, keys=keys, run=False, below=below, where=where, memo=fresh())
 
-    def but(self, **changes: object) -> "Request":
+    def replace(self, **changes: object) -> "Request":
         """The same request with other fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
@@ -73,14 +73,14 @@ class Request:
         Nothing is promised of their positions, nothing from below is theirs, and what is found out about them serves
         no other layer.
         """
-        return self.but(**{"run": False, "full": False, "below": {}, "where": None, "memo": fresh(), **changes})
+        return self.replace(**{"run": False, "full": False, "below": {}, "where": None, "memo": fresh(), **changes})
 
     def prepared(self) -> "Request":
-        """With what the bias wants to know of the whole, before anything is cut, among the queries' sides."""
+        """With what the bias wants to know of the whole, before anything is cut, among the queries' extras."""
         extra = {} if self.bias is None else self.bias.prepare(self)
         if not extra:
             return self
-        return self.but(queries=self.queries._replace(sides={**self.queries.sides, **extra}))
+        return self.replace(queries=self.queries._replace(extras={**self.queries.extras, **extra}))
 
     @property
     def is_causal(self) -> bool:

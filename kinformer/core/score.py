@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.layer import Want
 from kinformer.core.request import Request
 
@@ -23,9 +23,9 @@ class Score(nn.Module, ABC):
     @abstractmethod
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]: ...
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         """What it wants from the layer's input for each query, by name."""
         return {}
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         """Raises `NoState` with advice where scores of a part of a row are not those of the whole."""

@@ -29,7 +29,7 @@ def scores(request: Request) -> Float[Tensor, "B H T S"]:
 def _precisely(request: Request) -> Float[Tensor, "B H T S"]:
     """Compute the scores in float32 or better, also under autocast."""
     queries, keys = request.queries, request.keys
-    wide = request.but(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
+    wide = request.replace(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
     with exact(queries.q):
         return request.score(wide)
 

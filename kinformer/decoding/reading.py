@@ -74,4 +74,4 @@ def read(
 def _of_prompt(tokens: Int[Tensor, "1 T"], state: State) -> Context:
     """The context of tokens that an output will stand behind, as `generate` reads those of a prompt."""
     before = Decoding(torch.full_like(tokens, -1), 1)
-    return numbered(tokens, Numbered(state.now, ())).but(decoding=before)
+    return numbered(tokens, Numbered(state.now, ())).replace(decoding=before)

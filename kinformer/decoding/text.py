@@ -51,7 +51,7 @@ def _context(text: Text, first: int) -> Context | None:
     now = getattr(text.state, "now", None)
     if text.state is not None and now is None:
         return None
-    return numbered(rows[:, first:], None if now is None else Numbered(now, ())).but(decoding=decoding)
+    return numbered(rows[:, first:], None if now is None else Numbered(now, ())).replace(decoding=decoding)
 
 
 def written(text: Text, new: Int[Tensor, " B"]) -> Text:

@@ -90,7 +90,7 @@ def _remembered(length: int, subject: Subject, module: Any) -> None:
         state = subject.start(module, 3, length)
         for lo, hi in itertools.pairwise((0, *ends)):
             piece = batch.columns(lo, hi)
-            state = module(piece.x, state, piece.context().but(remember=remember and hi < length)).state
+            state = module(piece.x, state, piece.context().replace(remember=remember and hi < length)).state
         ends_as.append(state)
     agree_states(ends_as[1], ends_as[0], f"calls up to columns {ends[:2]} that only remember leave another state")
 

@@ -119,7 +119,7 @@ def _long(subject: Subject, low: Any, exact: Any) -> None:
 def _read(subject: Any, module: Any, batch: Any, way: str) -> Out:
     if way == "one call":
         return subject.call(module, batch)
-    return module(batch.x, None, batch.context().but(run=False))
+    return module(batch.x, None, batch.context().replace(run=False))
 
 
 def _apart(batch: Batch) -> Batch:

@@ -9,7 +9,7 @@ from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Unjudged, found
@@ -59,11 +59,11 @@ def _copied(keys: Keys, times: int) -> Keys:
     def each(x: Tensor) -> Tensor:
         return x.repeat_interleave(times, 1)
 
-    sides = {name: each(side) for name, side in keys.sides.items()}
-    return keys._replace(k=each(keys.k), v=each(keys.v), sides=sides)
+    extras = {name: each(side) for name, side in keys.extras.items()}
+    return keys._replace(k=each(keys.k), v=each(keys.v), extras=extras)
 
 
-def _same(got: Read, want: Read, sentence: str) -> None:
+def _same(got: AttentionOutput, want: AttentionOutput, sentence: str) -> None:
     agree(got.y, want.y, sentence)
     if got.lse is not None and want.lse is not None:
         agree(got.lse, want.lse, f"{sentence} (lse)")

@@ -72,12 +72,12 @@ def _with(part: Part, heads: int) -> Part:
     def of(x: Tensor) -> Tensor:
         return x[:, torch.arange(heads) % x.shape[1]]
 
-    def each(sides: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: of(side) for name, side in sides.items()}
+    def each(extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: of(side) for name, side in extras.items()}
 
     if isinstance(part, Queries):
-        return part._replace(q=of(part.q), sides=each(part.sides))
-    return part._replace(k=of(part.k), v=of(part.v), sides=each(part.sides))
+        return part._replace(q=of(part.q), extras=each(part.extras))
+    return part._replace(k=of(part.k), v=of(part.v), extras=each(part.extras))
 
 
 def _in_one_line(error: Exception) -> bool:

@@ -13,7 +13,7 @@ from kinformer.attend import EXECUTORS
 from kinformer.attend.executors import reference
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
 from kinformer.laws.support.requests import drawn, of_each_feature
@@ -58,7 +58,7 @@ def _one(length: int, executor: Any, make: Callable[[int], Request], refused: Co
     _same(got, want, request, f"executor {name!r} differs from the reference", told)
 
 
-def _same(got: Read, want: Read, request: Request, sentence: str, told: str) -> None:
+def _same(got: AttentionOutput, want: AttentionOutput, request: Request, sentence: str, told: str) -> None:
     _near(got.y, want.y, f"{sentence} in y {told}")
     if request.lse:
         if got.lse is None or want.lse is None:
@@ -78,11 +78,11 @@ def _near(got: Tensor, want: Tensor, sentence: str) -> None:
 def _leaves(request: Request) -> dict[str, Tensor]:
     queries, keys = request.queries, request.keys
     found = {"q": queries.q, "k": keys.k, "v": keys.v}
-    found |= {f"side {name}": side for of in (queries, keys) for name, side in of.sides.items() if side.is_leaf}
+    found |= {f"side {name}": side for of in (queries, keys) for name, side in of.extras.items() if side.is_leaf}
     return found | ({} if request.bias is None else dict(request.bias.named_parameters()))
 
 
-def _gradients(read: Read, request: Request, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
     g = torch.Generator().manual_seed(0)
     loss = (read.y * torch.randn(read.y.shape, generator=g, dtype=read.y.dtype)).sum()
     if request.lse and read.lse is not None:

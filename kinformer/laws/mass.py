@@ -12,7 +12,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Broken, Unjudged, found
@@ -44,7 +44,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     queries, keys = queries._replace(pos=pos), keys._replace(pos=pos)
     read = _read(mechanism, queries, keys)
     try:
-        mass = mechanism.mass(queries, keys, read, _context(queries))
+        mass = mechanism.received_attention(queries, keys, read, _context(queries))
     except (ValueError, TypeError) as error:
         if "\n" in str(error):
             yield f"it refuses to tell how much attention a key got in more than one line: {error}"
@@ -65,7 +65,7 @@ def _plausible(mass: Tensor, pos: Tensor) -> None:
 
 
 @torch.no_grad()
-def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass: Tensor) -> None:
+def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, mass: Tensor) -> None:
     nothing = _read(mechanism, queries, keys._replace(v=torch.zeros_like(keys.v))).y
     own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
     weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
@@ -87,7 +87,7 @@ def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dt
     for mechanism_copy, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
         with choosing():
-            received.append(mechanism_copy.mass(q, k, _read(mechanism_copy, q, k), _context(q)))
+            received.append(mechanism_copy.received_attention(q, k, _read(mechanism_copy, q, k), _context(q)))
     _plausible(received[0], pos)
     agree(received[0], received[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
 
@@ -98,15 +98,15 @@ def _rounded_to(dtype: torch.dtype, wide: torch.dtype, part: Part) -> Part:
     def cast(x: Tensor) -> Tensor:
         return x.to(dtype).to(wide)
 
-    sides = {name: cast(side) for name, side in part.sides.items()}
+    extras = {name: cast(side) for name, side in part.extras.items()}
     if isinstance(part, Queries):
-        return part._replace(q=cast(part.q), sides=sides)
-    return part._replace(k=cast(part.k), v=cast(part.v), sides=sides)
+        return part._replace(q=cast(part.q), extras=extras)
+    return part._replace(k=cast(part.k), v=cast(part.v), extras=extras)
 
 
 def _context(queries: Queries) -> Context:
     return Context(queries.pos[:, 0], run=True, labels=queries.labels)
 
 
-def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> Read:
+def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> AttentionOutput:
     return mechanism(queries, keys, None, _context(queries)).y

@@ -8,7 +8,7 @@ from torch import Tensor
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.heads import drawn
 
@@ -24,15 +24,15 @@ def judge(mechanism: Mechanism) -> Iterator[str]:
     whole = _read(mechanism, queries, keys)
     if whole.lse is None:
         yield (
-            f"{type(mechanism).__name__} gives no lse, so what it reads merges with nothing; return Read(y, lse) with "
-            "the log-sum-exp of its scores, or declare in breaks why there is none"
+            f"{type(mechanism).__name__} gives no lse, so its output cannot merge; return AttentionOutput(y, lse) "
+            "with the log-sum-exp of its scores, or declare in breaks why there is none"
         )
         return
     for seed, pieces in enumerate(PIECES):
         yield from found(_merged, mechanism, queries, keys, whole, pieces, seed)
 
 
-def _merged(mechanism: Mechanism, queries: Queries, keys: Keys, whole: Read, pieces: int, seed: int) -> None:
+def _merged(mechanism: Mechanism, queries: Queries, keys: Keys, whole: AttentionOutput, pieces: int, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     owner = torch.randint(pieces, keys.pos.shape, generator=g)
     reads = [_read(mechanism, queries, keys._replace(pos=keys.pos.masked_fill(owner != n, -1))) for n in range(pieces)]
@@ -45,11 +45,11 @@ def _merged(mechanism: Mechanism, queries: Queries, keys: Keys, whole: Read, pie
         _same(name, f"the gradient of {what}", *(_gradient(_sum(read, ones), x) for read in (whole, joined)))
 
 
-def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> Read:
+def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> AttentionOutput:
     return mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True)).y
 
 
-def _sum(read: Read, ones: Tensor) -> Tensor:
+def _sum(read: AttentionOutput, ones: Tensor) -> Tensor:
     assert read.lse is not None
     return (read.y * ones).sum() + torch.where(read.lse > -torch.inf, read.lse, 0.0).sum()
 

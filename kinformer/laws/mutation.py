@@ -118,4 +118,4 @@ def _plain_stats(out: Out, training: bool) -> None:
 
 
 def _guarded(ctx: Context) -> Context:
-    return ctx.but(below=MappingProxyType(dict(ctx.below)), labels=MappingProxyType(dict(ctx.labels)))
+    return ctx.replace(below=MappingProxyType(dict(ctx.below)), labels=MappingProxyType(dict(ctx.labels)))

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from kinformer.core.collected import met
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.model import Judged, Model, Writer
+from kinformer.core.model import EvaluationSums, Model, Writer
 from kinformer.core.position import Position
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.compare import agree, agree_out
 from kinformer.laws.support.finding import Broken, smallest
@@ -66,7 +66,7 @@ def _asked_otherwise(subject: Subject, module: Any, batch: Batch, out: Out) -> N
     seen: list[tuple[Tensor, Tensor]] = []
     hook = layers[0].register_forward_hook(lambda part, inputs, out: seen.append((inputs[0], out.y)))
     try:
-        tapped = module(batch.x, None, batch.context().but(taps=("0", "0.input")))
+        tapped = module(batch.x, None, batch.context().replace(taps=("0", "0.input")))
     finally:
         hook.remove()
     for name, want in zip(("0.input", "0"), seen[0] if seen else (), strict=False):
@@ -81,8 +81,10 @@ def _model(length: int, model: Model, subject: Trained) -> None:
     if not all(map(torch.equal, batch.tensors(), again.tensors())):
         raise Broken(f"{name}.sample gives other rows for the same seed")
     loss, judged = model(batch.x), model.judge(batch.x)
-    if not isinstance(judged, Judged) or next(iter(judged.totals), None) != model.metric.name:
-        raise Broken(f"{name}.judge must return Judged totals, the first of them its metric {model.metric.name!r}")
+    if not isinstance(judged, EvaluationSums) or next(iter(judged.totals), None) != model.metric.name:
+        raise Broken(
+            f"{name}.judge must return EvaluationSums totals, the first of them its metric {model.metric.name!r}"
+        )
     if loss.total.shape or not loss.total.isfinite() or int(loss.count) < 1:
         raise Broken(f"the loss of {length} tokens is {loss.total.tolist()} over {int(loss.count)} targets")
     for what, (total, count) in judged.totals.items():
@@ -132,7 +134,7 @@ def _without(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
     unwanted = sorted(name for name in ctx.below if not met(name, wanted) and name not in wanted)
     if unwanted:
         hidden[type(part).__name__] = unwanted
-    return ctx.but(below={name: value for name, value in ctx.below.items() if name not in unwanted})
+    return ctx.replace(below={name: value for name, value in ctx.below.items() if name not in unwanted})
 
 
 def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
@@ -154,8 +156,10 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
 
 def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
     _out(out, name)
-    if not isinstance(out.y, Read):
-        raise Broken(f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(Read(y, lse), state)")
+    if not isinstance(out.y, AttentionOutput):
+        raise Broken(
+            f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(AttentionOutput(y, lse), state)"
+        )
     wide = out.y.y.shape[-1] if keys is None else keys.v.shape[-1]
     # talking heads end in the heads of the values
     heads = q.shape[1] if keys is None or out.y.y.shape[1] != keys.v.shape[1] else keys.v.shape[1]

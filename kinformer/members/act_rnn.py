@@ -17,9 +17,17 @@ Cell = Literal["rnn", "gru", "lstm"]
 
 @member(recipe=Recipe(lr=4e-3))
 def act_rnn(
-    d: int = 256, depth: int = 5, cell: Cell = "rnn", mix: Literal["weighted", "running"] = "weighted",
-    last: Last = "remainder", strict: bool = False, ponder: float = 0.01, epsilon: float = 0.01, bias: float = 1.0,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 256,
+    depth: int = 5,
+    cell: Cell = "rnn",
+    mix: Literal["weighted", "running"] = "weighted",
+    last: Last = "remainder",
+    strict: bool = False,
+    ponder: float = 0.01,
+    epsilon: float = 0.01,
+    bias: float = 1.0,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Adaptive computation time (Graves, 2016, arXiv:1603.08983): a recurrent network that ponders each token.
 
@@ -42,8 +50,6 @@ def act_rnn(
 SLOW = {"learns": "gates learn later than a plain cell: 0.88 of what stands 6 back is copied after the law's 800 steps"}
 EXAMPLES = (
     lambda: act_rnn(d=16, depth=3, cell="rnn", vocab=11),
-    Example(
-        lambda: act_rnn(d=16, depth=3, cell="gru", mix="running", last="probability", strict=True, vocab=11), SLOW
-    ),
+    Example(lambda: act_rnn(d=16, depth=3, cell="gru", mix="running", last="probability", strict=True, vocab=11), SLOW),
     Example(lambda: act_rnn(d=16, depth=2, cell="lstm", vocab=11), SLOW),
 )

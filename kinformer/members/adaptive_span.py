@@ -22,9 +22,19 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})
 def adaptive_span(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, longest: int = 256,
-    spans: str = "static", ramp: int = 32, itself: bool = False, nearest: Nearest = 0, penalty: float = 2e-6,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    longest: int = 256,
+    spans: str = "static",
+    ramp: int = 32,
+    itself: bool = False,
+    nearest: Nearest = 0,
+    penalty: float = 2e-6,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
 

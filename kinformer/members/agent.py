@@ -32,10 +32,21 @@ def agent(
     """
     model = stack_of(stack)
     return Agent(
-        observations, actions, model.body, discrete=discrete, position=model.position, discount=discount, trace=trace,
-        ratio=ratio, entropy=entropy, value=value, epochs=epochs, pieces=pieces, burn_in=burn_in,
+        observations,
+        actions,
+        model.body,
+        discrete=discrete,
+        position=model.position,
+        discount=discount,
+        trace=trace,
+        ratio=ratio,
+        entropy=entropy,
+        value=value,
+        epochs=epochs,
+        pieces=pieces,
+        burn_in=burn_in,
         penalties=model.penalties,
-    )  # fmt: skip
+    )
 
 
 EXAMPLES = (

@@ -17,16 +17,30 @@ from kinformer.nn.losses.auxiliary import LowerSchedule
 @member(
     recipe=Recipe(lr=1e-3, warmup=0.2),
     needs={
-        "length": "position=learned", "shared_head": "every_layer=true and depth>1",
+        "length": "position=learned",
+        "shared_head": "every_layer=true and depth>1",
         "lower_schedule": "every_layer=true and depth>1",
-    }
+    },
 )
 def al_rfou(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
-    every_position: bool = True, every_layer: bool = True, lower_schedule: LowerSchedule = "step",
-    shared_head: bool = False, targets: int = 2, further: float = 0.5, pattern: str = "Causal()",
-    position: Positions = "learned", per_layer: bool = True, norm: Norms = "post", length: int = 512, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    every_position: bool = True,
+    every_layer: bool = True,
+    lower_schedule: LowerSchedule = "step",
+    shared_head: bool = False,
+    targets: int = 2,
+    further: float = 0.5,
+    pattern: str = "Causal()",
+    position: Positions = "learned",
+    per_layer: bool = True,
+    norm: Norms = "post",
+    length: int = 512,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> AuxiliaryLM:
     """The character Transformer (Al-Rfou et al., 2018, arXiv:1808.04444): layers and further tokens as more losses.
 
@@ -68,9 +82,19 @@ def al_rfou(
 
     body = made.stack([block() for _ in range(at_least("depth", depth, 1))])
     return AuxiliaryLM(
-        vocab, d, body, targets=targets, weight=further, lower=every_layer, shared=shared_head,
-        lower_schedule=lower_schedule, everywhere=every_position, position=made.added(), scale=made.scale,
-        std=made.start, dropout=dropout
+        vocab,
+        d,
+        body,
+        targets=targets,
+        weight=further,
+        lower=every_layer,
+        shared=shared_head,
+        lower_schedule=lower_schedule,
+        everywhere=every_position,
+        position=made.added(),
+        scale=made.scale,
+        std=made.start,
+        dropout=dropout,
     )
 
 
@@ -78,13 +102,19 @@ TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "length": 64, "vocab": 
 EXAMPLES = (
     lambda: al_rfou(**TINY),
     Example(
-        lambda: al_rfou(
-            **TINY, every_position=False, targets=1, shared_head=True, norm="pre", lower_schedule="linear"
-        ),
+        lambda: al_rfou(**TINY, every_position=False, targets=1, shared_head=True, norm="pre", lower_schedule="linear"),
         breaks={"chunk": "the last position of each row that came is learned alone, so a cut row has more of them"},
     ),
     lambda: al_rfou(
-        d=16, depth=2, heads=2, vocab=11, every_layer=False, pattern="Causal() & Band(9)", position="rotary",
-        per_layer=False, head_dim=6, hidden=24
+        d=16,
+        depth=2,
+        heads=2,
+        vocab=11,
+        every_layer=False,
+        pattern="Causal() & Band(9)",
+        position="rotary",
+        per_layer=False,
+        head_dim=6,
+        hidden=24,
     ),
 )

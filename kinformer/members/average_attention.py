@@ -19,9 +19,20 @@ Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 
 @member(needs={"heads, head_dim, smoothing": "form=encoder_decoder", "length": "position=learned"})
 def average_attention(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
-    feedforward: bool = True, gate: bool = True, form: Form = "decoder", position: Order = "sinusoidal",
-    norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    feedforward: bool = True,
+    gate: bool = True,
+    form: Form = "decoder",
+    position: Order = "sinusoidal",
+    norm: Norms = "pre",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    smoothing: float = 0.0,
 ) -> LM | Seq2Seq:
     """Average attention network (Zhang et al., 2018, arXiv:1805.00631): decoders that take the mean of all before.
 
@@ -65,8 +76,15 @@ def average_attention(
     encoder = made.stack(made.block(attention(False), mlp()) for _ in range(depth))
     decoder = made.stack(made.block(past(), attention(True), mlp()) for _ in range(depth))
     return Seq2Seq(
-        vocab, d, encoder, decoder, position=made.added(), scale=made.scale, std=made.start, smoothing=smoothing,
-        dropout=dropout
+        vocab,
+        d,
+        encoder,
+        decoder,
+        position=made.added(),
+        scale=made.scale,
+        std=made.start,
+        smoothing=smoothing,
+        dropout=dropout,
     )
 
 

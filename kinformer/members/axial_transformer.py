@@ -20,8 +20,15 @@ from kinformer.nn.positions.coordinates import Coordinates
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.05))
 def axial_transformer(
-    shape: tuple[int, ...] = (1, 28, 28), d: int = 128, outer: int = 2, inner: int = 2, channel: int = 1,
-    heads: int = 4, head_dim: int | None = None, hidden: int | None = None, dropout: float = 0.0
+    shape: tuple[int, ...] = (1, 28, 28),
+    d: int = 128,
+    outer: int = 2,
+    inner: int = 2,
+    channel: int = 1,
+    heads: int = 4,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    dropout: float = 0.0,
 ) -> Image:
     """The Axial Transformer (Ho et al., 2019, arXiv:1912.12180), for `--data images=FOLDER`, which says their `shape`.
 

@@ -10,9 +10,21 @@ from kinformer.nn.feedforward.mlp import Activation
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})
 def behaviour_cloning(
-    d: int = 128, depth: int = 3, heads: int = 1, head_dim: int | None = None, hidden: int | None = None,
-    context: int = 20, activation: Activation = "relu", pattern: str = "Causal()", bounded: bool = True, best: int = 10,
-    states: int = 4, actions: int = 2, discrete: bool = True, steps: int = 1000, dropout: float = 0.1
+    d: int = 128,
+    depth: int = 3,
+    heads: int = 1,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    context: int = 20,
+    activation: Activation = "relu",
+    pattern: str = "Causal()",
+    bounded: bool = True,
+    best: int = 10,
+    states: int = 4,
+    actions: int = 2,
+    discrete: bool = True,
+    steps: int = 1000,
+    dropout: float = 0.1,
 ) -> Trajectory:
     """Cloning the best percent of episodes (%BC of Chen et al., 2021, arXiv:2106.01345, section 5.1).
 
@@ -30,8 +42,16 @@ def behaviour_cloning(
     """
     body = reader(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(
-        states, actions, body, discrete=discrete, context=context, steps=steps, conditioned=False, bounded=bounded,
-        best=best, dropout=dropout
+        states,
+        actions,
+        body,
+        discrete=discrete,
+        context=context,
+        steps=steps,
+        conditioned=False,
+        bounded=bounded,
+        best=best,
+        dropout=dropout,
     )
 
 

@@ -20,10 +20,20 @@ EPS = 1e-12
 
 @member(recipe=Recipe(lr=5e-4), needs={"length": "position=learned", "kinds": "segments=none"})
 def bert(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
-    drawn: int = 0, segments: Unit | None = None, length: int = 1024, kinds: int = 2,
-    init: Scheme = "truncated_normal", vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    pattern: str | tuple[str, ...] = "Full()",
+    position: Positions = "learned",
+    norm: Norms = "post",
+    drawn: int = 0,
+    segments: Unit | None = None,
+    length: int = 1024,
+    kinds: int = 2,
+    init: Scheme = "truncated_normal",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 
@@ -55,8 +65,15 @@ EXAMPLES = (
     ),
     lambda: bert(d=16, depth=2, heads=2, segments="line", length=64, vocab=11),
     lambda: bert(
-        d=16, depth=2, heads=2, pattern=("Band(2)", "Full()"), position="relative", norm="pre", segments="sentence",
-        init="xavier", vocab=64
+        d=16,
+        depth=2,
+        heads=2,
+        pattern=("Band(2)", "Full()"),
+        position="relative",
+        norm="pre",
+        segments="sentence",
+        init="xavier",
+        vocab=64,
     ),
     lambda: bert(d=16, depth=1, heads=2, position="tensor2tensor", segments="paragraph", init="library", vocab=11),
 )

@@ -16,10 +16,20 @@ Pool = Literal["mean", "first"]
 
 @member(needs={"length": "position=learned"})
 def bert_classifier(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
-    length: int = 1024, kinds: int = 2, classes: int = 2, pool: Pool = "mean", init: Scheme = "truncated_normal",
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    pattern: str | tuple[str, ...] = "Full()",
+    position: Positions = "learned",
+    norm: Norms = "post",
+    length: int = 1024,
+    kinds: int = 2,
+    classes: int = 2,
+    pool: Pool = "mean",
+    init: Scheme = "truncated_normal",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> Classifier:
     """BERT that sorts texts (Devlin et al., 2018, arXiv:1810.04805, section 4.1): one class for each row.
 
@@ -32,10 +42,17 @@ def bert_classifier(
     made = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
     body = encoder(made, depth, pattern, dropout)
     model = Classifier(
-        vocab, d, body,
-        classes=classes, pooling=pooling, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS,
+        vocab,
+        d,
+        body,
+        classes=classes,
+        pooling=pooling,
+        position=made.added(),
+        scale=made.scale,
+        kinds=kinds,
+        eps=EPS,
         dropout=dropout,
-    )  # fmt: skip
+    )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 
@@ -43,7 +60,14 @@ EXAMPLES = (
     lambda: bert_classifier(d=16, depth=2, heads=2, length=64, classes=3, vocab=11),
     lambda: bert_classifier(d=16, depth=1, heads=2, length=64, pool="first", vocab=11),
     lambda: bert_classifier(
-        d=16, depth=2, heads=2, classes=3, pattern=("Band(2)", "Full()"), position="rotary", norm="pre",
-        init="library", vocab=11
+        d=16,
+        depth=2,
+        heads=2,
+        classes=3,
+        pattern=("Band(2)", "Full()"),
+        position="rotary",
+        norm="pre",
+        init="library",
+        vocab=11,
     ),
 )

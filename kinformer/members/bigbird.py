@@ -34,11 +34,21 @@ EPS = 1e-12
 
 @member(recipe=Recipe(lr=5e-4), needs={"nodes": "form=etc", "keys": "tables=none", "draw": "tables=none and keys>0"})
 def bigbird(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Literal["itc", "etc"] = "itc",
-    block: int = 16, window: int = 1, keys: int = 3,
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Literal["itc", "etc"] = "itc",
+    block: int = 16,
+    window: int = 1,
+    keys: int = 3,
     draw: Literal["past", "published", "row"] = "past",
-    tables: str | tuple[str, ...] | None = None, nodes: int = 32, length: int = 1024, kinds: int = 1, vocab: int = 256,
-    dropout: float = 0.0
+    tables: str | tuple[str, ...] | None = None,
+    nodes: int = 32,
+    length: int = 1024,
+    kinds: int = 1,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, a few global tokens, and random blocks for each block.
 
@@ -107,7 +117,6 @@ EXAMPLES = (
     lambda: bigbird(**TINY, draw="published", form="etc", nodes=2, head_dim=6),
     lambda: bigbird(d=16, depth=2, heads=2, block=2, length=64, vocab=11, tables="Blocks(((), (0,)), 2)"),
     lambda: bigbird(
-        d=16, depth=2, heads=2, block=2, length=64, vocab=11,
-        tables=("Blocks(((), (0,)), 2)", "Blocks(((1,), ()), 2)")
+        d=16, depth=2, heads=2, block=2, length=64, vocab=11, tables=("Blocks(((), (0,)), 2)", "Blocks(((1,), ()), 2)")
     ),
 )

@@ -23,9 +23,17 @@ SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blo
 
 @member(recipe=Recipe(lr=1e-3))
 def blockbert(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, blocks: int = 2,
-    permutations: tuple[str, ...] = (), shares: tuple[int, ...] | None = None, length: int = 256, kinds: int = 2,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    blocks: int = 2,
+    permutations: tuple[str, ...] = (),
+    shares: tuple[int, ...] | None = None,
+    length: int = 256,
+    kinds: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): a row is cut into blocks, and each head reads one for each.
 

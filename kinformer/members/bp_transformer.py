@@ -24,9 +24,17 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})
 def bp_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int = 4,
-    form: Literal["decoder", "encoder"] = "decoder", position: Literal["edges", "sinusoidal", "none"] = "edges",
-    clip: int = 6, hidden: int | None = None, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    k: int = 4,
+    form: Literal["decoder", "encoder"] = "decoder",
+    position: Literal["edges", "sinusoidal", "none"] = "edges",
+    clip: int = 6,
+    hidden: int | None = None,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM | MLM:
     """BP-Transformer (Ye et al., 2019, arXiv:1911.04070): attention on a binary tree of spans, post-norm blocks.
 
@@ -70,11 +78,9 @@ EXAMPLES = (
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=2, clip=2, vocab=11), NODES),
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=1, form="encoder", vocab=11), NODES),
     Example(
-        lambda: bp_transformer(d=16, depth=1, heads=2, k=2, position="sinusoidal", hidden=24, vocab=11),
-        breaks=NODES,
+        lambda: bp_transformer(d=16, depth=1, heads=2, k=2, position="sinusoidal", hidden=24, vocab=11), breaks=NODES
     ),
     Example(
-        lambda: bp_transformer(d=16, depth=1, heads=2, k=1, form="encoder", position="none", vocab=11),
-        breaks=NODES,
+        lambda: bp_transformer(d=16, depth=1, heads=2, k=1, form="encoder", position="none", vocab=11), breaks=NODES
     ),
 )

@@ -19,11 +19,25 @@ Paper = Literal["paper"]
 
 @member(needs={"length": "position=learned or temperature!=none", "frozen": "depth>1"})
 def calm(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
-    confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | Paper | None = "paper",
-    decay: Literal["paper", "code"] = "paper", strict: bool = False, weights: Weights = "linear",
-    balance: bool = False, frozen: bool = False, pattern: str = "Causal()", position: Positions = "learned",
-    norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "decoder",
+    confidence: Sure = "softmax_response",
+    threshold: float = 0.9,
+    temperature: float | Paper | None = "paper",
+    decay: Literal["paper", "code"] = "paper",
+    strict: bool = False,
+    weights: Weights = "linear",
+    balance: bool = False,
+    frozen: bool = False,
+    pattern: str = "Causal()",
+    position: Positions = "learned",
+    norm: Norms = "pre",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MultiExit | MultiExitSeq2Seq:
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
@@ -65,11 +79,32 @@ EXAMPLES = (
     lambda: calm(d=16, depth=3, heads=2, confidence="probe", threshold=0.5, length=64, vocab=11),
     lambda: calm(d=16, depth=3, heads=2, form="encoder_decoder", threshold=0.05, length=64, vocab=11),
     lambda: calm(
-        d=16, depth=3, heads=2, confidence="saturation", threshold=0.9, temperature=2.0, decay="code", strict=True,
-        weights="sqrt", pattern="Causal() & Band(9)", position="rotary", norm="post", length=64, vocab=11
+        d=16,
+        depth=3,
+        heads=2,
+        confidence="saturation",
+        threshold=0.9,
+        temperature=2.0,
+        decay="code",
+        strict=True,
+        weights="sqrt",
+        pattern="Causal() & Band(9)",
+        position="rotary",
+        norm="post",
+        length=64,
+        vocab=11,
     ),
     lambda: calm(
-        d=16, depth=3, heads=2, confidence="probe", balance=True, frozen=True, threshold=0.5, weights="uniform",
-        position="alibi", length=64, vocab=11
+        d=16,
+        depth=3,
+        heads=2,
+        confidence="probe",
+        balance=True,
+        frozen=True,
+        threshold=0.5,
+        weights="uniform",
+        position="alibi",
+        length=64,
+        vocab=11,
     ),
 )

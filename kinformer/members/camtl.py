@@ -8,7 +8,7 @@ from kinformer.core.expression import parse
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multitask import MultiTask
 from kinformer.nn.attention import Attention
-from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -23,9 +23,21 @@ Pool = Literal["mean", "first"]
 
 @member(needs={"form, blocks": "upper!=0"})
 def camtl(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "columns",
-    blocks: int = 6, upper: int | None = None, frozen: int = 0, pattern: str = "Full()", length: int = 1024,
-    kinds: int = 2, classes: tuple[int, ...] = (2, 2), pool: Pool = "mean", vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "columns",
+    blocks: int = 6,
+    upper: int | None = None,
+    frozen: int = 0,
+    pattern: str = "Full()",
+    length: int = 1024,
+    kinds: int = 2,
+    classes: tuple[int, ...] = (2, 2),
+    pool: Pool = "mean",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MultiTask:
     """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139): an encoder that all of them share.
 
@@ -59,7 +71,7 @@ def camtl(
     pooling = CLSPooler(d) if one_of("pool", pool, Pool) == "first" else MeanPooler()
     rows = length + pooling.own
     made = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
-    kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[Blocks]()
+    kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[ConditionalBlocks]()
 
     def attention(n: int) -> Attention:
         if n < depth - knowing:
@@ -71,10 +83,17 @@ def camtl(
 
     body = made.stack(made.block(attention(n), MLP(d)) for n in range(depth))
     model = MultiTask(
-        vocab, d, body,
-        classes=classes, pooling=pooling, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS,
+        vocab,
+        d,
+        body,
+        classes=classes,
+        pooling=pooling,
+        position=made.added(),
+        scale=made.scale,
+        kinds=kinds,
+        eps=EPS,
         dropout=dropout,
-    )  # fmt: skip
+    )
     _freeze(model, body, from_to("frozen", frozen, 0, depth))
     return model
 
@@ -82,7 +101,7 @@ def camtl(
 def _freeze(model: MultiTask, body: Stack, count: int) -> None:
     """Train no layer below this one, nor what is embedded, but what tells tasks."""
     held = [] if not count else [model.embedding, model.position, model.kind, model.norm, *list(body.layers)[:count]]
-    told = {id(p) for part in model.modules() if isinstance(part, Blocks) for p in part.parameters()}
+    told = {id(p) for part in model.modules() if isinstance(part, ConditionalBlocks) for p in part.parameters()}
     for part in held:
         for parameter in () if part is None else part.parameters():
             parameter.requires_grad_(id(parameter) in told)

@@ -23,10 +23,23 @@ TOPK = 32  # the paper's
 
 @member(recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"})
 def clustered_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, form: Form = "improved", clusters: int = 25, topk: int = TOPK,
-    bits: int = 63, iterations: int = 10, hash_bias: bool = False, redraw: int | None = None,
-    head_dim: int | None = None, position: Added = "learned", norm: Norms = "post", length: int = 1024,
-    kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    form: Form = "improved",
+    clusters: int = 25,
+    topk: int = TOPK,
+    bits: int = 63,
+    iterations: int = 10,
+    hash_bias: bool = False,
+    redraw: int | None = None,
+    head_dim: int | None = None,
+    position: Added = "learned",
+    norm: Norms = "post",
+    length: int = 1024,
+    kinds: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Clustered attention (Vyas et al., 2020, arXiv:2007.04825) as an encoder: means of like queries read for them.
 
@@ -79,7 +92,18 @@ EXAMPLES = (
         d=16, depth=2, heads=2, form="plain", clusters=12, bits=15, iterations=2, length=64, vocab=11
     ),
     lambda: clustered_transformer(
-        d=16, depth=1, heads=2, clusters=8, topk=4, bits=9, iterations=3, hash_bias=True, redraw=1, head_dim=6,
-        position="sinusoidal", norm="pre", vocab=11
+        d=16,
+        depth=1,
+        heads=2,
+        clusters=8,
+        topk=4,
+        bits=9,
+        iterations=3,
+        hash_bias=True,
+        redraw=1,
+        head_dim=6,
+        position="sinusoidal",
+        norm="pre",
+        vocab=11,
     ),
 )

@@ -17,9 +17,18 @@ from kinformer.nn.projections.collaborative import Collaborative, Mixing, Scale
 
 @member
 def collaborative(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, shared: int | None = None,
-    mixing: Mixing = "normal", scale: Scale = "shared", content: bool = True, pattern: str = "Causal()",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    shared: int | None = None,
+    mixing: Mixing = "normal",
+    scale: Scale = "shared",
+    content: bool = True,
+    pattern: str = "Causal()",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
 
@@ -55,8 +64,16 @@ def collaborative(
 EXAMPLES = (
     lambda: collaborative(d=16, depth=2, heads=2, head_dim=5, length=64, vocab=11),
     lambda: collaborative(
-        d=16, depth=1, heads=2, shared=6, mixing="ones", scale="head", content=False, pattern="Causal() & Band(5)",
-        length=64, vocab=11
+        d=16,
+        depth=1,
+        heads=2,
+        shared=6,
+        mixing="ones",
+        scale="head",
+        content=False,
+        pattern="Causal() & Band(5)",
+        length=64,
+        vocab=11,
     ),
     lambda: collaborative(d=16, depth=1, heads=2, mixing="concatenated", length=64, vocab=11),
 )

@@ -15,8 +15,14 @@ from kinformer.nn.projections.qkv import QKV
 
 @member
 def csalr(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, size: int = 8, length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    size: int = 8,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """CSALR (Chen et al., 2020, IJCAI): attention through pooled tokens, joined by the inverse of A + I.
 

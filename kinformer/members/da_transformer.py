@@ -19,9 +19,16 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(needs={"length": "position=learned"})
 def da_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Full()",
-    position: Literal["none", "sinusoidal", "learned"] = "none", norm: Norms = "post", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    pattern: str = "Full()",
+    position: Literal["none", "sinusoidal", "learned"] = "none",
+    norm: Norms = "post",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """DA-Transformer (Wu et al., 2020, arXiv:2010.06925): ReLU(scores) times a learned sigmoid of the distance.
 

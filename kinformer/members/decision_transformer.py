@@ -12,10 +12,22 @@ from kinformer.nn.feedforward.mlp import Activation
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})
 def decision_transformer(
-    d: int = 128, depth: int = 3, heads: int = 1, head_dim: int | None = None, hidden: int | None = None,
-    context: int = 20, activation: Activation = "relu", pattern: str = "Causal()", bounded: bool = True,
-    beside: float = 0.0, best: int = 100, states: int = 4, actions: int = 2, discrete: bool = True, steps: int = 1000,
-    dropout: float = 0.1
+    d: int = 128,
+    depth: int = 3,
+    heads: int = 1,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    context: int = 20,
+    activation: Activation = "relu",
+    pattern: str = "Causal()",
+    bounded: bool = True,
+    beside: float = 0.0,
+    best: int = 100,
+    states: int = 4,
+    actions: int = 2,
+    discrete: bool = True,
+    steps: int = 1000,
+    dropout: float = 0.1,
 ) -> Trajectory:
     """Decision Transformer (Chen et al., 2021, arXiv:2106.01345): GPT over returns to go, states and actions.
 
@@ -37,8 +49,16 @@ def decision_transformer(
     """
     body = reader(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(
-        states, actions, body, discrete=discrete, context=context, steps=steps, bounded=bounded, beside=beside,
-        best=best, dropout=dropout
+        states,
+        actions,
+        body,
+        discrete=discrete,
+        context=context,
+        steps=steps,
+        bounded=bounded,
+        beside=beside,
+        best=best,
+        dropout=dropout,
     )
 
 
@@ -50,7 +70,12 @@ EXAMPLES = (
         breaks=SHARES,
     ),
     lambda: decision_transformer(
-        **TINY, actions=2, discrete=False, bounded=False, activation="gelu_sigmoid", pattern="Causal() & Band(6)",
-        hidden=24
+        **TINY,
+        actions=2,
+        discrete=False,
+        bounded=False,
+        activation="gelu_sigmoid",
+        pattern="Causal() & Band(6)",
+        hidden=24,
     ),
 )

@@ -21,12 +21,28 @@ Oracle = Literal["likelihood", "correctness"]
 
 @member(needs={"length": "position=learned", "price, sigma": "classifier!=probability and depth>1", "gamma": "depth>1"})
 def depth_adaptive(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
-    classifier: Classifier = "multinomial", oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0,
-    alpha: float = 1.0, threshold: float | tuple[float, ...] = 0.5, shared: bool = True, weights: Weights = "uniform",
-    paths: int = 0, gamma: float | None = None, outputs: Outputs = "shared",
-    pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "decoder",
+    classifier: Classifier = "multinomial",
+    oracle: Oracle = "likelihood",
+    price: float = 0.01,
+    sigma: float = 0.0,
+    alpha: float = 1.0,
+    threshold: float | tuple[float, ...] = 0.5,
+    shared: bool = True,
+    weights: Weights = "uniform",
+    paths: int = 0,
+    gamma: float | None = None,
+    outputs: Outputs = "shared",
+    pattern: str = "Causal()",
+    position: Positions = "learned",
+    norm: Norms = "pre",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MultiExit | MultiExitSeq2Seq:
     """The depth-adaptive Transformer (Elbayad et al., 2019, arXiv:1910.10073), as a decoder.
 
@@ -61,8 +77,17 @@ def depth_adaptive(
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     return early_exit(
-        made, form, depth, pattern, rule, vocab=vocab, weights=weights, alpha=alpha, paths=paths, gamma=gamma,
-        outputs=outputs
+        made,
+        form,
+        depth,
+        pattern,
+        rule,
+        vocab=vocab,
+        weights=weights,
+        alpha=alpha,
+        paths=paths,
+        gamma=gamma,
+        outputs=outputs,
     )
 
 
@@ -77,15 +102,31 @@ EXAMPLES = (
     ),
     Example(
         lambda: depth_adaptive(
-            d=16, depth=3, heads=2, classifier="probability", threshold=0.1, outputs="each", paths=2, length=64,
-            vocab=11
+            d=16,
+            depth=3,
+            heads=2,
+            classifier="probability",
+            threshold=0.1,
+            outputs="each",
+            paths=2,
+            length=64,
+            vocab=11,
         ),
         breaks=dict.fromkeys(("batch_mates", "shard"), "mixed training draws each token's exit, as dropout is drawn"),
     ),
     Example(
         lambda: depth_adaptive(
-            d=16, depth=3, heads=2, classifier="geometric", threshold=(0.4, 0.6), shared=False, weights="inverse",
-            gamma=0.5, pattern="Causal() & Band(9)", position="relative", vocab=11
+            d=16,
+            depth=3,
+            heads=2,
+            classifier="geometric",
+            threshold=(0.4, 0.6),
+            shared=False,
+            weights="inverse",
+            gamma=0.5,
+            pattern="Causal() & Band(9)",
+            position="relative",
+            vocab=11,
         ),
         breaks=SCALED,
     ),

@@ -22,9 +22,17 @@ from kinformer.nn.projections.qkv import QKV
 
 @member
 def disagreement(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, subspace: float = 0.0,
-    position: float = 0.0, output: float = 1.0, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    subspace: float = 0.0,
+    position: float = 0.0,
+    output: float = 1.0,
+    pattern: str = "Causal()",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Disagreement regularisation (Li et al., 2018, arXiv:1810.10183), as a decoder.
 

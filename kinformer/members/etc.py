@@ -34,12 +34,25 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(needs={"unit": "tokens>1 and l2g!=~Full() or tokens>1 and contrast>0"})
 def etc(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, radius: int = 32, tokens: int = 32,
-    clip: int = 12, unit: Literal["sentence", "line", "paragraph"] = "sentence",
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    radius: int = 32,
+    tokens: int = 32,
+    clip: int = 12,
+    unit: Literal["sentence", "line", "paragraph"] = "sentence",
     projections: Literal["reader", "four", "shared", "own"] = "reader",
-    outputs: Literal["separate", "shared"] = "separate", hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (),
-    g2g: str = "Full()", g2l: str = "Full()", l2g: str = "Full()", l2l: str = "Full()", order: bool = False,
-    contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
+    outputs: Literal["separate", "shared"] = "separate",
+    hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (),
+    g2g: str = "Full()",
+    g2l: str = "Full()",
+    l2g: str = "Full()",
+    l2l: str = "Full()",
+    order: bool = False,
+    contrast: float = 0.0,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 

@@ -18,10 +18,21 @@ from kinformer.nn.feedforward.mlp import MLP
 
 @member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
 def gaussian_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, by_head: bool = False,
-    sigma: float = 5.0, own: float = 0.02, form: Form = "encoder", position: Positions = "sinusoidal",
-    norm: Norms = "pre", hidden: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0,
-    smoothing: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    by_head: bool = False,
+    sigma: float = 5.0,
+    own: float = 0.02,
+    form: Form = "encoder",
+    position: Positions = "sinusoidal",
+    norm: Norms = "pre",
+    hidden: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
     """Gaussian Transformer (Guo et al., 2019, AAAI): scores lose |w (i - j)^2 + b|, with w and b learned in each layer.
 
@@ -63,7 +74,14 @@ EXAMPLES = (
     lambda: gaussian_transformer(d=16, depth=2, heads=2, vocab=11),
     lambda: gaussian_transformer(d=16, depth=1, heads=2, by_head=True, form="decoder", vocab=11),
     lambda: gaussian_transformer(
-        d=16, depth=1, heads=2, form="encoder_decoder", position="rotary", norm="post", hidden=24, smoothing=0.1,
-        vocab=11
+        d=16,
+        depth=1,
+        heads=2,
+        form="encoder_decoder",
+        position="rotary",
+        norm="post",
+        hidden=24,
+        smoothing=0.1,
+        vocab=11,
     ),
 )

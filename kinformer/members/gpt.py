@@ -15,10 +15,18 @@ Paper = Literal["paper"]
 
 @member(needs={"length": "position=learned"})
 def gpt(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    pattern: str | tuple[str, ...] = "Causal()", position: Positions = "learned", norm: Norms = "pre",
-    length: int = 1024, per_layer: bool = False, init: Scheme | Paper = "paper", vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    pattern: str | tuple[str, ...] = "Causal()",
+    position: Positions = "learned",
+    norm: Norms = "pre",
+    length: int = 1024,
+    per_layer: bool = False,
+    init: Scheme | Paper = "paper",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 
@@ -49,7 +57,13 @@ EXAMPLES = (
     lambda: gpt(**TINY, length=64),
     lambda: gpt(**TINY, position="rotary", norm="post", head_dim=6, pattern="Causal() & (Band(3) | Strided(3))"),
     lambda: gpt(
-        d=16, depth=2, heads=2, vocab=11, length=64, per_layer=True, init="normal",
-        pattern=("Causal() & Band(2)", "Causal()")
+        d=16,
+        depth=2,
+        heads=2,
+        vocab=11,
+        length=64,
+        per_layer=True,
+        init="normal",
+        pattern=("Causal() & Band(2)", "Causal()"),
     ),
 )

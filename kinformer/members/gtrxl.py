@@ -9,8 +9,7 @@ from kinformer.nn.biases.transformer_xl import SHARED
 
 
 @member(
-    recipe=Recipe(lr=1e-3, warmup=0.2),
-    needs={"b_g": "gate=gru|output|highway|sigtanh", "normed": "gate!=post_norm"},
+    recipe=Recipe(lr=1e-3, warmup=0.2), needs={"b_g": "gate=gru|output|highway|sigtanh", "normed": "gate!=post_norm"}
 )
 def gtrxl(
     d: int = 128,

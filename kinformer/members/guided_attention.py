@@ -26,20 +26,33 @@ from kinformer.nn.projections.qkv import QKV
 
 Name = Literal["next", "previous", "first", "delimiter", "period", "same"]
 GUIDES: dict[str, Guide] = {
-    "next": Band(0, 1) & ~Band(0), "previous": Band(1, 0) & ~Band(0), "same": Band(0), "first": Tokens(1),
-    "delimiter": 1, "period": 2,
-}  # fmt: skip
+    "next": Band(0, 1) & ~Band(0),
+    "previous": Band(1, 0) & ~Band(0),
+    "same": Band(0),
+    "first": Tokens(1),
+    "delimiter": 1,
+    "period": 2,
+}
 
 
 @member(
-    recipe=Recipe(lr=5e-4),
-    needs={"guides": "share>0", "share": "guides", "alpha, hold, over": "guides and share>0"}
+    recipe=Recipe(lr=5e-4), needs={"guides": "share>0", "share": "guides", "alpha, hold, over": "guides and share>0"}
 )
 def guided_attention(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    guides: tuple[Name, ...] = ("next", "previous", "first", "delimiter", "period"), share: float = 0.5,
-    alpha: float = 1.0, hold: float = 0.5, over: Over = "sum", delimiter: int = 10, period: int = 46,
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    guides: tuple[Name, ...] = ("next", "previous", "first", "delimiter", "period"),
+    share: float = 0.5,
+    alpha: float = 1.0,
+    hold: float = 0.5,
+    over: Over = "sum",
+    delimiter: int = 10,
+    period: int = 46,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Guided attention (Deshpande and Narasimhan, 2020, arXiv:2010.02399): some heads are held to patterns, for a time.
 

@@ -6,7 +6,7 @@ from typing import Literal
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -31,11 +31,24 @@ BOTH_WAYS, PAST = (-1, 0, 1), (-1, 0)
 
 @member(needs={"across, smoothing": "form=encoder_decoder", "ratio": "across=hard_coded", "length": "position=learned"})
 def hard_coded_gaussian(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    offsets: tuple[int, ...] | None = None, sigma: float = 1.0, weights: Weights = "densities",
-    across: Across = "learned", ratio: float = 1.0, pattern: str = "Full()",
-    form: Form = "encoder_decoder", position: Order = "sinusoidal", norm: Norms = "pre", hidden: int | None = None,
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    offsets: tuple[int, ...] | None = None,
+    sigma: float = 1.0,
+    weights: Weights = "densities",
+    across: Across = "learned",
+    ratio: float = 1.0,
+    pattern: str = "Full()",
+    form: Form = "encoder_decoder",
+    position: Order = "sinusoidal",
+    norm: Norms = "pre",
+    hidden: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
     """Hard-coded Gaussian attention (You et al., 2020, arXiv:2005.00742): a token reads around i + o, o by head.
 
@@ -73,7 +86,7 @@ def hard_coded_gaussian(
         at_least("the number of offsets", len(found), 1)
         by_head = tuple(found[h % len(found)] for h in range(heads))
         bias = HardCodedGaussian(by_head, sigma, ratio=ratio if cross else 1.0)
-        mechanism: Keyed = kind(allowed, bias, dropout=dropout)
+        mechanism: KeyValueMechanism = kind(allowed, bias, dropout=dropout)
         return Attention(Values(d, heads, v_dim=made.width), mechanism, cross=cross)
 
     def source(n: int) -> tuple[Layer, ...]:
@@ -99,8 +112,16 @@ EXAMPLES = (
     lambda: hard_coded_gaussian(d=16, depth=1, heads=2, weights="softmax", form="encoder", pattern="Band(2)", vocab=11),
     lambda: hard_coded_gaussian(d=16, depth=1, heads=4, offsets=(-3, 0), sigma=0.5, form="decoder", vocab=11),
     lambda: hard_coded_gaussian(
-        d=16, depth=2, heads=2, across="last", position="learned", norm="post", hidden=24, length=72, smoothing=0.1,
-        vocab=11
+        d=16,
+        depth=2,
+        heads=2,
+        across="last",
+        position="learned",
+        norm="post",
+        hidden=24,
+        length=72,
+        smoothing=0.1,
+        vocab=11,
     ),
     lambda: hard_coded_gaussian(d=16, depth=1, heads=2, across="hard_coded", ratio=0.8, position="none", vocab=11),
 )

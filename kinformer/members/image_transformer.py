@@ -21,14 +21,27 @@ Form = Literal["1d", "2d"]
 
 @member(
     recipe=Recipe(lr=1e-3, warmup=0.1),
-    needs={"block, memory": "form=1d", "tile, around": "form=2d", "mixtures": "output=logistics"}
+    needs={"block, memory": "form=1d", "tile, around": "form=2d", "mixtures": "output=logistics"},
 )
 def image_transformer(
-    shape: tuple[int, ...] = (1, 28, 28), form: Form = "1d", block: int = 256, memory: int = 256,
-    tile: tuple[int, ...] = (), around: tuple[int, ...] = (), output: Output = "categorical", mixtures: int = 10,
-    upscale: int | None = None, classes: int = 0, d: int = 128, depth: int = 4, heads: int = 4,
-    head_dim: int | None = None, hidden: int | None = None, position: Kind = "learned", norm: Norms = "post",
-    dropout: float = 0.0
+    shape: tuple[int, ...] = (1, 28, 28),
+    form: Form = "1d",
+    block: int = 256,
+    memory: int = 256,
+    tile: tuple[int, ...] = (),
+    around: tuple[int, ...] = (),
+    output: Output = "categorical",
+    mixtures: int = 10,
+    upscale: int | None = None,
+    classes: int = 0,
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    position: Kind = "learned",
+    norm: Norms = "post",
+    dropout: float = 0.0,
 ) -> Image:
     """The Image Transformer (Parmar et al., 2018, arXiv:1802.05751): pictures value by value, from a memory nearby.
 

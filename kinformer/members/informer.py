@@ -24,16 +24,33 @@ Kind = Literal["probsparse", "full"]
 @member(
     recipe=Recipe(lr=5e-4, warmup=0.05),
     needs={
-        "factor, measure, rest": "attention=probsparse", "divisor": "attention=probsparse and measure=sampled",
+        "factor, measure, rest": "attention=probsparse",
+        "divisor": "attention=probsparse and measure=sampled",
         "distil": "depth>1",
-    }
+    },
 )
 def informer(
-    channels: int = 7, targets: int | None = None, calendar: int = 5, context: int = 96, label: int = 48,
-    horizon: int = 24, d: int = 128, depth: int = 2, decoder_depth: int = 1, heads: int = 8,
-    head_dim: int | None = None, hidden: int | None = None, attention: Kind = "probsparse", factor: int = 5,
-    measure: Measure = "sampled", divisor: Divisor = "sample", rest: Rest = "mean", distil: bool = True,
-    replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
+    channels: int = 7,
+    targets: int | None = None,
+    calendar: int = 5,
+    context: int = 96,
+    label: int = 48,
+    horizon: int = 24,
+    d: int = 128,
+    depth: int = 2,
+    decoder_depth: int = 1,
+    heads: int = 8,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    attention: Kind = "probsparse",
+    factor: int = 5,
+    measure: Measure = "sampled",
+    divisor: Divisor = "sample",
+    rest: Rest = "mean",
+    distil: bool = True,
+    replicas: int = 0,
+    norm: Norms = "post",
+    dropout: float = 0.05,
 ) -> Forecast:
     """Informer (Zhou et al., 2020, arXiv:2012.07436): `horizon` rows of a series from `context` known ones, at once.
 
@@ -81,8 +98,13 @@ def informer(
         if attention == "full":
             return Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)
         return ProbSparse(
-            causal=causal, factor=factor, measure=measure, divisor=divisor, rest=rest if causal else "mean",
-            dropout=dropout, seed=seed
+            causal=causal,
+            factor=factor,
+            measure=measure,
+            divisor=divisor,
+            rest=rest if causal else "mean",
+            dropout=dropout,
+            seed=seed,
         )
 
     def reading(causal: bool, seed: int) -> Attention:
@@ -100,13 +122,29 @@ def informer(
         for n in range(decoder_depth)
     ]
     return Forecast(
-        channels, [encoder(depth - n) for n in range(replicas + 1)], made.stack(decoder), context=context, label=label,
-        horizon=horizon, calendar=calendar, targets=targets, position=made.added(), dropout=dropout
+        channels,
+        [encoder(depth - n) for n in range(replicas + 1)],
+        made.stack(decoder),
+        context=context,
+        label=label,
+        horizon=horizon,
+        calendar=calendar,
+        targets=targets,
+        position=made.added(),
+        dropout=dropout,
     )
 
 
 TINY: dict[str, Any] = {
-    "channels": 2, "calendar": 0, "context": 8, "label": 4, "horizon": 3, "d": 16, "heads": 2, "hidden": 16, "factor": 1
+    "channels": 2,
+    "calendar": 0,
+    "context": 8,
+    "label": 4,
+    "horizon": 3,
+    "d": 16,
+    "heads": 2,
+    "hidden": 16,
+    "factor": 1,
 }
 EXAMPLES = (
     lambda: informer(**TINY),

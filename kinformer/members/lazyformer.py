@@ -27,8 +27,16 @@ Form = Literal["encoder", "decoder"]
 
 @member(needs={"every": "depth>1"})
 def lazyformer(
-    d: int = 128, depth: int = 6, heads: int = 4, head_dim: int | None = None, every: int = 2, form: Form = "encoder",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0, attention_dropout: float = 0.0
+    d: int = 128,
+    depth: int = 6,
+    heads: int = 4,
+    head_dim: int | None = None,
+    every: int = 2,
+    form: Form = "encoder",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    attention_dropout: float = 0.0,
 ) -> MLM | LM:
     """LazyFormer (Ying et al., 2021, arXiv:2102.12702): the first of each `every` blocks says who reads whom.
 

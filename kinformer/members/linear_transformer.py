@@ -27,9 +27,17 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(needs={"update, lanes": "form=decoder", "length": "lanes=false"})
 def linear_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, length: int = 1024, lanes: bool = False,
-    vocab: int = 256, dropout: float = 0.0, features: Literal["elu", "relu"] = "elu",
-    update: Literal["sum", "gated", "decayed", "delta"] = "sum", form: Literal["decoder", "encoder"] = "decoder"
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    length: int = 1024,
+    lanes: bool = False,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    features: Literal["elu", "relu"] = "elu",
+    update: Literal["sum", "gated", "decayed", "delta"] = "sum",
+    form: Literal["decoder", "encoder"] = "decoder",
 ) -> LM | MLM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 

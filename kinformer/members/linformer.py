@@ -32,9 +32,17 @@ Sharing = Literal["none", "headwise", "key-value", "layerwise"]
 
 @member(recipe=Recipe(lr=5e-4), needs={"sharing": "projection=linear|convolution"})
 def linformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int | tuple[int, ...] = 64,
-    sharing: Sharing = "headwise", projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    k: int | tuple[int, ...] = 64,
+    sharing: Sharing = "headwise",
+    projection: Along = "linear",
+    length: int = 1024,
+    kinds: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Linformer (Wang et al., 2020, arXiv:2006.04768): every token reads `k` mixtures of all keys and values of a row.
 

@@ -16,9 +16,17 @@ from kinformer.nn.projections.qkv import QKV
 
 @member
 def llama(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, key_heads: int = 2,
-    hidden: int | None = None, vocab: int = 256, base: float = 10000.0, pairs: Pairs = "half",
-    turned: int | None = None, tie: bool = False
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    key_heads: int = 2,
+    hidden: int | None = None,
+    vocab: int = 256,
+    base: float = 10000.0,
+    pairs: Pairs = "half",
+    turned: int | None = None,
+    tie: bool = False,
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
 

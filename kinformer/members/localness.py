@@ -24,15 +24,28 @@ WIDTH = 10.0
 @member(
     recipe=Recipe(lr=1e-3),
     needs={
-        "window": "local!=0", "width": "window=fixed and local!=0", "length": "position=learned",
+        "window": "local!=0",
+        "width": "window=fixed and local!=0",
+        "length": "position=learned",
         "smoothing": "form=encoder_decoder",
-    }
+    },
 )
 def localness(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: Window = "query",
-    width: float = WIDTH, local: int | None = None, form: Form = "encoder", position: Positions = "sinusoidal",
-    norm: Norms = "pre", hidden: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0,
-    smoothing: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    window: Window = "query",
+    width: float = WIDTH,
+    local: int | None = None,
+    form: Form = "encoder",
+    position: Positions = "sinusoidal",
+    norm: Norms = "pre",
+    hidden: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
     """Localness (Yang et al., 2018, arXiv:1810.10182): in lower layers a learned Gaussian window about a learned place.
 
@@ -81,7 +94,15 @@ EXAMPLES = (
     lambda: localness(d=16, depth=1, heads=2, window="layer", form="decoder", vocab=11),
     lambda: localness(d=16, depth=1, heads=2, window="fixed", width=4.0, form="encoder_decoder", vocab=11),
     lambda: localness(
-        d=16, depth=1, heads=2, form="encoder_decoder", position="learned", norm="post", hidden=24, length=72,
-        smoothing=0.1, vocab=11
+        d=16,
+        depth=1,
+        heads=2,
+        form="encoder_decoder",
+        position="learned",
+        norm="post",
+        hidden=24,
+        length=72,
+        smoothing=0.1,
+        vocab=11,
     ),
 )

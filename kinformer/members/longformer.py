@@ -23,9 +23,19 @@ EPS = 1e-12
 
 @member(recipe=Recipe(lr=5e-4), needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
 def longformer(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 64,
-    top: int | None = None, dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024,
-    kinds: int = 1, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    window: int | tuple[int, ...] = 64,
+    top: int | None = None,
+    dilation: int | tuple[int, ...] = 1,
+    dilated: int = 2,
+    marked: int = 1,
+    length: int = 1024,
+    kinds: int = 1,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
 

@@ -19,9 +19,16 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
 def longformer_lm(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 16,
-    top: int | None = 128, dilation: int | tuple[int, ...] = 1, dilated: int = 2, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    window: int | tuple[int, ...] = 16,
+    top: int | None = 128,
+    dilation: int | tuple[int, ...] = 1,
+    dilated: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4): causal windows, nothing global.
 

@@ -25,9 +25,17 @@ Form = Literal["decoder", "encoder"]
 
 @member
 def low_rank_band(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: int = 16,
-    rank: int | None = None, combine: Combine = "gate", form: Form = "decoder", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    window: int = 16,
+    rank: int | None = None,
+    combine: Combine = "gate",
+    form: Form = "decoder",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM | MLM:
     """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): far tokens are read roughly, near ones sharply.
 

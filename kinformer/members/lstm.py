@@ -21,7 +21,4 @@ def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dr
     return LM(vocab, d, body, tie=False, dropout=dropout, lanes=True)
 
 
-EXAMPLES = (
-    lambda: lstm(d=16, depth=2, vocab=11),
-    lambda: lstm(d=16, depth=1, forget=3.0, vocab=11),
-)
+EXAMPLES = (lambda: lstm(d=16, depth=2, vocab=11), lambda: lstm(d=16, depth=1, forget=3.0, vocab=11))

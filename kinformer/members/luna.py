@@ -22,10 +22,19 @@ from kinformer.nn.projections.tied_kv import TiedKV
 
 @member(needs={"weight": "form=decoder", "pack_heads": "form=encoder"})
 def luna(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, packs: int = 16,
-    pack_heads: int | None = None, tied: bool = False, start: Start = "learned",
-    form: Literal["encoder", "decoder"] = "encoder", weight: Weight = "softplus", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    packs: int = 16,
+    pack_heads: int | None = None,
+    tied: bool = False,
+    start: Start = "learned",
+    form: Literal["encoder", "decoder"] = "encoder",
+    weight: Weight = "softplus",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM | LM:
     """Luna (Ma et al., 2021, arXiv:2106.01540): attention of a row over few packs of it, and of packs over the row.
 
@@ -74,9 +83,7 @@ def luna(
 
 
 def _decoder() -> LM | MLM:
-    return luna(
-        d=16, depth=2, heads=2, packs=3, form="decoder", tied=True, start="sinusoidal", length=64, vocab=11
-    )
+    return luna(d=16, depth=2, heads=2, packs=3, form="decoder", tied=True, start="sinusoidal", length=64, vocab=11)
 
 
 SLOW = {

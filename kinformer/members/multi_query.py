@@ -12,10 +12,17 @@ from kinformer.nn.feedforward.mlp import MLP
 
 @member(needs={"length": "position=learned"})
 def multi_query(
-    d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 1, head_dim: int | None = None,
-    hidden: int | None = None, pattern: str = "Causal()",
-    position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    key_heads: int = 1,
+    head_dim: int | None = None,
+    hidden: int | None = None,
+    pattern: str = "Causal()",
+    position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Multi-query attention (Shazeer, 2019, arXiv:1911.02150), as a decoder: all heads read one head of keys.
 

@@ -19,9 +19,18 @@ Form = Literal["encoder", "decoder"]
 
 @member(recipe=Recipe(lr=1e-3), needs={"alpha": "depth>1", "length": "position=learned or scales=()"})
 def multi_scale(
-    d: int = 128, depth: int = 5, heads: int = 4, scales: tuple[int, ...] = (), alpha: float = 0.5,
-    form: Form = "encoder", position: Positions = "learned", norm: Norms = "post", head_dim: int | None = None,
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    scales: tuple[int, ...] = (),
+    alpha: float = 0.5,
+    form: Form = "encoder",
+    position: Positions = "learned",
+    norm: Norms = "post",
+    head_dim: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM | LM:
     """Multi-Scale Transformer (Guo et al., 2020, arXiv:1912.00544): each head reads a window of its own width.
 

@@ -25,10 +25,19 @@ FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "pu
 
 @member(recipe=Recipe(lr=5e-4))
 def nystromformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, landmarks: int = 32,
-    conv: int | None = 33, iterations: int = 6, norms: Norms | None = None,
-    form: Literal["paper", "published"] = "paper", length: int = 1024, kinds: int = 2, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    landmarks: int = 32,
+    conv: int | None = 33,
+    iterations: int = 6,
+    norms: Norms | None = None,
+    form: Literal["paper", "published"] = "paper",
+    length: int = 1024,
+    kinds: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): every token reads every token through a few landmarks.
 

@@ -35,16 +35,32 @@ Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "a
 
 @member(
     needs={
-        "redraw, length": "lanes=false", "lanes": "form=decoder", "lengths": "orthogonal=true",
-        "eps": "kernel!=trigonometric", "stabiliser": "kernel=softmax|hyperbolic",
+        "redraw, length": "lanes=false",
+        "lanes": "form=decoder",
+        "lengths": "orthogonal=true",
+        "eps": "kernel!=trigonometric",
+        "stabiliser": "kernel=softmax|hyperbolic",
         "window": "form=decoder and kernel=softmax|hyperbolic",
     }
 )
 def performer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64,
-    redraw: int | None = 1000, length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0,
-    kernel: Kernel = "softmax", orthogonal: bool = True, lengths: Lengths = "normal", eps: float | None = None,
-    form: Form = "decoder", stabiliser: Stabiliser = "token", window: int | None = None
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    features: int = 64,
+    redraw: int | None = 1000,
+    length: int = 1024,
+    lanes: bool = False,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    kernel: Kernel = "softmax",
+    orthogonal: bool = True,
+    lengths: Lengths = "normal",
+    eps: float | None = None,
+    form: Form = "decoder",
+    stabiliser: Stabiliser = "token",
+    window: int | None = None,
 ) -> LM | MLM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
@@ -85,15 +101,27 @@ def performer(
     def features_of(n: int) -> FeatureMap:
         if kernel == "softmax" or kernel == "hyperbolic":  # noqa: PLR1714  (mypy narrows by this alone)
             return FAVOR(
-                width, features, eps=1e-6 if eps is None else eps, hyperbolic=kernel == "hyperbolic",
-                orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n,
+                width,
+                features,
+                eps=1e-6 if eps is None else eps,
+                hyperbolic=kernel == "hyperbolic",
+                orthogonal=orthogonal,
+                lengths=lengths,
+                redraw=anew,
+                seed=n,
                 stabiliser=stabiliser,
             )
         if kernel == "trigonometric":
             return Trigonometric(width, features, orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n)
         return GeneralisedKernel(
-            width, features, f=kernel, eps=1e-3 if eps is None else eps, orthogonal=orthogonal, lengths=lengths,
-            redraw=anew, seed=n,
+            width,
+            features,
+            f=kernel,
+            eps=1e-3 if eps is None else eps,
+            orthogonal=orthogonal,
+            lengths=lengths,
+            redraw=anew,
+            seed=n,
         )
 
     def mechanism(map: FeatureMap) -> Mechanism:
@@ -121,8 +149,7 @@ EXAMPLES = (
     lambda: performer(d=16, depth=1, heads=2, features=6, kernel="hyperbolic", form="encoder", length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=12, window=3, length=64, vocab=11),
     lambda: performer(
-        d=16, depth=1, heads=2, features=12, kernel="trigonometric", orthogonal=False, redraw=None, length=64,
-        vocab=11
+        d=16, depth=1, heads=2, features=12, kernel="trigonometric", orthogonal=False, redraw=None, length=64, vocab=11
     ),
     Example(
         lambda: performer(d=16, depth=1, heads=2, features=12, stabiliser="sequence", lanes=True, eps=1e-4, vocab=11),

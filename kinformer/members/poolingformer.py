@@ -20,9 +20,19 @@ Pool = Literal["mean", "max", "dynamic"]
 
 @member(recipe=Recipe(lr=5e-4), needs={"head_dim": "shared=false"})
 def poolingformer(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, near: int = 32, far: int = 128,
-    kernel: int = 5, stride: int = 4, pool: Pool = "dynamic", shared: bool = False, length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    near: int = 32,
+    far: int = 128,
+    kernel: int = 5,
+    stride: int = 4,
+    pool: Pool = "dynamic",
+    shared: bool = False,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window, and a wider one of pooled keys.
 
@@ -69,7 +79,5 @@ EXAMPLES = (
         lambda: poolingformer(d=16, depth=1, heads=2, near=2, far=4, pool="max", shared=True, length=64, vocab=11),
         shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"},
     ),
-    lambda: poolingformer(
-        d=16, depth=1, heads=2, near=1, far=4, kernel=3, stride=2, pool="mean", length=64, vocab=11
-    ),
+    lambda: poolingformer(d=16, depth=1, heads=2, near=1, far=4, kernel=3, stride=2, pool="mean", length=64, vocab=11),
 )

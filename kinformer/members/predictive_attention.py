@@ -28,9 +28,19 @@ Form = Literal["encoder", "decoder"]
 
 @member(needs={"scores, alpha, size, slope": "depth>1", "beta": "depth>1 and scores=evolving"})
 def predictive_attention(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, scores: Scores = "evolving",
-    alpha: float = 0.5, beta: float = 0.5, size: int = 3, slope: float = 0.01, form: Form = "encoder",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    scores: Scores = "evolving",
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    size: int = 3,
+    slope: float = 0.01,
+    form: Form = "encoder",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM | LM:
     """Predictive and Evolving Attention (Wang et al., 2021, arXiv:2102.12895): attention maps seen as pictures.
 

@@ -28,13 +28,29 @@ Sums = Literal["sum", "mean", "weighted"]
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4), needs={
-    "scores": "depth>1", "own, below": "depth>1 and scores=weighted", "mixed": "depth>1", "kinds": "form=encoder"
-})
+@member(
+    recipe=Recipe(lr=5e-4),
+    needs={
+        "scores": "depth>1",
+        "own, below": "depth>1 and scores=weighted",
+        "mixed": "depth>1",
+        "kinds": "form=encoder",
+    },
+)
 def realformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "encoder",
-    scores: Sums = "sum", own: float = 0.5, below: float = 0.5, mixed: bool = False,
-    length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "encoder",
+    scores: Sums = "sum",
+    own: float = 0.5,
+    below: float = 0.5,
+    mixed: bool = False,
+    length: int = 1024,
+    kinds: int = 2,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM | LM:
     """RealFormer (He et al., 2020, arXiv:2012.11747): each block's scores are added to those of the block beneath.
 

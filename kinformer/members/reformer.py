@@ -33,10 +33,25 @@ Halves = Literal["own", "same"]
     }
 )
 def reformer(
-    d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int | None = 64,
-    chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
-    scale: float | None = None, eval_rounds: int | None = None, redraw: int | None = None, halves: Halves = "own",
-    ff_chunk: int | None = None, head_dim: int | None = None, restricted: bool = True, divided: bool = True
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    buckets: int = 16,
+    rounds: int = 2,
+    local: int | None = 64,
+    chunk: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    tie: bool = True,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    eval_rounds: int | None = None,
+    redraw: int | None = None,
+    halves: Halves = "own",
+    ff_chunk: int | None = None,
+    head_dim: int | None = None,
+    restricted: bool = True,
+    divided: bool = True,
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
@@ -80,8 +95,17 @@ def reformer(
         if chunk is None:
             return LSH(heads, wide, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed)
         return PublishedLSH(
-            heads, wide, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale,
-            restricted=restricted, divided=divided, seed=seed
+            heads,
+            wide,
+            buckets,
+            chunk,
+            rounds,
+            eval_rounds=eval_rounds,
+            redraw=redraw,
+            scale=scale,
+            restricted=restricted,
+            divided=divided,
+            seed=seed,
         )
 
     def attention(n: int) -> Attention:
@@ -105,8 +129,19 @@ EXAMPLES = (
     Example(lambda: reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11), breaks=GRAPH),
     Example(
         lambda: reformer(
-            d=16, depth=2, heads=2, buckets=4, rounds=1, local=4, length=64, vocab=11, eval_rounds=3, redraw=1,
-            halves="same", ff_chunk=3, head_dim=6
+            d=16,
+            depth=2,
+            heads=2,
+            buckets=4,
+            rounds=1,
+            local=4,
+            length=64,
+            vocab=11,
+            eval_rounds=3,
+            redraw=1,
+            halves="same",
+            ff_chunk=3,
+            head_dim=6,
         ),
         breaks=GRAPH,
     ),
@@ -118,8 +153,7 @@ EXAMPLES = (
     ),
     Example(
         lambda: reformer(
-            d=16, depth=1, heads=2, buckets=4, local=None, chunk=4, restricted=False, divided=False, length=64,
-            vocab=11
+            d=16, depth=1, heads=2, buckets=4, local=None, chunk=4, restricted=False, divided=False, length=64, vocab=11
         ),
         breaks=SORTED,
     ),

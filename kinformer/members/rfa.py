@@ -20,10 +20,20 @@ from kinformer.nn.projections.qkv import QKV
 
 @member(needs={"redraw, length": "lanes=false", "tau, form": "kernel=gaussian"})
 def rfa(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64, gate: bool = True,
-    length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1,
-    tau: float = 1.0, kernel: Literal["gaussian", "arc-cosine"] = "gaussian",
-    form: Literal["paper", "published"] = "paper"
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    features: int = 64,
+    gate: bool = True,
+    length: int = 1024,
+    lanes: bool = False,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    redraw: int | None = 1,
+    tau: float = 1.0,
+    kernel: Literal["gaussian", "arc-cosine"] = "gaussian",
+    form: Literal["paper", "published"] = "paper",
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 

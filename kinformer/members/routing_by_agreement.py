@@ -29,15 +29,31 @@ Form = Literal["decoder", "encoder_decoder"]
 Place = Literal["encoder", "cross", "decoder"]
 
 
-@member(needs={
-    "routing, capsules, iterations": "lower!=0 and places", "lower": "places", "pattern, length": "form=decoder",
-    "places": "form=encoder_decoder and lower!=0", "smoothing": "form=encoder_decoder"
-})
+@member(
+    needs={
+        "routing, capsules, iterations": "lower!=0 and places",
+        "lower": "places",
+        "pattern, length": "form=decoder",
+        "places": "form=encoder_decoder and lower!=0",
+        "smoothing": "form=encoder_decoder",
+    }
+)
 def routing_by_agreement(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, routing: Routing = "em",
-    capsules: int | None = None, iterations: int = 3, lower: int | None = None, form: Form = "decoder",
-    places: tuple[Place, ...] = ("encoder", "cross", "decoder"), pattern: str = "Causal()", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.1
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    routing: Routing = "em",
+    capsules: int | None = None,
+    iterations: int = 3,
+    lower: int | None = None,
+    form: Form = "decoder",
+    places: tuple[Place, ...] = ("encoder", "cross", "decoder"),
+    pattern: str = "Causal()",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    smoothing: float = 0.1,
 ) -> LM | Seq2Seq:
     """Combines heads by capsule routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019); decoder or translator.
 
@@ -95,8 +111,15 @@ def routing_by_agreement(
         )
 
     return Seq2Seq(
-        vocab, d, side("encoder"), side("decoder", "cross"), position=made.added(), scale=made.scale, std=start(made),
-        smoothing=smoothing, dropout=dropout
+        vocab,
+        d,
+        side("encoder"),
+        side("decoder", "cross"),
+        position=made.added(),
+        scale=made.scale,
+        std=start(made),
+        smoothing=smoothing,
+        dropout=dropout,
     )
 
 

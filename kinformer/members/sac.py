@@ -15,9 +15,20 @@ from kinformer.nn.positions.learned import Learned
 
 @member
 def sac(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, edges: int = 4, share: Share = "model",
-    width: int = 32, clip: int = 16, reward: Per = "token", decay: float = 0.9, weight: float = 1.0,
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    edges: int = 4,
+    share: Share = "model",
+    width: int = 32,
+    clip: int = 16,
+    reward: Per = "token",
+    decay: float = 0.9,
+    weight: float = 1.0,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> Reinforced:
     """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833): an LSTM chooses what is read, by reward.
 
@@ -45,8 +56,15 @@ def sac(
     mechanisms = sharing(share, depth, choose, GivenEdges)
     body = Stack([block(d, heads, head_dim, one, dropout) for one in mechanisms], LayerNorm(d))
     return Reinforced(
-        vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, per=reward, decay=decay,
-        weight=weight
+        vocab,
+        d,
+        body,
+        position=Learned(d, length),
+        std=tied_start(d),
+        dropout=dropout,
+        per=reward,
+        decay=decay,
+        weight=weight,
     )
 
 

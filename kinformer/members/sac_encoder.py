@@ -13,9 +13,19 @@ from kinformer.nn.positions.learned import Learned
 
 @member
 def sac_encoder(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, edges: int = 2, share: Share = "model",
-    width: int = 32, clip: int = 16, decay: float = 0.9, weight: float = 1.0, length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    edges: int = 2,
+    share: Share = "model",
+    width: int = 32,
+    clip: int = 16,
+    decay: float = 0.9,
+    weight: float = 1.0,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> ReinforcedMLM:
     """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row, by reward.
 

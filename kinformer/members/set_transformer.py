@@ -29,15 +29,25 @@ ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}
     needs={
         "heads, form": "encoder=attention or pooling=attention or decoder>0",
         "head_dim": "form=paper and encoder=attention or form=paper and pooling=attention or form=paper and decoder>0",
-        "inducing": "encoder=attention", "seeds": "pooling=attention",
+        "inducing": "encoder=attention",
+        "seeds": "pooling=attention",
     }
 )
 def set_transformer(
-    d: int = 64, depth: int = 2, heads: int = 4, head_dim: int | None = None, inducing: int | None = 16,
-    seeds: int = 1, decoder: int = 1, encoder: Literal["attention", "alone"] = "attention",
-    pooling: Literal["attention", "mean", "sum", "max"] = "attention", form: Literal["paper", "published"] = "paper",
-    norm: Literal["layer", "none"] = "layer", inputs: int = 1, answer: Literal["number", "count"] = "number",
-    dropout: float = 0.0
+    d: int = 64,
+    depth: int = 2,
+    heads: int = 4,
+    head_dim: int | None = None,
+    inducing: int | None = 16,
+    seeds: int = 1,
+    decoder: int = 1,
+    encoder: Literal["attention", "alone"] = "attention",
+    pooling: Literal["attention", "mean", "sum", "max"] = "attention",
+    form: Literal["paper", "published"] = "paper",
+    norm: Literal["layer", "none"] = "layer",
+    inputs: int = 1,
+    answer: Literal["number", "count"] = "number",
+    dropout: float = 0.0,
 ) -> Sets:
     """Set Transformer (Lee et al., 2018, arXiv:1810.00825): says a number of a set of vectors, whatever their order.
 
@@ -83,10 +93,14 @@ def set_transformer(
         return PMA(block(True), seeds, feedforward=None if form == "published" else MLP(d, activation="relu"))
 
     return Sets(
-        inputs, d, Stack([encoding() for _ in range(at_least("depth", depth, 1))]),
-        answer=ANSWERS[answer](), pooling=pooled(), dropout=dropout,
+        inputs,
+        d,
+        Stack([encoding() for _ in range(at_least("depth", depth, 1))]),
+        answer=ANSWERS[answer](),
+        pooling=pooled(),
+        dropout=dropout,
         decoder=Stack([block(False) for _ in range(decoder)]) if at_least("decoder", decoder, 0) else None,
-    )  # fmt: skip
+    )
 
 
 EXAMPLES = (

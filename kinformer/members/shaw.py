@@ -10,9 +10,20 @@ from kinformer.nn.initialise import Scheme, at_width, initialise
 
 @member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))
 def shaw(
-    d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
-    values: bool = True, by_head: bool = False, pattern: str = "Full()", norm: Norms = "post",
-    init: Scheme = "library", vocab: int = 256, dropout: float = 0.1, smoothing: float = 0.1
+    d: int = 512,
+    depth: int = 6,
+    heads: int = 8,
+    head_dim: int | None = None,
+    hidden: int = 1024,
+    clip: int = 16,
+    values: bool = True,
+    by_head: bool = False,
+    pattern: str = "Full()",
+    norm: Norms = "post",
+    init: Scheme = "library",
+    vocab: int = 256,
+    dropout: float = 0.1,
+    smoothing: float = 0.1,
 ) -> Seq2Seq:
     """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
@@ -33,7 +44,17 @@ def shaw(
 EXAMPLES = (
     lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),
     lambda: shaw(
-        d=16, depth=1, heads=2, hidden=24, clip=5, values=False, by_head=True, pattern="Band(5)", norm="pre",
-        init="xavier", vocab=11, dropout=0.0
+        d=16,
+        depth=1,
+        heads=2,
+        hidden=24,
+        clip=5,
+        values=False,
+        by_head=True,
+        pattern="Band(5)",
+        norm="pre",
+        init="xavier",
+        vocab=11,
+        dropout=0.0,
     ),
 )

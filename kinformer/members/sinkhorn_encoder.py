@@ -13,10 +13,23 @@ from kinformer.nn.positions.learned import Learned
 
 @member(needs={"near": "cut!=none", "softmax": "cut=none"})
 def sinkhorn_encoder(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
-    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", softmax: Together = "joint",
-    mixture: bool = False, cut: int | None = None, near: bool = False, length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    block: int = 32,
+    net: Net = "blocks",
+    iterations: int = 7,
+    temperature: float = 0.75,
+    noise: bool = True,
+    pool: Pool = "sum",
+    softmax: Together = "joint",
+    mixture: bool = False,
+    cut: int | None = None,
+    near: bool = False,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296): blocks sorted over the whole row.
 
@@ -33,8 +46,19 @@ def sinkhorn_encoder(
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
-            block, sort_net(net, width, block, length), causal=False, iterations=iterations, temperature=temperature,
-            noise=noise, pool=pool, cut=cut, near=near, softmax=softmax, mixture=mixture, dropout=dropout, seed=n
+            block,
+            sort_net(net, width, block, length),
+            causal=False,
+            iterations=iterations,
+            temperature=temperature,
+            noise=noise,
+            pool=pool,
+            cut=cut,
+            near=near,
+            softmax=softmax,
+            mixture=mixture,
+            dropout=dropout,
+            seed=n,
         )
 
     blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]

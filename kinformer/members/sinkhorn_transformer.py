@@ -13,9 +13,21 @@ from kinformer.nn.positions.learned import Learned
 
 @member
 def sinkhorn_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
-    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", softmax: Together = "joint",
-    mixture: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    block: int = 32,
+    net: Net = "blocks",
+    iterations: int = 7,
+    temperature: float = 0.75,
+    noise: bool = True,
+    pool: Pool = "sum",
+    softmax: Together = "joint",
+    mixture: bool = False,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Sinkhorn Transformer (Tay et al., 2020, arXiv:2002.11296): a block reads itself and a mixture of earlier blocks.
 
@@ -45,8 +57,16 @@ def sinkhorn_transformer(
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
-            block, sort_net(net, width, block, length), iterations=iterations, temperature=temperature, noise=noise,
-            pool=pool, softmax=softmax, mixture=mixture, dropout=dropout, seed=n
+            block,
+            sort_net(net, width, block, length),
+            iterations=iterations,
+            temperature=temperature,
+            noise=noise,
+            pool=pool,
+            softmax=softmax,
+            mixture=mixture,
+            dropout=dropout,
+            seed=n,
         )
 
     blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
@@ -56,7 +76,16 @@ def sinkhorn_transformer(
 EXAMPLES = (
     lambda: sinkhorn_transformer(d=16, depth=2, heads=2, block=4, length=64, vocab=11),
     lambda: sinkhorn_transformer(
-        d=16, depth=1, heads=2, block=4, net="pairs", noise=False, pool="mean", softmax="apart", mixture=True,
-        length=64, vocab=11
+        d=16,
+        depth=1,
+        heads=2,
+        block=4,
+        net="pairs",
+        noise=False,
+        pool="mean",
+        softmax="apart",
+        mixture=True,
+        length=64,
+        vocab=11,
     ),
 )

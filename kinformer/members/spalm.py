@@ -67,17 +67,25 @@ def spalm(
     # A path is opened by a public verb, which lies above the members.
     keys = importlib.import_module("kinformer").Datastore.with_model(Path(datastore), frozen)
     model = SPALM(
-        vocab, d, base.body,
-        frozen=keys.model, store=keys.store, tap=keys.tap, made_by=keys.store.manifest.model, k=k, distance=distance,
-        scale=d**0.5, dropout=dropout, lanes=True,
-    )  # fmt: skip
+        vocab,
+        d,
+        base.body,
+        frozen=keys.model,
+        store=keys.store,
+        tap=keys.tap,
+        made_by=keys.store.manifest.model,
+        k=k,
+        distance=distance,
+        scale=d**0.5,
+        dropout=dropout,
+        lanes=True,
+    )
     return with_embeddings(model, std)
 
 
 EXAMPLES = (
     Example(lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),
     lambda: spalm(
-        d=16, depth=1, heads=2, segment=5, memory=3, same_length=True, clamp=4, init="scaled_normal", std=0.1,
-        vocab=11
+        d=16, depth=1, heads=2, segment=5, memory=3, same_length=True, clamp=4, init="scaled_normal", std=0.1, vocab=11
     ),
 )

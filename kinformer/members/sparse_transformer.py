@@ -21,17 +21,34 @@ from kinformer.nn.positions.coordinates import Coordinates
 @member(
     recipe=Recipe(lr=3e-3, warmup=0.05),
     needs={
-        "attention, use": "factors>1", "stride": "factors>1 or form=text",
-        "summary, sub_blocks": "factors>1 and attention=fixed", "window": "factors>1 and attention=strided",
-        "shape": "form=images", "length, vocab": "form=text",
-    }
+        "attention, use": "factors>1",
+        "stride": "factors>1 or form=text",
+        "summary, sub_blocks": "factors>1 and attention=fixed",
+        "window": "factors>1 and attention=strided",
+        "shape": "form=images",
+        "length, vocab": "form=text",
+    },
 )
 def sparse_transformer(
-    form: Literal["text", "images"] = "text", attention: Sets = "fixed", use: Use = "merged", stride: int = 128,
-    summary: int = 32, sub_blocks: int = 1, factors: int = 2, window: Window = "paper",
-    gain: float = 0.125, d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
-    v_dim: int | None = None, hidden: int | None = None, shape: tuple[int, ...] = (1, 28, 28), length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    form: Literal["text", "images"] = "text",
+    attention: Sets = "fixed",
+    use: Use = "merged",
+    stride: int = 128,
+    summary: int = 32,
+    sub_blocks: int = 1,
+    factors: int = 2,
+    window: Window = "paper",
+    gain: float = 0.125,
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    v_dim: int | None = None,
+    hidden: int | None = None,
+    shape: tuple[int, ...] = (1, 28, 28),
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM | Image:
     """The Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or, with form=images, for pictures.
 

@@ -13,9 +13,17 @@ from kinformer.nn.positions.learned import Learned
 
 @member(needs={"length": "position=learned"})
 def star_classifier(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, form: Form = "paper",
-    position: Literal["learned", "none"] = "learned", length: int = 1024, classes: int = 2,
-    pool: Literal["mixed", "relay"] = "mixed", vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "paper",
+    position: Literal["learned", "none"] = "learned",
+    length: int = 1024,
+    classes: int = 2,
+    pool: Literal["mixed", "relay"] = "mixed",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> Classifier:
     """Star-Transformer that sorts texts (Guo et al., 2019, arXiv:1902.09113, section 3.4): a class for each row.
 
@@ -26,16 +34,20 @@ def star_classifier(
     """
     body, places = star(d, depth, heads, head_dim, form, dropout, pool), Learned(d, length)
     return Classifier(
-        vocab, d, body,
-        classes=classes, pooling=MaxPooler(), position=places if position == "learned" else None, dropout=dropout,
-    )  # fmt: skip
+        vocab,
+        d,
+        body,
+        classes=classes,
+        pooling=MaxPooler(),
+        position=places if position == "learned" else None,
+        dropout=dropout,
+    )
 
 
 EXAMPLES = (
     lambda: star_classifier(d=16, depth=2, heads=2, length=64, classes=3, vocab=11),
     lambda: star_classifier(d=16, depth=1, heads=2, length=64, pool="relay", vocab=11),
     Example(
-        lambda: star_classifier(d=16, depth=2, heads=2, form="published", position="none", vocab=11),
-        breaks=PADDED,
+        lambda: star_classifier(d=16, depth=2, heads=2, form="published", position="none", vocab=11), breaks=PADDED
     ),
 )

@@ -14,9 +14,15 @@ Form = Literal["paper", "published"]
 
 @member(needs={"length": "position=learned"})
 def star_transformer(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
-    form: Form = "paper", position: Literal["learned", "none"] = "learned",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    form: Form = "paper",
+    position: Literal["learned", "none"] = "learned",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> MLM:
     """Star-Transformer (Guo et al., 2019, arXiv:1902.09113): a token reads its neighbours and a relay, the relay all.
 
@@ -50,7 +56,6 @@ def star(
 EXAMPLES = (
     lambda: star_transformer(d=16, depth=2, heads=2, length=64, vocab=11),
     Example(
-        lambda: star_transformer(d=16, depth=2, heads=2, form="published", position="none", vocab=11),
-        breaks=PADDED,
+        lambda: star_transformer(d=16, depth=2, heads=2, form="published", position="none", vocab=11), breaks=PADDED
     ),
 )

@@ -34,10 +34,20 @@ Form = Literal["decoder", "encoder"]
 
 @member(needs={"units": "scores=dense", "first, second": "scores=factorised_dense", "rank": "scores=factorised_random"})
 def synthesizer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
-    scores: Kind | tuple[Kind, ...] = ("random", "product"), weights: Weights = "learned", units: int | None = None,
-    first: int | None = None, second: Second = "tiled", rank: int = 8, form: Form = "decoder", length: int = 512,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    scores: Kind | tuple[Kind, ...] = ("random", "product"),
+    weights: Weights = "learned",
+    units: int | None = None,
+    first: int | None = None,
+    second: Second = "tiled",
+    rank: int = 8,
+    form: Form = "decoder",
+    length: int = 512,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM | MLM:
     """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights that come from no product of two tokens.
 

@@ -23,9 +23,18 @@ Mixes = Literal["both", "scores", "weights"]
 
 @member(needs={"softmax_heads": "mixes!=weights", "value_heads": "mixes!=scores"})
 def talking_heads(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, softmax_heads: int | None = None,
-    value_heads: int | None = None, mixes: Mixes = "both", bias: bool = False, pattern: str = "Causal()",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    softmax_heads: int | None = None,
+    value_heads: int | None = None,
+    mixes: Mixes = "both",
+    bias: bool = False,
+    pattern: str = "Causal()",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Talking-heads attention (Shazeer et al., 2020, arXiv:2003.02436), as a decoder.
 

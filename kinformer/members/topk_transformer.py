@@ -24,9 +24,16 @@ Ties = Literal["all", "latest"]
 
 @member(needs={"search": "ties=latest"})
 def topk_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 8, ties: Ties = "all",
-    head_dim: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0,
-    search: str = "exact"
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    k: int | tuple[int, ...] = 8,
+    ties: Ties = "all",
+    head_dim: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    search: str = "exact",
 ) -> LM:
     """Explicit Sparse Transformer (Zhao et al., 2019, arXiv:1912.11637): each query reads its `k` best keys alone.
 

@@ -10,13 +10,21 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.initialise import Scheme, at_width, initialise
 
 
-@member(
-    recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9), needs={"length": "position=learned"}
-)
+@member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9), needs={"length": "position=learned"})
 def transformer(
-    d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 2048,
-    pattern: str | tuple[str, ...] = "Full()", position: Positions = "sinusoidal", norm: Norms = "post",
-    length: int = 1024, init: Scheme = "library", vocab: int = 256, dropout: float = 0.1, smoothing: float = 0.1
+    d: int = 512,
+    depth: int = 6,
+    heads: int = 8,
+    head_dim: int | None = None,
+    hidden: int = 2048,
+    pattern: str | tuple[str, ...] = "Full()",
+    position: Positions = "sinusoidal",
+    norm: Norms = "post",
+    length: int = 1024,
+    init: Scheme = "library",
+    vocab: int = 256,
+    dropout: float = 0.1,
+    smoothing: float = 0.1,
 ) -> Seq2Seq:
     """The Transformer (Vaswani et al., 2017, arXiv:1706.03762): `depth` encoder and as many decoder blocks, post-norm.
 
@@ -38,8 +46,15 @@ def transformer(
 
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
     model = Seq2Seq(
-        vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=start(made), smoothing=smoothing,
-        dropout=dropout
+        vocab,
+        d,
+        encoder,
+        decoder,
+        position=made.added(),
+        scale=d**0.5,
+        std=start(made),
+        smoothing=smoothing,
+        dropout=dropout,
     )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
@@ -49,7 +64,14 @@ EXAMPLES = (
     lambda: transformer(**TINY),
     lambda: transformer(**TINY, position="learned", length=64, norm="pre", head_dim=6, pattern="Band(8)"),
     lambda: transformer(
-        d=16, depth=2, heads=2, hidden=24, vocab=11, dropout=0.0, position="relative", init="normal",
-        pattern=("Band(3)", "Full()")
+        d=16,
+        depth=2,
+        heads=2,
+        hidden=24,
+        vocab=11,
+        dropout=0.0,
+        position="relative",
+        init="normal",
+        pattern=("Band(3)", "Full()"),
     ),
 )

@@ -27,10 +27,22 @@ Kind = Literal["act", "graves", "fixed"]
 
 @member(needs={"halted, ponder, epsilon, bias": "halting!=fixed"})
 def universal_transformer(
-    d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, form: Form = "decoder",
-    transition: Transition = "mlp", hidden: int | None = None, halting: Kind = "act", halted: Halted = "updated",
-    ponder: float = 0.01, epsilon: float = 0.01, bias: float = 1.0, first: Literal[0, 1] = 1, tie: bool = False,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 288,
+    depth: int = 4,
+    heads: int = 6,
+    head_dim: int | None = None,
+    form: Form = "decoder",
+    transition: Transition = "mlp",
+    hidden: int | None = None,
+    halting: Kind = "act",
+    halted: Halted = "updated",
+    ponder: float = 0.01,
+    epsilon: float = 0.01,
+    bias: float = 1.0,
+    first: Literal[0, 1] = 1,
+    tie: bool = False,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM | Seq2Seq:
     """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819): one block of up to `depth` steps.
 
@@ -90,7 +102,6 @@ EXAMPLES = (
     ),
     Example(lambda: universal_transformer(**TINY, form="encoder_decoder"), SOURCE, REPEATED),
     Example(
-        lambda: universal_transformer(d=16, depth=2, heads=2, vocab=11, hidden=24, first=0, tie=True),
-        shares=REPEATED,
+        lambda: universal_transformer(d=16, depth=2, heads=2, vocab=11, hidden=24, first=0, tie=True), shares=REPEATED
     ),
 )

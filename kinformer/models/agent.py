@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.autocast import linear
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
 from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import Device, Dtype, Layer, State, room
-from kinformer.core.loss import Loss, Weight, gathered, known, mean, weighed
-from kinformer.core.model import Judged, Metric, total
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, weighted
+from kinformer.core.model import EvaluationSums, Metric, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import fork, shared
@@ -95,7 +96,7 @@ class Agent(Speaker):
         _refuse_unrepeatable(body)
         _draw_by_no_content(body)
         body.start(1, 1)  # NoState says what to take instead
-        self.penalties = known(penalties or {}, (body, position))
+        self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Remembering:
         """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
@@ -152,16 +153,16 @@ class Agent(Speaker):
             **sums,
         }
         whole = acting + self.worth * apart - self.entropy * entropy
-        return Loss(weighed(whole, sums, self.penalties, progress), parts, None, said.stats, real.sum())
+        return Loss(weighted(whole, sums, self.penalties, progress), parts, None, said.stats, real.sum())
 
-    def judge(self, batch: Experience, state: State | None = None) -> Judged:
+    def judge(self, batch: Experience, state: State | None = None) -> EvaluationSums:
         """What episodes returned, over those that ended; their success, where they speak of it."""
         real = batch.told.marks >= 0
         earned, _ = total(batch.rewards, real)
         found = {self.metric.name: (earned, (batch.ended & real).sum())}
         if bool((batch.success >= 0).any()):
             found["success"] = total(batch.success, batch.success >= 0)
-        return Judged(found)
+        return EvaluationSums(found)
 
     def sample(self, rows: int, length: int, seed: int) -> Experience:
         """Steps of noise."""
@@ -206,13 +207,7 @@ def _refuse_unrepeatable(body: Layer) -> None:
 
 
 def _example(discrete: bool = True) -> Agent:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
     return Agent((3,), 2, body, discrete=discrete)
 
 

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
 from kinformer.core.layer import Context, Out
-from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.loss import Loss, mean, token_nll
 from kinformer.core.numbering import Numbered
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Tokens, next_tokens
@@ -91,7 +92,7 @@ class AuxiliaryLM(LM):
         targets = targets if self.everywhere else [last(one) for one in targets]
         count = (targets[0] >= 0).sum().clamp_min(1)
         *beneath, top = (self._several(n, out, targets) / count for n in layers)
-        nll = mean(surprise(out.y, targets[0]), targets[0] >= 0)
+        nll = mean(token_nll(out.y, targets[0]), targets[0] >= 0)
         parts = {"nll": nll}
         if self.targets > 1:
             parts["further"] = top - nll
@@ -112,16 +113,8 @@ class AuxiliaryLM(LM):
 
 
 def _example() -> AuxiliaryLM:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
-    return AuxiliaryLM(11, 16, Stack(blocks, LayerNorm(16)), shared=True)
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(2)]
+    return AuxiliaryLM(11, 16, Stack(blocks, kf.LayerNorm(16)), shared=True)
 
 
 EXAMPLES = (_example,)

@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import at_least
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import Judged, random_tokens, total
+from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.models.support.of_rows import OfRows
 
 Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
@@ -43,12 +44,12 @@ class Classifier(OfRows):
         tokens, labels = batch
         return self.costs(self.read(tokens), tokens, labels, progress)
 
-    def judge(self, batch: Labelled, state: State | None = None) -> Judged:
+    def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
         """How many rows are said right."""
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
-        return Judged({self.metric.name: total(right, labels >= 0)})
+        return EvaluationSums({self.metric.name: total(right, labels >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> Labelled:
         """Rows of `length` random tokens; the first of them decides the class."""
@@ -57,17 +58,8 @@ class Classifier(OfRows):
 
 
 def _example() -> Classifier:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    body = Stack([PostNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
-    return Classifier(11, 16, body, classes=3, position=Learned(16, 64))
+    body = kf.Stack([kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))])
+    return Classifier(11, 16, body, classes=3, position=kf.Learned(16, 64))
 
 
 EXAMPLES = (_example,)

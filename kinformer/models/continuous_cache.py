@@ -12,6 +12,7 @@ from kinformer.core.checks import at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Out, room
 from kinformer.core.numbering import Numbered, after
+from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
 from kinformer.models.support.wrapped import Wrapped, counted
@@ -115,7 +116,6 @@ def _joined(
 
 
 def _example() -> ContinuousCache:
-    from kinformer.models.lm import EXAMPLES as MODELS
 
     return ContinuousCache(MODELS[0](), size=3, weight=0.5)
 

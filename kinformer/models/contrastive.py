@@ -7,11 +7,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
-from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
+from kinformer.core.loss import Loss, gathered, mean, token_nll, weighted
 from kinformer.models.mlm import MLM, Tokens
 from kinformer.nn.depth.global_tokens import GlobalTokens
 from kinformer.nn.losses.contrastive import Contrastive
@@ -58,11 +59,11 @@ class ContrastiveMLM(MLM):
         alone = body.whole(self.embedded(tokens, ctx), body.apart(ctx))
         value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, there)
         logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
-        nll = mean(surprise(logits, wanted), wanted >= 0)
+        nll = mean(token_nll(logits, wanted), wanted >= 0)
         aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
         sums = {"contrast": value, **gathered(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
-        loss = weighed((1 - self.contrast) * nll, sums, weights, progress or 0.0)
+        loss = weighted((1 - self.contrast) * nll, sums, weights, progress or 0.0)
         return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
 
     def parts(
@@ -86,13 +87,7 @@ class ContrastiveMLM(MLM):
 
 
 def _example() -> ContrastiveMLM:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 6)
+    body = GlobalTokens(kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()))), 6)
     return ContrastiveMLM(11, 16, body, segment=_pairs)
 
 

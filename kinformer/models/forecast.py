@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import Windows
 from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
 from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Forecaster, Judged, total
+from kinformer.core.model import EvaluationSums, Forecaster, total
 from kinformer.core.position import Position
 from kinformer.nn.depth.distilled import Distilled
 
@@ -93,11 +94,13 @@ class Forecast(Forecaster):
         error = F.mse_loss(said, wanted)
         return Loss(error, {"nll": error}, None, stats, wanted.numel())
 
-    def judge(self, batch: Windows, state: State | None = None) -> Judged:
+    def judge(self, batch: Windows, state: State | None = None) -> EvaluationSums:
         """Squared and absolute errors of each number that is forecast."""
         apart = self.forecast(batch) - self._wanted(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
-        return Judged({self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)})
+        return EvaluationSums(
+            {self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)}
+        )
 
     def sample(self, rows: int, length: int, seed: int) -> Windows:
         """Windows of noise; each is as long as it is, whatever `length` says."""
@@ -131,7 +134,7 @@ class Forecast(Forecaster):
         source = torch.cat(found, 1)
         begin = self.context - self.label
         x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        seen = ctx.but(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        seen = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
         out = self.decoder(x, None, seen)
         ctx.memo.settle()
         stats |= prefixed("decoder", out.stats)
@@ -159,22 +162,14 @@ class Embedded(nn.Module):
 
 
 def _example(targets: int | None = None) -> Forecast:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.probsparse import ProbSparse
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.sinusoidal import Sinusoidal
-    from kinformer.nn.projections.qkv import QKV
+    def layer() -> kf.PostNorm:
+        return kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.ProbSparse(factor=1)))
 
-    def layer() -> PostNorm:
-        return PostNorm(Attention(QKV(16, 2), ProbSparse(factor=1)))
-
-    itself, source = ProbSparse(causal=True, factor=1), Softmax(Full())
-    decoder = PostNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True))
+    itself, source = kf.ProbSparse(causal=True, factor=1), kf.Softmax(kf.Full())
+    decoder = kf.PostNorm(kf.Attention(kf.QKV(16, 2), itself), kf.Attention(kf.QKV(16, 2), source, cross=True))
     encoders = [Distilled([layer(), layer()]), Distilled([layer()])]
     sizes: dict[str, Any] = {"context": 9, "label": 4, "horizon": 3, "calendar": 2, "targets": targets}
-    return Forecast(2, encoders, decoder, position=Sinusoidal(16), **sizes)
+    return Forecast(2, encoders, decoder, position=kf.Sinusoidal(16), **sizes)
 
 
 EXAMPLES = (_example,)

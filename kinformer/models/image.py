@@ -9,14 +9,17 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
-from kinformer.core.loss import Loss, Weight, gathered, known, weighed
-from kinformer.core.model import Judged, Metric, Predictor
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, weighted
+from kinformer.core.model import EvaluationSums, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import shared
+from kinformer.models.support.categorical import Categorical
+from kinformer.models.support.logistics import Logistics
 from kinformer.models.support.values import Values
 
 Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
@@ -101,7 +104,7 @@ class Image(Predictor):
             )
         for part in (body, *([] if encoder is None else [encoder])):
             self.refuse_unmet(part)
-        self.penalties = known(penalties or {}, (body, encoder, position, beside))
+        self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, beside))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
@@ -160,13 +163,15 @@ class Image(Predictor):
         out = self._said(values, **given)
         nll = self.values.surprise(out.y, values).sum() / values.numel()
         sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
-        return Loss(weighed(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel())
+        return Loss(
+            weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
+        )
 
-    def judge(self, batch: Batch, state: State | None = None) -> Judged:
+    def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
         """The bits that each channel of each pixel costs."""
         values, given = self.inputs(batch)
         bits = self.values.surprise(self.says(values, **given), values).double().sum() / math.log(2)
-        return Judged({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
+        return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
     def sample(self, rows: int, length: int, seed: int) -> Batch:
         """Pictures of noise; each is as large as it is, whatever `length` says."""
@@ -189,7 +194,7 @@ class Image(Predictor):
         temperature: 0 takes the likeliest value each time, 1 draws as it is.
         seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
         source: the smaller copies of which they are made, where there is an encoder.
-        label: the class of each picture, where classes are known.
+        label: the class of each picture, where classes are check_known_penalties.
         hear: told the number of each step.
 
         Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
@@ -264,7 +269,7 @@ class Image(Predictor):
         x = self.values.embed(values)
         encoded = self.encoder(x if self.beside is None else x + self.beside(its.pos), None, its)
         its.memo.settle()
-        return encoded, ctx.but(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
+        return encoded, ctx.replace(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
 
 
 def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -281,31 +286,17 @@ def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
 
 
 def _example() -> Image:
-    from kinformer.models.support.categorical import Categorical
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.image_2d import Image2D
-    from kinformer.nn.positions.halves import Halves
-    from kinformer.nn.projections.qkv import QKV
 
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Image2D(6, (2, 3), (1, 2)))))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image2D(6, (2, 3), (1, 2)))))
     values = Categorical(16, channels=3)
-    return Image((3, 4, 2), values, body, position=Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
+    return Image((3, 4, 2), values, body, position=kf.Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
 
 
 def _larger() -> Image:
-    from kinformer.core.patterns.full import Full
-    from kinformer.models.support.logistics import Logistics
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.image_1d import Image1D
-    from kinformer.nn.projections.qkv import QKV
 
-    source = Attention(QKV(16, 2), Softmax(Full()), cross=True)
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Image1D(4, 3))), source)
-    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())))
+    source = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()), cross=True)
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image1D(4, 3))), source)
+    encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())))
     return Image((2, 4, 4), Logistics(16, 2, 3), body, encoder=encoder, factor=2)
 
 

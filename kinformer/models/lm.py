@@ -8,10 +8,11 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
-from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, token_nll, weighted
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
@@ -72,7 +73,7 @@ class LM(Texts):
             raise ValueError(f"d={d}, and the body is of width {body.d}; give both the same")
         self.refuse_unmet(body)
         self.refuse_untrained(body)
-        self.penalties = known(penalties or {}, (body, position))
+        self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def refuse_untrained(self, body: Layer) -> None:
         """ValueError where a rule of exits has parameters that this model's loss would not train."""
@@ -114,7 +115,7 @@ class LM(Texts):
 
     def context(self, ctx: Context) -> Context:
         """The context that the layers get: the given one with the model's head."""
-        return ctx.but(head=self.head)
+        return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the body's tokens, or of the last one alone."""
@@ -130,12 +131,12 @@ class LM(Texts):
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
         out, data, parts = self.learned(
-            lambda taps: self.reading(batch, state, ctx.but(taps=taps)), wanted, ctx, progress
+            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), wanted, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
+        return Loss(weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
         """The logits that a batch is learned by."""
@@ -146,33 +147,18 @@ class LM(Texts):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out = call(())
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        nll = mean(token_nll(out.y, wanted), wanted >= 0)
         return out, nll, {"nll": nll}
 
 
 def _example() -> LM:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
-    return LM(11, 16, Stack(blocks))
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(2)]
+    return LM(11, 16, kf.Stack(blocks))
 
 
 def _with_positions() -> LM:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
-    return LM(11, 16, body, position=Learned(16, 64), tie=False)
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
+    return LM(11, 16, body, position=kf.Learned(16, 64), tie=False)
 
 
 EXAMPLES = (_example, _with_positions)

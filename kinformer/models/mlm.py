@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
+from kinformer.core.loss import Loss, gathered, mean, token_nll, weighted
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Judged, Metric, accuracy, random_tokens, total
+from kinformer.core.model import EvaluationSums, Metric, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fitted, in_windows
@@ -96,7 +97,7 @@ class MLM(Encoder):
         if self.segment is None or "segment" in ctx.labels:
             return ctx
         made = self.segment(read if self.of_read else tokens, self.tokenizer)
-        return ctx.but(labels={**ctx.labels, "segment": made})
+        return ctx.replace(labels={**ctx.labels, "segment": made})
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """The loss of filling in what it hides, in nats for each chosen or scored token."""
@@ -107,14 +108,14 @@ class MLM(Encoder):
         out, data, parts = self.learned(self.logits(read, ctx=ctx), wanted)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
+        return Loss(weighted(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
 
     def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what it costs, and the parts of that."""
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        nll = mean(token_nll(out.y, wanted), wanted >= 0)
         return out, nll, {"nll": nll}
 
-    def judge(self, batch: Tokens, state: State | None = None) -> Judged:
+    def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
         """The bits that each chosen token costs, all around it known; of scored ones also how many are right."""
         batch = fitted(self, TokenBatch.of(batch))
         read, wanted = self.hidden(batch, fixed=True)
@@ -124,8 +125,8 @@ class MLM(Encoder):
         else:
             out = self.logits(read, ctx=batch.limited(self.parted(batch.tokens, read)))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)
-        bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
-        return Judged({**answers, type(self).metric.name: bits}, scored=wanted >= 0)
+        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
+        return EvaluationSums({**answers, type(self).metric.name: bits}, scored=wanted >= 0)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""
@@ -149,17 +150,8 @@ def _mixed(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def _example() -> MLM:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    body = Stack([PostNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
-    return MLM(11, 16, body, position=Learned(16, 64))
+    body = kf.Stack([kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))])
+    return MLM(11, 16, body, position=kf.Learned(16, 64))
 
 
 EXAMPLES = (_example,)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
@@ -57,7 +58,7 @@ class MultiExit(ManyExits, LM):
         batch = TokenBatch.of(batch)
         read = batch.tokens[:, :-1]
         ctx = self.context(batch.limited(numbered(read), -1))
-        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.but(taps=taps)))
+        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))
         return Exits(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
@@ -71,18 +72,10 @@ class MultiExit(ManyExits, LM):
 
 
 def _example(balance: bool = False) -> MultiExit:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.exits.confidence import Probe
-    from kinformer.nn.exits.rules import Confident
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
-    body = EarlyExit(blocks, [LayerNorm(16) for _ in blocks], Confident(Probe(16, balance=balance, depth=3), 0.5))
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(3)]
+    body = EarlyExit(
+        blocks, [kf.LayerNorm(16) for _ in blocks], kf.Confident(kf.Probe(16, balance=balance, depth=3), 0.5)
+    )
     return MultiExit(11, 16, body, weights="linear")
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
 from kinformer.models.seq2seq import Pair, Seq2Seq
@@ -48,27 +49,19 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     def every_exit(self, batch: Pair) -> Exits:
         read, wanted = self.taught(batch)
         ctx = self.context(self._with_source(read, batch[0], None, None)[1])
-        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.but(taps=taps)))
+        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.replace(taps=taps)))
         return Exits(states, logits, wanted, ctx)
 
 
 def _example() -> MultiExitSeq2Seq:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.exits.rules import BySequence
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
+    def block() -> kf.PreNorm:
+        itself, source = kf.Softmax(kf.Causal()), kf.Softmax(kf.Full())
+        return kf.PreNorm(
+            kf.Attention(kf.QKV(16, 2), itself), kf.Attention(kf.QKV(16, 2), source, cross=True), kf.MLP(16)
+        )
 
-    def block() -> PreNorm:
-        itself, source = Softmax(Causal()), Softmax(Full())
-        return PreNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True), MLP(16))
-
-    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
-    decoder = EarlyExit([block() for _ in range(3)], LayerNorm(16), BySequence(16, 3))
+    encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))
+    decoder = EarlyExit([block() for _ in range(3)], kf.LayerNorm(16), kf.BySequence(16, 3))
     return MultiExitSeq2Seq(11, 16, encoder, decoder)
 
 

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import at_least, whole_numbers
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import Judged, random_tokens, total
+from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.core.vocabulary import refuse_beyond
 from kinformer.models.support.of_rows import OfRows
 
@@ -59,12 +60,12 @@ class MultiTask(OfRows):
         out = self.read(tokens, {"task": task})
         return self.costs(out._replace(y=self._own(out.y, task)), tokens, wanted, progress)
 
-    def judge(self, batch: Rows, state: State | None = None) -> Judged:
+    def judge(self, batch: Rows, state: State | None = None) -> EvaluationSums:
         """How many rows are said right, of all and of each task."""
         tokens, task, wanted = batch
         right = (self.scores(tokens, task).argmax(-1) == wanted).double()
         each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
-        return Judged({self.metric.name: total(right, wanted >= 0), **each})
+        return EvaluationSums({self.metric.name: total(right, wanted >= 0), **each})
 
     def sample(self, rows: int, length: int, seed: int) -> Rows:
         """Rows of `length` random tokens; the first of them decides task and class."""
@@ -78,18 +79,10 @@ class MultiTask(OfRows):
 
 
 def _example() -> MultiTask:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.biases.camtl import CAMTL
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.learned import Learned
-    from kinformer.nn.projections.qkv import QKV
-
-    attention = Attention(QKV(16, 2), Softmax(Full(), CAMTL(2, 16, 64, 8)))
-    return MultiTask(11, 16, Stack([PostNorm(attention, MLP(16))]), classes=(3, 2), position=Learned(16, 64))
+    attention = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full(), kf.CAMTL(2, 16, 64, 8)))
+    return MultiTask(
+        11, 16, kf.Stack([kf.PostNorm(attention, kf.MLP(16))]), classes=(3, 2), position=kf.Learned(16, 64)
+    )
 
 
 EXAMPLES = (_example,)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_part, at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
-from kinformer.core.neighbours import Neighbours, Store
+from kinformer.core.neighbours import Entries, Neighbours, Store
+from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
 from kinformer.models.support.uncompiled import uncompiled
@@ -70,7 +71,7 @@ class Nearest(Wrapped):
     ) -> tuple[Out, Neighbours]:
         """What the model says, and what is nearest to each of the states it says it by."""
         ctx = counted(tokens, state) if ctx is None else ctx
-        out = self.model.logits(tokens, state, ctx.but(taps=(*ctx.taps, self.tap)), last=last)
+        out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
             raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
         states = out.taps[self.tap]
@@ -99,8 +100,6 @@ def refuse_exits(model: nn.Module) -> None:
 
 
 def _example() -> Nearest:
-    from kinformer.core.neighbours import Entries
-    from kinformer.models.lm import EXAMPLES as MODELS
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -7,9 +7,10 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.layer import Context, Layer, Out
-from kinformer.core.loss import CHOICES, mean, penalties_of, surprise
+from kinformer.core.loss import CHOICES, mean, penalties_of, token_nll
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.nn.losses.reinforce import Per, Reinforce
@@ -26,7 +27,7 @@ class Rewarded(nn.Module):
 
     def rewarded(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        real, each = wanted >= 0, surprise(out.y, wanted)
+        real, each = wanted >= 0, token_nll(out.y, wanted)
         log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
         choices, stats = self.reinforce(log_p, each, real)
         nll = mean(each, real)
@@ -84,21 +85,11 @@ class ReinforcedMLM(Rewarded, MLM):
 
 
 def _example() -> Reinforced:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.sac import SAC
-    from kinformer.nn.projections.qkv import QKV
-
-    return Reinforced(11, 16, PreNorm(Attention(QKV(16, 2), SAC(1, 4))), per="token")
+    return Reinforced(11, 16, kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.SAC(1, 4))), per="token")
 
 
 def _encoder() -> ReinforcedMLM:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.sac_published import PublishedSAC
-    from kinformer.nn.projections.qkv import QKV
-
-    return ReinforcedMLM(11, 16, PreNorm(Attention(QKV(16, 2), PublishedSAC(1, 4))))
+    return ReinforcedMLM(11, 16, kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.PublishedSAC(1, 4))))
 
 
 EXAMPLES = (_example, _encoder)

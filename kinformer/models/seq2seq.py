@@ -9,12 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
-from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, token_nll, weighted
 from kinformer.core.memo import Memo
-from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
+from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
@@ -85,7 +86,7 @@ class Seq2Seq(Writer):
         for part in (encoder, decoder):
             self.refuse_unmet(part)
             self.refuse_untrained(part)
-        self.penalties = known(penalties or {}, (encoder, decoder, position))
+        self.penalties = check_known_penalties(penalties or {}, (encoder, decoder, position))
 
     def refuse_untrained(self, part: Layer) -> None:
         """ValueError where a rule of exits has parameters that this model's loss would not train."""
@@ -127,14 +128,14 @@ class Seq2Seq(Writer):
         source, (read, wanted) = batch[0], self.taught(batch)
         encoded, ctx = self._with_source(read, source, state, None)
         out, data, parts = self.learned(
-            lambda taps: self._decoded(read, state, ctx.but(taps=taps)), wanted, ctx, progress
+            lambda taps: self._decoded(read, state, ctx.replace(taps=taps)), wanted, ctx, progress
         )
         sums = gathered(encoded.aux, source >= 0)
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
         stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
         return Loss(
-            weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
+            weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
         )
 
     def taught(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
@@ -148,10 +149,10 @@ class Seq2Seq(Writer):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out, real = call(()), wanted >= 0
-        nll = mean(surprise(out.y, wanted), real)
-        return out, mean(surprise(out.y, wanted, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
+        nll = mean(token_nll(out.y, wanted), real)
+        return out, mean(token_nll(out.y, wanted, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
 
-    def judge(self, batch: Pair, state: Numbered | None = None) -> Judged:
+    def judge(self, batch: Pair, state: Numbered | None = None) -> EvaluationSums:
         """The bits that each token of the targets, and each end, costs; of scored tokens also how many are right."""
         source, target = batch
         target = fitted(self, TokenBatch.of(target), 1, state)
@@ -160,11 +161,11 @@ class Seq2Seq(Writer):
         scored = _scored(target)
         answers = {} if target.scored is None else accuracy(out.y, wanted.where(scored, -1))
         wanted = wanted.where(scored | (wanted == self.end), -1)
-        return Judged({**answers, **self.measured(out, wanted)}, out.state)
+        return EvaluationSums({**answers, **self.measured(out, wanted)}, out.state)
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
+        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
         return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
@@ -190,7 +191,7 @@ class Seq2Seq(Writer):
                 ctx = Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
         context = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
         encoded = self.encoder(self._embedded(source, source_pos), None, context)
-        return encoded, ctx.but(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
+        return encoded, ctx.replace(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 
     def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
         ctx = self.context(ctx)
@@ -202,7 +203,7 @@ class Seq2Seq(Writer):
 
     def context(self, ctx: Context) -> Context:
         """The context that the decoder gets: the given one with the model's head."""
-        return ctx.but(head=self.head)
+        return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the decoder's tokens, or of the last one alone."""
@@ -238,17 +239,11 @@ def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
 
 
 def _example() -> Seq2Seq:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
-    itself, source = Softmax(Causal()), Softmax(Full())
-    decoder = PreNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True), MLP(16))
+    encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())), kf.MLP(16))
+    itself, source = kf.Softmax(kf.Causal()), kf.Softmax(kf.Full())
+    decoder = kf.PreNorm(
+        kf.Attention(kf.QKV(16, 2), itself), kf.Attention(kf.QKV(16, 2), source, cross=True), kf.MLP(16)
+    )
     return Seq2Seq(11, 16, encoder, decoder, smoothing=0.1)
 
 

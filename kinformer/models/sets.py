@@ -7,14 +7,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import linear
 from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Loss, gathered
 from kinformer.core.memo import Memo
-from kinformer.core.model import Judged, Model, total
+from kinformer.core.model import EvaluationSums, Model, total
 from kinformer.core.pooler import Pooler
-from kinformer.models.support.answers import Answer, Number
+from kinformer.models.support.answers import Answer, Count, Number
 from kinformer.nn.poolers.mean import MeanPooler
 
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
@@ -79,11 +80,11 @@ class Sets(Model):
         loss = self.answer.loss(out.y, right).mean()
         return Loss(loss, {"loss": loss, **gathered(out.aux, marks >= 0)}, None, out.stats, len(right))
 
-    def judge(self, batch: SetBatch, state: State | None = None) -> Judged:
+    def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """By what its answers are judged."""
         elements, marks, right = batch
         found = self.answer.judged(self.says(elements, marks), right)
-        return Judged({name: total(values, right == right) for name, values in found.items()})
+        return EvaluationSums({name: total(values, right == right) for name, values in found.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
         """Sets of `length` random vectors; the first number of the first decides the answer."""
@@ -119,18 +120,18 @@ def _context(real: Tensor) -> Context:
 
 
 def _example() -> Sets:
-    from kinformer.nn.blocks.isab import ISAB
-    from kinformer.nn.blocks.mab import MAB
-    from kinformer.nn.poolers.pma import PMA
-
-    return Sets(2, 16, ISAB(MAB(16, 2), MAB(16, 2), 3), pooling=PMA(MAB(16, 2), 2), decoder=MAB(16, 2, cross=False))
+    return Sets(
+        2,
+        16,
+        kf.ISAB(kf.MAB(16, 2), kf.MAB(16, 2), 3),
+        pooling=kf.PMA(kf.MAB(16, 2), 2),
+        decoder=kf.MAB(16, 2, cross=False),
+    )
 
 
 def _counts() -> Sets:
-    from kinformer.models.support.answers import Count
-    from kinformer.nn.blocks.mab import MAB
 
-    return Sets(2, 16, MAB(16, 2, cross=False), answer=Count())
+    return Sets(2, 16, kf.MAB(16, 2, cross=False), answer=Count())
 
 
 EXAMPLES = (_example, _counts)

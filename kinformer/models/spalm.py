@@ -9,12 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import exact, precise
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.neighbours import Neighbours, Store
+from kinformer.core.neighbours import Entries, Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import shared
 from kinformer.models.lm import LM
@@ -133,7 +134,7 @@ class SPALM(LM):
         ctx = numbered(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
         with torch.no_grad():
-            told = ctx.but(taps=(self.tap,), below={})
+            told = ctx.replace(taps=(self.tap,), below={})
             read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, told)
             found = self.found(read.taps[self.tap], ctx.pos >= 0, own)
         if out.state is not None and read.state is not None:
@@ -215,17 +216,9 @@ def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
 
 
 def _of(distance: bool) -> SPALM:
-    from kinformer.core.neighbours import Entries
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
 
-    def body() -> Stack:
-        return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))])
+    def body() -> kf.Stack:
+        return kf.Stack([kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))])
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

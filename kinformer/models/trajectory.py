@@ -8,13 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, mean, penalties_of, surprise
+from kinformer.core.loss import Loss, mean, penalties_of, token_nll
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import ACCURACY, Judged, Metric, total
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
@@ -129,14 +130,14 @@ class Trajectory(Reader):
         whole = nll + self.beside * sum(value for name, value in parts.items() if name != "nll")
         return Loss(whole, parts, None, out.stats, real.sum())
 
-    def judge(self, batch: Steps, state: State | None = None) -> Judged:
-        """Of kinds how many are right, and their surprise in nats; of numbers the squared error over their largest."""
+    def judge(self, batch: Steps, state: State | None = None) -> EvaluationSums:
+        """Of kinds how many are right, and their token_nll in nats; of numbers the squared error over their largest."""
         said, real = self.says(batch), batch.times >= 0
         apart = self._apart(said, batch)
         if not self.discrete:
-            return Judged({self.metric.name: total(apart, real)})
+            return EvaluationSums({self.metric.name: total(apart, real)})
         right = (said.actions.argmax(-1) == batch.actions).to(apart.dtype)
-        return Judged({self.metric.name: total(right, real), "nats per action": total(apart, real)})
+        return EvaluationSums({self.metric.name: total(right, real), "nats per action": total(apart, real)})
 
     def sample(self, rows: int, length: int, seed: int) -> Steps:
         """Rows of noise."""
@@ -183,7 +184,7 @@ class Trajectory(Reader):
     def _apart(self, said: Predicted, batch: Steps) -> Float[Tensor, "B T"]:
         """How far what is said is from what was done: nats, or squares."""
         if self.discrete:
-            return surprise(said.actions, batch.actions.where(batch.times >= 0, -1))
+            return token_nll(said.actions, batch.actions.where(batch.times >= 0, -1))
         return (said.actions - self._actions(batch)).square().mean(-1)
 
     def _beside(self, said: Predicted, batch: Steps, real: Tensor) -> dict[str, Tensor]:
@@ -200,13 +201,7 @@ class Trajectory(Reader):
 
 
 def _example(**keywords: object) -> Trajectory:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())))
     return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]
 
 

@@ -11,15 +11,15 @@ from kinformer.attend import attend
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.collected import concatenated
-from kinformer.core.heads import Keys, Queries, Side, Unmade
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, Keys, LazyProjection, Queries
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory, of_own_segment
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.projection import Projection, by_head
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.transforms import ordinary
 from kinformer.core.watched import plain
 from kinformer.nn.aggregations.out_projection import OutProjection
@@ -61,12 +61,12 @@ class Attention(Layer):
         self._agree()
         sizes = self.sizes
         self.aggregation = aggregation or OutProjection(sizes.heads, sizes.v_dim, self.d, bias=projection.bias)
-        self.sides, self.key_sides = dict(mechanism.sides(sizes)), dict(mechanism.key_sides(sizes))
-        self.side = _matrix(projection, self.sides, sizes.heads)
-        self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
+        self.extras, self.key_extras = dict(mechanism.query_extras(sizes)), dict(mechanism.key_extras(sizes))
+        self.side = _matrix(projection, self.extras, sizes.heads)
+        self.key_side = _matrix(projection, self.key_extras, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
         self.of_source = cross and not mechanism.needs_queries
-        self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
+        self._merges = isinstance(mechanism, KeyValueMechanism) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         new = room(self, batch, length, dtype, device)
@@ -78,12 +78,12 @@ class Attention(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         memory = self.memory
         if ctx.remember and self.mechanism.needs_queries:
-            ctx = ctx.but(remember=False)
+            ctx = ctx.replace(remember=False)
         if memory is not None and (
             isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
         ):
             # a memory may ask who was read, so it is read even where nobody wants y
-            return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
+            return self._with_memory(memory, x, state, ctx.replace(remember=False) if ctx.remember else ctx)
         queries, keys = self._projected(x, state, ctx)
         out = self.mechanism(queries, keys, state, ctx)
         return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
@@ -92,15 +92,15 @@ class Attention(Layer):
         """What x asks, and what it, or a source if there is one, tells."""
         project = self.projection
         if not self.cross and not ctx.remember:
-            few = None if self.key_sides else self.mechanism.told(project, x, ctx)
+            few = None if self.key_extras else self.mechanism.told(project, x, ctx)
             if few is not None:
                 return self._asking(project.queries(x, ctx.pos), x, ctx), few
             queries, keys = project.both(x, ctx.pos)
             if state is None and self._late(x, ctx):
                 queries, keys = self._asking(queries, None, ctx), self._told(keys, None, ctx.by_head, ctx.labels)
-                asks = _unmade(x, self.side, self.sides, self.sizes.heads)
-                tells = _unmade(x, self.key_side, self.key_sides, self.sizes.key_heads)
-                return queries._replace(unmade=asks), keys._replace(unmade=tells)
+                asks = _unmade(x, self.side, self.extras, self.sizes.heads)
+                tells = _unmade(x, self.key_side, self.key_extras, self.sizes.key_heads)
+                return queries._replace(lazy=asks), keys._replace(lazy=tells)
             return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
         if ctx.remember:  # nobody asks: queries that cost nothing stand for them
             nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
@@ -114,32 +114,32 @@ class Attention(Layer):
         return queries, self._told(project.keys(source, pos[:, 0]), source, pos, labels)
 
     def _late(self, x: Tensor, ctx: Context) -> bool:
-        """Are sides handed over unmade?"""
+        """Are projections handed over lazily?"""
         matrices = (one for one in (self.side, self.key_side) if one is not None)
         if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
             return False
         return self.mechanism.late(self.sizes, ctx)
 
     def _asking(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
-        """Queries of x with their sides, the labels of a context, and its object of positions. x None: without sides.
+        """Queries of x with their extras, the labels of a context, and its object of positions. x None: without extras.
 
         By that object the memo knows positions in every layer.
         """
         pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
-        sides = queries.sides
+        extras = queries.extras
         if self.side is not None and x is not None:
-            sides = {**sides, **_split(self.side(x), self.sides, self.sizes.heads)}
-        return Queries(queries.q, pos, sides, ctx.labels, queries.head, queries.tags)
+            extras = {**extras, **_split(self.side(x), self.extras, self.sizes.heads)}
+        return Queries(queries.q, pos, extras, ctx.labels, queries.head, queries.tags)
 
     def _told(
         self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
     ) -> Keys:
         """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
-        sides = keys.sides
+        extras = keys.extras
         if self.key_side is not None and x is not None:
-            sides = {**sides, **_split(self.key_side(x), self.key_sides, self.sizes.key_heads)}
+            extras = {**extras, **_split(self.key_side(x), self.key_extras, self.sizes.key_heads)}
         pos = pos if keys.pos.shape[1] == 1 else keys.pos
-        return Keys(keys.k, keys.v, pos, sides, labels, keys.tags, not self.cross)
+        return Keys(keys.k, keys.v, pos, extras, labels, keys.tags, not self.cross)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
         new = room(self, len(x), x.shape[1], x.dtype, x.device)
@@ -165,7 +165,7 @@ class Attention(Layer):
         queries = self._asking(self.projection.queries(x, ctx.pos), x, ctx)
         keys = self._remembered(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
-        state = memory.after(state, ctx, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
+        state = memory.after(state, ctx, lambda: self.mechanism.received_attention(queries, keys, out.y, ctx))
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
 
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
@@ -174,7 +174,7 @@ class Attention(Layer):
         queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
         outs = []
         for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
-            seen = ctx.but(only=part if ctx.only is None else ctx.only & part)
+            seen = ctx.replace(only=part if ctx.only is None else ctx.only & part)
             outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
@@ -194,7 +194,7 @@ class Attention(Layer):
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
-    ) -> Read:
+    ) -> AttentionOutput:
         """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
         weights = {name: weight.detach().to(x.dtype) for name, weight in self.projection.named_parameters()}
         origin, source_origin = (torch.zeros(z.shape[:2], dtype=torch.long, device=z.device) for z in (x, source))
@@ -204,10 +204,10 @@ class Attention(Layer):
         return attend(queries.q, keys.k, keys.v, q_pos=origin[:, None], k_pos=k_pos[:, None], scale=scale)
 
 
-def _fit_for_memory(mechanism: Mechanism, cross: bool) -> Keyed:
+def _fit_for_memory(mechanism: Mechanism, cross: bool) -> KeyValueMechanism:
     if cross:
         raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
-    if not isinstance(mechanism, Keyed):
+    if not isinstance(mechanism, KeyValueMechanism):
         name = type(mechanism).__name__
         raise ValueError(
             f"{name} reads no keys but those of the call, so a memory is of no use; use Softmax, or drop it"
@@ -219,13 +219,13 @@ def _fit_for_memory(mechanism: Mechanism, cross: bool) -> Keyed:
     return mechanism
 
 
-def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn.Linear | None:
-    """The matrix of all sides, one below the other; those that are `like` a matrix of the projection start as it."""
-    if not sides:
+def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads: int) -> nn.Linear | None:
+    """The matrix of all extras, one below the other; those that are `like` a matrix of the projection start as it."""
+    if not extras:
         return None
-    found = nn.Linear(projection.d, heads * sum(side.width for side in sides.values()))
+    found = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
     first = 0
-    for side in sides.values():
+    for side in extras.values():
         at, first = slice(first, first + heads * side.width), first + heads * side.width
         if side.like is not None:
             weight, bias = projection.matrix(side.like)
@@ -239,22 +239,24 @@ def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn
     return found
 
 
-def _split(numbers: Float[Tensor, "B T N"], sides: Mapping[str, Side], heads: int) -> dict[str, Tensor]:
+def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int) -> dict[str, Tensor]:
     """Numbers of every side by name [B H T n]: the columns of one side are those of one matrix, heads in order."""
-    parts = numbers.split([heads * side.width for side in sides.values()], -1)
-    return {name: by_head(part, heads) for name, part in zip(sides, parts, strict=True)}
+    parts = numbers.split([heads * side.width for side in extras.values()], -1)
+    return {name: by_head(part, heads) for name, part in zip(extras, parts, strict=True)}
 
 
 def _unmade(
-    x: Float[Tensor, "B T D"], matrix: nn.Linear | None, sides: Mapping[str, Side], heads: int
-) -> dict[str, Unmade]:
+    x: Float[Tensor, "B T D"], matrix: nn.Linear | None, extras: Mapping[str, ExtraProjection], heads: int
+) -> dict[str, LazyProjection]:
     """The same before they are made."""
     if matrix is None:
         return {}
-    sizes = [heads * side.width for side in sides.values()]
+    sizes = [heads * side.width for side in extras.values()]
     weights = matrix.weight.split(sizes)
     biases = [None] * len(sizes) if matrix.bias is None else matrix.bias.split(sizes)
     return {
-        name: Unmade(x, weight.unflatten(0, (heads, -1)), None if bias is None else bias.unflatten(0, (heads, -1)))
-        for name, weight, bias in zip(sides, weights, biases, strict=True)
+        name: LazyProjection(
+            x, weight.unflatten(0, (heads, -1)), None if bias is None else bias.unflatten(0, (heads, -1))
+        )
+        for name, weight, bias in zip(extras, weights, biases, strict=True)
     }

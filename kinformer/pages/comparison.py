@@ -29,7 +29,7 @@ def save_curves(results: Results, path: Path) -> None:
 def drawings(results: Results) -> Iterator[tuple[str, str]]:
     """Each drawing as SVG, with a description in words."""
     measure, split = next(iter(results.members[0].measures)), results.settings["split"]
-    many = " A thin line is one seed." if results.settings["seeds"] > 1 else ""
+    many = " A pale line is one seed." if results.settings["seeds"] > 1 else ""
     for against, xlabel, name in (("minutes", "minutes of training", "time"), ("step", "steps", "steps")):
         lines, end = _curves(results, against)
         plot = Plot("", xlabel, f"{measure} on valid", [line._replace(label="") for line in lines], xlim=(0, end))

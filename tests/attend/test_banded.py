@@ -11,7 +11,7 @@ from kinformer.attend.executors import pieces, reference
 from kinformer.attend.flash import Planned
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -52,7 +52,7 @@ def biased(pattern: Pattern, bias: Bias, shape: str = "self", **more: Any) -> Re
     for parameter in bias.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     request = asked(pattern, *SHAPES[shape], **more)
-    return request.but(bias=bias.double(), scale=0.4)
+    return request.replace(bias=bias.double(), scale=0.4)
 
 
 def equal(request: Request) -> None:
@@ -125,10 +125,10 @@ def test_rows_that_stand_elsewhere() -> None:
     request = biased(Causal() & Band(5), TOLD["TransformerXL"](), "more keys")
     k_pos, q_pos = request.keys.pos.clone(), request.queries.pos.clone()
     k_pos[1], q_pos[1] = k_pos[1] + 6, q_pos[1] + 6
-    moved = request.but(queries=request.queries._replace(pos=q_pos), keys=request.keys._replace(pos=k_pos))
+    moved = request.replace(queries=request.queries._replace(pos=q_pos), keys=request.keys._replace(pos=k_pos))
     equal(moved)
     with pytest.raises(AssertionError, match="read by bind"):
-        pieces.read(moved.but(queries=request.queries))
+        pieces.read(moved.replace(queries=request.queries))
 
 
 @pytest.mark.parametrize("name", [name for name, _ in examples("biases")])
@@ -139,10 +139,10 @@ def test_by_distance_is_bind(name: str) -> None:
 
 
 def by_distance_is_bind(bias: Bias) -> None:
-    sizes = bias.sides(Sizes(2, 2, 2, 8, 8))
-    q, k, *sides = (torch.randn(2, 2, n, 8, dtype=torch.float64) for n in (5, 7, *(5 for _ in sizes)))
+    sizes = bias.query_extras(HeadSizes(2, 2, 2, 8, 8))
+    q, k, *extras = (torch.randn(2, 2, n, 8, dtype=torch.float64) for n in (5, 7, *(5 for _ in sizes)))
     q_pos, k_pos = torch.tensor([3, 0, 9, 5, 1]).expand(2, 1, -1), torch.tensor([2, 0, 1, 8, 4, 9, 3]).expand(2, 1, -1)
-    asked = {n: side[..., : sizes[n].width] for n, side in zip(sizes, sides, strict=True)}
+    asked = {n: side[..., : sizes[n].width] for n, side in zip(sizes, extras, strict=True)}
     queries = Queries(q, q_pos, asked, {"segment": torch.zeros(2, 5, dtype=torch.long)})
     request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepared()
     told = bias.by_distance(request, torch.arange(9, -10, -1))
@@ -177,7 +177,7 @@ def test_precision(bias: str, dtype: torch.dtype) -> None:
     leaves = exact.queries.q, exact.keys.k, exact.keys.v
     wanted = torch.autograd.grad(want.square().sum(), leaves)
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in leaves)
-    rough = exact.but(
+    rough = exact.replace(
         queries=exact.queries._replace(q=q),
         keys=exact.keys._replace(k=k, v=v),
         bias=exact.bias.to(dtype),  # type: ignore

@@ -103,7 +103,9 @@ def biased(name: str, seed: int) -> Request:
 def kernel() -> str:
     """PyTorch compiles a forward without lse for the CPU, too; it reads the block lists as CUDA's does."""
     warnings.simplefilter("ignore")
-    request = asked(parse("Causal() & Band(60) | Tokens(3)"), "padded", length=300, dtype=torch.float32).but(lse=False)
+    request = asked(parse("Causal() & Band(60) | Tokens(3)"), "padded", length=300, dtype=torch.float32).replace(
+        lse=False
+    )
     compiled = flex.compiled(flex.flex_attention)
     with torch.no_grad(), patch.object(flex, "flex_attention", compiled):
         return differs(request, 1e-5)
@@ -192,14 +194,14 @@ def test_what_it_cannot_do_it_refuses() -> None:
         assert isinstance(cost, Refusal)
         return cost.reason
 
-    learning = plain.but(queries=plain.queries._replace(q=plain.queries.q.clone().requires_grad_()))
+    learning = plain.replace(queries=plain.queries._replace(q=plain.queries.q.clone().requires_grad_()))
     assert "backward" in refused(learning)
     with torch.no_grad():
         assert not isinstance(flex.cost(learning), Refusal)
-    assert "drops" in refused(plain.but(dropout=0.1))
-    assert "values" in refused(plain.but(keys=plain.keys._replace(v=plain.keys.v[:, :1])))
-    assert "bias" in refused(plain.but(bias=T5(4)))
+    assert "drops" in refused(plain.replace(dropout=0.1))
+    assert "values" in refused(plain.replace(keys=plain.keys._replace(v=plain.keys.v[:, :1])))
+    assert "bias" in refused(plain.replace(bias=T5(4)))
     with torch.no_grad():
-        assert "values" in refused(plain.but(bias=Relative(8, 2).double()))
+        assert "values" in refused(plain.replace(bias=Relative(8, 2).double()))
     with pytest.raises(ValueError, match="impl='flex' cannot do this"):
         read(learning, "flex")

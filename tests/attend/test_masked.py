@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer import attend as execute
-from kinformer.attend import explain
+from kinformer.attend import explain, read
 from kinformer.attend.executors import masked, reference
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import Memo
@@ -53,7 +52,7 @@ def test_is_the_reference(score: str, groups: int) -> None:
 def test_all_pairs_want_no_mask() -> None:
     request = shuffled(Product())
     pos = torch.arange(23).expand(2, 1, -1)
-    request = request.but(
+    request = request.replace(
         pattern=Full(), queries=request.queries._replace(pos=pos), keys=request.keys._replace(pos=pos), full=True
     )
     impl._same(masked.read(request), reference.read(request), request, "masked differs", "without a mask")
@@ -63,10 +62,10 @@ def test_what_it_refuses() -> None:
     request = shuffled(Product())
     narrow = request.keys._replace(v=request.keys.v[..., :4])
     for other in (
-        request.but(dropout=0.1),
-        request.but(keys=narrow),
-        request.but(score=ResidualScores()),
-        request.but(bias=ALiBi(4)),
+        request.replace(dropout=0.1),
+        request.replace(keys=narrow),
+        request.replace(score=ResidualScores()),
+        request.replace(bias=ALiBi(4)),
     ):
         assert isinstance(masked.cost(other), Refusal)
 
@@ -86,7 +85,7 @@ def test_second_derivatives_are_refused_in_words() -> None:
 @pytest.mark.parametrize("name", ["sdpa", "masked"])
 def test_layers_of_a_forward_keep_one_mask(name: str) -> None:
     memo, kept = Memo(), dict[int, Tensor]()
-    first = shuffled(Product()).but(pattern=Causal(), lse=False)
+    first = shuffled(Product()).replace(pattern=Causal(), lse=False)
 
     def keep(x: Tensor) -> Tensor:
         if x.shape[2:] == (23, 23):
@@ -94,5 +93,5 @@ def test_layers_of_a_forward_keep_one_mask(name: str) -> None:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        reads = [execute.read(first.but(memo=memo), name).y for _ in range(3)]
+        reads = [read(first.replace(memo=memo), name).y for _ in range(3)]
     assert len(kept) == 1 and all(torch.equal(y, reads[0]) for y in reads)

@@ -130,7 +130,7 @@ def test_the_operator_is_one() -> None:
 
 def test_what_it_refuses() -> None:
     request = impl.drawn(11, Causal(), 1)
-    for other in (request.but(bias=ALiBi(4)), request.but(dropout=0.1), request.but(pattern=Share())):
+    for other in (request.replace(bias=ALiBi(4)), request.replace(dropout=0.1), request.replace(pattern=Share())):
         assert isinstance(operator.cost(other), Refusal)
     assert kernel.serves(request)
 

@@ -12,8 +12,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
-from kinformer import attend as execute
-from kinformer.attend import explain, plan
+from kinformer.attend import explain, plan, read
 from kinformer.attend.executors import pieces, reference
 from kinformer.attend.lines import Lines, Run
 from kinformer.attend.planning import planned
@@ -123,7 +122,7 @@ def test_padding_that_all_rows_have(padding: tuple[int, ...]) -> None:
     for pattern in (Causal() & Band(5), Causal() & Strided(3), Block(4, 1)):
         request = asked(pattern, 21, 21, 1)
         at = pos.expand(2, 1, -1)
-        equal(request.but(queries=request.queries._replace(pos=at), keys=request.keys._replace(pos=at)))
+        equal(request.replace(queries=request.queries._replace(pos=at), keys=request.keys._replace(pos=at)))
 
 
 @pytest.mark.parametrize("groups", (1, 2, 4))
@@ -148,7 +147,7 @@ def test_heads_in_groups(groups: int) -> None:
 )
 @pytest.mark.usefixtures("tiles")
 def test_heads_are_read_apart_in_plain_operations_too(pattern: Pattern, groups: int, shape: str) -> None:
-    request = asked(pattern, *SHAPES[shape], groups=groups).but(dropout=1e-300)  # which the kernel does not do
+    request = asked(pattern, *SHAPES[shape], groups=groups).replace(dropout=1e-300)  # which the kernel does not do
     equal(request)
     found = planned(request)
     assert not isinstance(found, Refusal)
@@ -160,9 +159,9 @@ def test_heads_are_read_apart_in_plain_operations_too(pattern: Pattern, groups: 
 def test_weights_are_dropped_on_heads_that_are_read_apart() -> None:
     """Values that are the unit vectors show the weights: those that are left are twice as large, half of them."""
     request = asked(Heads(Band(3), Causal()), 37, 37, 0, width=37)
-    request = request.but(keys=request.keys._replace(v=torch.eye(37, dtype=torch.float64).expand(2, 2, 37, 37)))
+    request = request.replace(keys=request.keys._replace(v=torch.eye(37, dtype=torch.float64).expand(2, 2, 37, 37)))
     torch.manual_seed(0)
-    whole, dropped = reference.read(request).y, pieces.read(request.but(dropout=0.5)).y
+    whole, dropped = reference.read(request).y, pieces.read(request.replace(dropout=0.5)).y
     left = dropped != 0
     torch.testing.assert_close(dropped, torch.where(left, 2 * whole, 0.0))
     for head in range(4):
@@ -186,7 +185,7 @@ def test_blocks_of_a_size_of_their_own_are_read_without_masks() -> None:
 
 @pytest.mark.usefixtures("tiles")
 def test_drawn_requests() -> None:
-    """Biases, sides, labels, dropped widths, batch rows: whatever the law draws for any executor."""
+    """Biases, extras, labels, dropped widths, batch rows: whatever the law draws for any executor."""
     served = 0
     for seed in range(60):
         request = impl.drawn(19, None, seed)
@@ -206,7 +205,7 @@ def test_a_bias_of_what_nobody_reads_has_a_gradient_of_zero(tiles: None) -> None
 def test_positions_that_are_no_run_are_refused() -> None:
     request = asked(Causal(), 9, 9, 0)
     shuffled = request.queries.pos[..., torch.randperm(9, generator=torch.Generator().manual_seed(1))]
-    request = request.but(queries=request.queries._replace(pos=shuffled), run=False)
+    request = request.replace(queries=request.queries._replace(pos=shuffled), run=False)
     assert pieces.cost(request) == Refusal("positions are no runs")
 
 
@@ -218,7 +217,7 @@ def test_precision(dtype: torch.dtype) -> None:
     def cast(x: Tensor) -> Tensor:
         return x.detach().to(dtype).requires_grad_()
 
-    rough = exact.but(
+    rough = exact.replace(
         queries=exact.queries._replace(q=cast(exact.queries.q)),
         keys=exact.keys._replace(k=cast(exact.keys.k), v=cast(exact.keys.v)),
     )
@@ -273,7 +272,7 @@ def test_nothing_grows_with_the_square_of_the_length(pattern: Pattern) -> None:
 
 def test_auto_takes_it_where_it_is_cheaper() -> None:
     def best(pattern: Pattern, length: int, lse: bool) -> str:
-        request = asked(pattern, length, length, 0, width=64).but(lse=lse)
+        request = asked(pattern, length, length, 0, width=64).replace(lse=lse)
         return next(iter(explain(request)))
 
     assert best(Causal() & Band(64), 4096, False) == "pieces"
@@ -284,7 +283,7 @@ def test_auto_takes_it_where_it_is_cheaper() -> None:
 
 def test_auto_counts_what_dropout_costs_on_a_cpu() -> None:
     def costs(pattern: Pattern, length: int) -> dict[str, Any]:
-        return explain(asked(pattern, length, length, 0, groups=4, width=32).but(lse=False, dropout=0.1))
+        return explain(asked(pattern, length, length, 0, groups=4, width=32).replace(lse=False, dropout=0.1))
 
     window = costs(Causal() & Band(64), 1024)
     assert next(iter(window)) == "pieces" and window["pieces"] < window["sdpa"] / 2
@@ -299,7 +298,7 @@ def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyP
     for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
         asked_for.clear()
         request = asked(Causal() & Band(9), queries, keys, keys - queries)
-        impl._same(execute.read(request), reference.read(request), request, "auto differs", "a window")
+        impl._same(read(request), reference.read(request), request, "auto differs", "a window")
         assert len(asked_for) == times
 
 
@@ -323,24 +322,24 @@ def test_rows_far_from_each_other() -> None:
     """What stands between rows costs nothing: 10^8 positions were once gathered, and read as blocks of the future."""
     request = asked(Causal() & (Fixed(4, 1) | Random(1, 4, head=0)), 40, 40, 0)
     far = request.keys.pos + torch.tensor([0, 10**8])[:, None, None]
-    request = request.but(queries=request.queries._replace(pos=far), keys=request.keys._replace(pos=far), run=False)
+    request = request.replace(queries=request.queries._replace(pos=far), keys=request.keys._replace(pos=far), run=False)
     with pytest.MonkeyPatch.context() as patch, Largest() as largest:
         for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("EDGE", 0), ("SMALL", 0)):
             patch.setattr(plan, name, value)
         equal(request)
     assert largest.numbers < 10**5
-    causal = request.but(pattern=Causal() & ~Band(2))
+    causal = request.replace(pattern=Causal() & ~Band(2))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("EDGE", 0), ("SMALL", 0)):
             patch.setattr(plan, name, value)
-        assert pieces.cost(causal) < 0.7 * pieces.cost(causal.but(pattern=Full()))
+        assert pieces.cost(causal) < 0.7 * pieces.cost(causal.replace(pattern=Full()))
 
 
 @pytest.mark.usefixtures("tiles")
 def test_plans_made_anywhere_serve_anywhere() -> None:
     """Kept from evaluation under inference mode for training, and made on the CPU whatever the default device is."""
     for pattern in (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & Band(5)):
-        request = asked(pattern, 37, 37, 0).but(dropout=1e-300)  # the reference's own lines
+        request = asked(pattern, 37, 37, 0).replace(dropout=1e-300)  # the reference's own lines
         with torch.inference_mode():
             pieces.read(request)
         equal(request)

@@ -322,10 +322,13 @@ def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
     told = [
         subprocess.run(
             [sys.executable, "-c", SAVE_AND_TELL, tmp_path / seed],
-            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
-    ]  # fmt: skip
+    ]
     assert told[0] == told[1] != ""
     said, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
     every = {formatted(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}

@@ -133,8 +133,12 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
 
 def test_bytes_are_written_as_usual() -> None:
     assert [room(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
-        8 * 10**9, 8 * 10**9, 15 * 10**8, 512 * 2**20, 100
-    ]  # fmt: skip
+        8 * 10**9,
+        8 * 10**9,
+        15 * 10**8,
+        512 * 2**20,
+        100,
+    ]
 
 
 def test_a_member_that_is_in_no_table_is_named(

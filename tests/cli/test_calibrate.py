@@ -150,9 +150,12 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
     file = Path(out) / "exits.json"
     told = json.loads(file.read_text())
     for threshold, says in (
-        (1.5, "threshold=1.5"), ([0.5], "1 thresholds came for 3 layers"), ("/dev/zero", "threshold='/dev/zero'"),
-        ([0.5, "a"], "threshold=[0.5, 'a']"), (True, "threshold=True"),
-    ):  # fmt: skip
+        (1.5, "threshold=1.5"),
+        ([0.5], "1 thresholds came for 3 layers"),
+        ("/dev/zero", "threshold='/dev/zero'"),
+        ([0.5, "a"], "threshold=[0.5, 'a']"),
+        (True, "threshold=True"),
+    ):
         file.write_text(json.dumps(told | {"threshold": threshold}))
         fails(capsys, ["generate", out, "--prompt", "a"], says)
     file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kinformer.core.discover import own_files
 from kinformer.laws.support.judging import laws
 
 ROOT = Path(__file__).parents[2]
@@ -400,7 +401,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     wanted["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
     wanted["nowhere"] = ["check", str(folder / "none.py")]
     wanted["folder"] = ["check", str(folder)]
-    wanted["unheard"] = ["check", str(ROOT / "kinformer" / "depth" / "distilled.py")]
+    wanted["unheard"] = ["check", str(ROOT / "kinformer" / "nn" / "depth" / "distilled.py")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=ROOT, capture_output=True, text=True
@@ -480,8 +481,7 @@ def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[floa
 
 
 def test_every_law_can_be_asked() -> None:
-    files = {path.stem for path in (ROOT / "kinformer" / "laws").glob("*.py")} - {"__init__"}
-    assert set(laws()) == files
+    assert set(laws()) == set(own_files("laws"))
 
 
 @pytest.mark.prove

@@ -443,9 +443,12 @@ def test_ctrl_c_before_anything_began_exits_with_130(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "kinformer.cli", "train", "gpt", "--data", f"text={fifo}", "--out", str(tmp_path)]
     process = subprocess.Popen(
-        [*command, "--steps", "1"], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        [*command, "--steps", "1"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it else
-    )  # fmt: skip
+    )
     try:
         handle = os.open(fifo, os.O_WRONLY)  # returns once the command reads
         process.send_signal(signal.SIGINT)

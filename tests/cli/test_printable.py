@@ -61,11 +61,29 @@ def test_fill_replaces_them_on_a_terminal_alone(tmp_path: Path, monkeypatch: pyt
 
 def test_samples_of_a_comparison_never_hold_them(tmp_path: Path) -> None:
     row = Row(
-        name="gpt", folder="gpt", member="gpt", keywords={}, parameters=1, lr=0.1, measures={"bits per byte": 1.0},
-        interval=None, tokens_per_second=1.0, ms_per_token=1.0, steps=1, minutes=1.0, points=[],
-        prompt=f"the {STEERS}", sample=f"cat {STEERS}", shown="goes on from the first 4 bytes of valid", answer=None,
-        state_bytes=None, peak_bytes=1, lengths=[], runs=[], tried={},
-    )  # fmt: skip
+        name="gpt",
+        folder="gpt",
+        member="gpt",
+        keywords={},
+        parameters=1,
+        lr=0.1,
+        measures={"bits per byte": 1.0},
+        interval=None,
+        tokens_per_second=1.0,
+        ms_per_token=1.0,
+        steps=1,
+        minutes=1.0,
+        points=[],
+        prompt=f"the {STEERS}",
+        sample=f"cat {STEERS}",
+        shown="goes on from the first 4 bytes of valid",
+        answer=None,
+        state_bytes=None,
+        peak_bytes=1,
+        lengths=[],
+        runs=[],
+        tried={},
+    )
     settings = {"measured": "valid", "data": "text", "hardware": "CPU", "matched": [], "budget": "1 step"}
     file = io.StringIO()
     Results(settings, {}, [row]).show(Console(file=file, width=100), tmp_path)

@@ -143,9 +143,10 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
         assert snapshot(files / "run") == before, said
     (files / "valid").write_bytes((files / "valid").read_bytes().replace(b"dog", b"pig"))
     fails(
-        capsys, [*trained(files, *valid(files)), "--resume"],
+        capsys,
+        [*trained(files, *valid(files)), "--resume"],
         f"the contents of {spec(files)},valid={files}/valid have changed since the run started",
-    )  # fmt: skip
+    )
     assert snapshot(files / "run") == before
 
 

@@ -119,7 +119,7 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     leaves = []
     with torch.no_grad():
         for batch in batches:
-            ctx = numbered(batch[:, :-1]).but(taps=("0",))
+            ctx = numbered(batch[:, :-1]).replace(taps=("0",))
             state = model.logits(batch[:, :-1], None, ctx).taps["0"]
             best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
             leaves.append(best[..., 0] - best[..., 1])

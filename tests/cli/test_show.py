@@ -29,7 +29,7 @@ from kinformer.pages.pictures import who_reads
 from kinformer.pages.pictures.support.panel import Picture
 
 ROOT = Path(__file__).parents[2]
-TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"
+TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "lab" / "train" / "tiny.py"
 STRIDED = "Causal() & (Band(8) | Strided(8))"
 
 

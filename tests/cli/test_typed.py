@@ -18,10 +18,18 @@ FROM_PYTHON = {"decay", "measures", "valid_bytes", "plan"}  # settings without a
 def words(folder: Path) -> dict[str, str]:
     """A training as the values of its options."""
     return {
-        "--data": f"text={folder}/a text", "--steps": "2", "--batch": "4", "--length": "8", "--lr": "0.003",
-        "--seed": "1", "--accumulate": "2", "--precision": "float32", "--clip": "0.5", 
-        "--eps": "1e-9", "--schedule": "linear",
-    }  # fmt: skip
+        "--data": f"text={folder}/a text",
+        "--steps": "2",
+        "--batch": "4",
+        "--length": "8",
+        "--lr": "0.003",
+        "--seed": "1",
+        "--accumulate": "2",
+        "--precision": "float32",
+        "--clip": "0.5",
+        "--eps": "1e-9",
+        "--schedule": "linear",
+    }
 
 
 def line(command: list[str], options: dict[str, str]) -> list[str]:
@@ -29,9 +37,16 @@ def line(command: list[str], options: dict[str, str]) -> list[str]:
 
 
 OTHER = {
-    "--batch": "6", "--length": "4", "--lr": "0.002", "--seed": "2", "--accumulate": "1", "--precision": "bf16",
-    "--clip": "1", "--eps": "1e-8", "--schedule": "cosine",
-}  # fmt: skip
+    "--batch": "6",
+    "--length": "4",
+    "--lr": "0.002",
+    "--seed": "2",
+    "--accumulate": "1",
+    "--precision": "bf16",
+    "--clip": "1",
+    "--eps": "1e-8",
+    "--schedule": "cosine",
+}
 
 
 @pytest.fixture(scope="module")

@@ -55,10 +55,26 @@ WORDS: dict[str, list[Any]] = {
     "--length has no effect on": ["train", "gpt", "--data", "task=copy", "--length", "64", *TRAIN, "--out", "o"],
     "--length has no effect": ["compare", "gpt", "--data", "task=copy", "--length", "64", *TRAIN, "--out", "o"],
     "--parallel has no effect in one process": [
-        "train", "gpt", "--data", "text=text", "--parallel", "shard", *TRAIN, "--out", "o"
+        "train",
+        "gpt",
+        "--data",
+        "text=text",
+        "--parallel",
+        "shard",
+        *TRAIN,
+        "--out",
+        "o",
     ],
     "--match has no effect with one member": [
-        "compare", "gpt", "--data", "text=text", "--match", "parameters", *TRAIN, "--out", "o"
+        "compare",
+        "gpt",
+        "--data",
+        "text=text",
+        "--match",
+        "parameters",
+        *TRAIN,
+        "--out",
+        "o",
     ],
     "--length has no effect on informer": ["cost", "informer", "--length", "64"],
     "--length has no effect on image_transformer": ["cost", "image_transformer", "depth=1", "--length", "64"],
@@ -68,30 +84,79 @@ WORDS: dict[str, list[Any]] = {
     "--seed has no effect when no token is random": ["generate", "gpt", "--prompt", "a", "--beam", "2", "--seed", "4"],
     "--seed has no effect": ["generate", "gpt", "--prompt", "a", "--temperature", "0", "--seed", "4"],
     "--temperature 0 takes the likeliest token": [
-        "generate", "gpt", "--prompt", "a", "--temperature", "0", "--top-k", "4"
+        "generate",
+        "gpt",
+        "--prompt",
+        "a",
+        "--temperature",
+        "0",
+        "--top-k",
+        "4",
     ],
     "--beam 2 draws nothing": ["generate", "gpt", "--prompt", "a", "--temperature", "0.5", "--beam", "2"],
     "--length-penalty is of --beam": ["generate", "gpt", "--prompt", "a", "--length-penalty", "1"],
     "--tokens has no effect on a model that generates pictures": [
-        "generate", "pictures", "--out", "a.png", "--tokens", "9"
+        "generate",
+        "pictures",
+        "--out",
+        "a.png",
+        "--tokens",
+        "9",
     ],
     "--windows has no effect with --out FILE.csv": [
-        "forecast", "informer", "--data", "series=series.csv", "--out", "next.csv", "--windows", "2"
+        "forecast",
+        "informer",
+        "--data",
+        "series=series.csv",
+        "--out",
+        "next.csv",
+        "--windows",
+        "2",
     ],
     "--length has no effect on a series": ["evaluate", "informer", "--data", "series=series.csv", "--length", "9"],
     "--epsilon has no effect with --search": [
-        "calibrate", "calm", "--data", "text=text", "--search", "9", "--epsilon", "0.1"
+        "calibrate",
+        "calm",
+        "--data",
+        "text=text",
+        "--search",
+        "9",
+        "--epsilon",
+        "0.1",
     ],
     "length=7 has no effect with position=rotary": [
-        "train", "gpt", "position=rotary", "length=7", "--data", "text=text", *TRAIN, "--out", "o"
+        "train",
+        "gpt",
+        "position=rotary",
+        "length=7",
+        "--data",
+        "text=text",
+        *TRAIN,
+        "--out",
+        "o",
     ],
     "length=7 has no effect": [
-        "train", "gpt", "position=rotary", "length=7", "--data", "env=t_maze", *TRAIN, "--out", "o"
+        "train",
+        "gpt",
+        "position=rotary",
+        "length=7",
+        "--data",
+        "env=t_maze",
+        *TRAIN,
+        "--out",
+        "o",
     ],
     "bounded=false has no effect with discrete=true": [
-        "train", "decision_transformer", "bounded=false", "--data", "offline=episodes.npz", *TRAIN, "--out", "o"
+        "train",
+        "decision_transformer",
+        "bounded=false",
+        "--data",
+        "offline=episodes.npz",
+        *TRAIN,
+        "--out",
+        "o",
     ],
-}  # fmt: skip
+}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt": {"length": 64},
     "calm": {"depth": 2, "length": 64},

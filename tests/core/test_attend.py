@@ -194,8 +194,8 @@ def test_explain_is_the_table_of_costs_and_reasons_the_cheapest_first():
     request = Request(Queries(q, pos), Keys(k, v, pos), Causal(), Product(), lse=True)
     table = explain(request)
     assert isinstance(table["sdpa"], Refusal) and "lse" in table["sdpa"].reason and table["reference"] > 0
-    costs = [math.inf if isinstance(one, Refusal) else one for one in explain(request.but(lse=False)).values()]
-    assert costs == sorted(costs) and explain(request.but(lse=False))["sdpa"] < table["reference"]
+    costs = [math.inf if isinstance(one, Refusal) else one for one in explain(request.replace(lse=False)).values()]
+    assert costs == sorted(costs) and explain(request.replace(lse=False))["sdpa"] < table["reference"]
 
 
 def test_what_a_context_promises_says_nothing_of_other_positions():

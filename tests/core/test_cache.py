@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.cache import KV, widened, written
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
@@ -29,8 +29,8 @@ from tests.unhooked import unhooked
 
 
 def empty(slots, batch=1, dtype=torch.float32):
-    sizes = Sizes(1, 1, 1, 1, 1)
-    return KV.empty(Room(batch, slots, dtype, torch.device("cpu")), sizes, slots, {}, lambda keys: {})
+    sizes = HeadSizes(1, 1, 1, 1, 1)
+    return KV.empty(StateSpec(batch, slots, dtype, torch.device("cpu")), sizes, slots, {}, lambda keys: {})
 
 
 def chunk(state, pos, pattern, own=True):
@@ -185,13 +185,13 @@ def test_no_source_at_all_says_what_to_give():
 class Everything(Bias):
     """Reads all that is cached beside a key."""
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"weight": Side(2)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"weight": ExtraProjection(2)}
 
     def bind(self, piece: Request) -> ScoreFn:
         keys, asks = piece.keys, piece.queries.labels["segment"]
         heads = piece.queries.q.shape[1] // keys.k.shape[1]
-        side = keys.sides["weight"].sum(-1).repeat_interleave(heads, 1)
+        side = keys.extras["weight"].sum(-1).repeat_interleave(heads, 1)
         tag = keys.tags["sign"][..., 0].repeat_interleave(heads, 1)
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -245,7 +245,7 @@ def live_of(state, pattern):
         at = at[state.pos[b, at].argsort()]
         found.append(
             [state.pos[b, at], state.k[b][:, at], state.v[b][:, at]]
-            + [side[b][:, at] for side in state.sides.values()]
+            + [side[b][:, at] for side in state.extras.values()]
             + [label[b, at] for label in state.labels.values()]
             + [tag[b][:, at] for tag in state.tags.values()]
         )

@@ -92,14 +92,14 @@ def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
 def test_steps_are_those_of_an_output_or_places_in_a_document() -> None:
     ctx = whole()
     assert ctx.steps.tolist() == [[0, 0, 0, 0, 1, 2]], "a prompt is at step 0"
-    read = ctx.but(decoding=None, only=Document(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, 2]])))
+    read = ctx.replace(decoding=None, only=Document(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, 2]])))
     assert read.max_new_tokens is None and read.steps.tolist() == [[-1, -1, 0, 1, 0, 1], [0, 0, 1, 2, 0, -1]]
-    assert ctx.but(pos=POS + 0).decoding is None, "other positions are of other columns"
+    assert ctx.replace(pos=POS + 0).decoding is None, "other positions are of other columns"
 
 
 def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
     ctx = whole()
-    one, other = ctx.columns(2, 5), ctx.but(below={}).columns(2, 5)
+    one, other = ctx.columns(2, 5), ctx.replace(below={}).columns(2, 5)
     assert one.memo is other.memo and one.pos is other.pos and one.by_head is other.by_head
     assert one.memo is not ctx.memo and ctx.columns(1, 5).memo is not one.memo
 
@@ -122,11 +122,11 @@ def test_shifted_moves_positions_and_limits_but_no_padding() -> None:
 def test_other_positions_or_limits_begin_a_new_memo_and_other_fields_do_not() -> None:
     ctx = whole()
     for changes in ({"pos": POS + 0}, {"only": None}, {"also": Causal()}):
-        assert ctx.but(**changes).memo is not ctx.memo
+        assert ctx.replace(**changes).memo is not ctx.memo
     given = Memo()
-    assert ctx.but(pos=POS + 0, memo=given).memo is given
+    assert ctx.replace(pos=POS + 0, memo=given).memo is given
     for changes in ({"below": {}}, {"remember": False}, {"run": False}, {"labels": {}}):
-        found = ctx.but(**changes)
+        found = ctx.replace(**changes)
         assert found.memo is ctx.memo and all(getattr(found, name) == value for name, value in changes.items())
 
 
@@ -142,7 +142,7 @@ def test_under_cuts_prefixes_of_below_and_taps() -> None:
 
 def test_positions_by_head_are_one_object_for_all_layers() -> None:
     ctx = whole()
-    assert ctx.by_head is ctx.but(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
+    assert ctx.by_head is ctx.replace(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
     assert ctx.source_by_head is ctx.source_by_head and ctx.source_by_head.shape == (2, 1, 5)
     with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), -1 where it is padding"):
         _ = Context(POS, source=torch.zeros(2, 5, 3)).source_by_head

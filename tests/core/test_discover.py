@@ -42,7 +42,7 @@ def sample(
 
 def test_a_folder_is_the_registry() -> None:
     found = modules("patterns")
-    files = {path.stem for path in (discover.PACKAGE / "patterns").glob("*.py")} - {"__init__"}
+    files = set(discover.own_files("patterns"))
     assert set(found) >= files and list(found) == sorted(found)
     assert found["band"].__name__ == "kinformer.nn.patterns.band"
 
@@ -280,7 +280,7 @@ def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -
 
 
 def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> None:
-    folder = discover.PACKAGE / "memories"
+    folder = discover.PACKAGE / "nn" / "memories"
     assert all(len(own.read(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression"))
 
 

@@ -3,26 +3,26 @@
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Unmade, cut, number_of_groups
+from kinformer.core.heads import Keys, LazyProjection, Queries, cut, number_of_groups
 
 B, H, G, N = 2, 4, 2, 7
 
 
 def queries() -> Queries:
     pos = torch.randint(0, 50, (B, 1, N))
-    sides, tags = {"gate": torch.randn(B, H, N, 3)}, {"bucket": torch.randint(0, 9, (B, H, N, 2))}
+    extras, tags = {"gate": torch.randn(B, H, N, 3)}, {"bucket": torch.randint(0, 9, (B, H, N, 2))}
     labels, unmade = {"segment": torch.randint(0, 3, (B, N))}, {"wide": not_made(H)}
-    return Queries(torch.randn(B, H, N, 5), pos, sides, labels, 4, tags, unmade)
+    return Queries(torch.randn(B, H, N, 5), pos, extras, labels, 4, tags, unmade)
 
 
 def keys(pos_heads: int = 1, own: bool = True) -> Keys:
-    sides, tags = {"gate": torch.randn(B, G, N, 3)}, {"bucket": torch.randint(0, 9, (B, G, N, 2))}
+    extras, tags = {"gate": torch.randn(B, G, N, 3)}, {"bucket": torch.randint(0, 9, (B, G, N, 2))}
     labels, pos = {"segment": torch.randint(0, 3, (B, N))}, torch.randint(0, 50, (B, pos_heads, N))
-    return Keys(torch.randn(B, G, N, 5), torch.randn(B, 1, N, 6), pos, sides, labels, tags, own, {"wide": not_made(G)})
+    return Keys(torch.randn(B, G, N, 5), torch.randn(B, 1, N, 6), pos, extras, labels, tags, own, {"wide": not_made(G)})
 
 
-def not_made(heads: int) -> Unmade:
-    return Unmade(torch.randn(B, N, 8), torch.randn(heads, 3, 8), torch.randn(heads, 3))
+def not_made(heads: int) -> LazyProjection:
+    return LazyProjection(torch.randn(B, N, 8), torch.randn(heads, 3, 8), torch.randn(heads, 3))
 
 
 PLACES = {"slice": slice(2, 5), "chosen": torch.tensor([[6, 0, 0], [3, 2, 5]]), "none": torch.zeros(B, 0).long()}
@@ -47,10 +47,10 @@ def test_queries_are_cut_with_all_that_goes_with_them(place: str) -> None:
     assert piece.head == whole.head
     for b in range(B):
         assert torch.equal(piece.q[b], whole.q[b][:, at[b]]) and torch.equal(piece.pos[b], whole.pos[b][:, at[b]])
-        assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
+        assert torch.equal(piece.extras["gate"][b], whole.extras["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
-        made, few = whole.unmade["wide"].made(), piece.unmade["wide"].made()
+        made, few = whole.lazy["wide"].made(), piece.lazy["wide"].made()
         torch.testing.assert_close(few[b], made[b][:, at[b]])
 
 
@@ -63,10 +63,10 @@ def test_keys_are_cut_with_all_that_goes_with_them(place: str, pos_heads: int) -
     for b in range(B):
         for name in ("k", "v", "pos"):
             assert torch.equal(getattr(piece, name)[b], getattr(whole, name)[b][:, at[b]])
-        assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
+        assert torch.equal(piece.extras["gate"][b], whole.extras["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
-        assert torch.equal(piece.unmade["wide"].x[b], whole.unmade["wide"].x[b][at[b]])
+        assert torch.equal(piece.lazy["wide"].x[b], whole.lazy["wide"].x[b][at[b]])
 
 
 def test_products_with_numbers_that_are_not_made() -> None:
@@ -89,9 +89,9 @@ def test_detached_keys_learn_nothing() -> None:
     whole = keys()._replace(
         k=torch.randn(B, G, N, 5, requires_grad=True), v=torch.randn(B, 1, N, 6, requires_grad=True)
     )
-    whole = whole._replace(sides={"gate": torch.randn(B, G, N, 3, requires_grad=True)})
+    whole = whole._replace(extras={"gate": torch.randn(B, G, N, 3, requires_grad=True)})
     found = whole.detach()
-    assert not (found.k.requires_grad or found.v.requires_grad or found.sides["gate"].requires_grad)
+    assert not (found.k.requires_grad or found.v.requires_grad or found.extras["gate"].requires_grad)
     assert torch.equal(found.k, whole.k)
 
 

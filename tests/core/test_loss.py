@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.core.loss import Penalty, gathered, known, penalties_of, weighed
+from kinformer.core.loss import Penalty, check_known_penalties, gathered, penalties_of, weighted
 
 
 def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None:
@@ -17,7 +17,7 @@ def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None
 
 def test_weighed_adds_what_has_a_weight() -> None:
     sums = {"ponder": torch.tensor(6.0), "span": torch.tensor(4.0)}
-    assert weighed(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}, 0.0).item() == 3.0
+    assert weighted(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}, 0.0).item() == 3.0
 
 
 def test_what_stands_at_padding_reaches_no_loss() -> None:
@@ -41,13 +41,13 @@ class Spans(nn.Module):
 def test_a_weight_for_what_no_part_reports_is_refused() -> None:
     body = nn.Sequential(Spans(), nn.Linear(1, 1), Spans())
     assert {name: len(found) for name, found in penalties_of(body, None).items()} == {"span": 2}
-    assert known({"span": 2.0}, [body]) == {"span": 2.0}
+    assert check_known_penalties({"span": 2.0}, [body]) == {"span": 2.0}
     with pytest.raises(ValueError, match="no part of this model reports 'spn'; it reports span"):
-        known({"spn": 100.0}, [body])
+        check_known_penalties({"spn": 100.0}, [body])
     with pytest.raises(ValueError, match="reports 'span'; it reports none"):
-        known({"span": 1.0}, [nn.Linear(1, 1), None])
+        check_known_penalties({"span": 1.0}, [nn.Linear(1, 1), None])
 
 
 def test_a_penalty_that_would_reward_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^penalties\['span'\]=-1.0: give a number from 0 up$"):
-        known({"span": -1.0}, [Spans()])
+        check_known_penalties({"span": -1.0}, [Spans()])

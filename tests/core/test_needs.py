@@ -14,8 +14,14 @@ from kinformer.members.agent import agent
 from kinformer.members.gpt import gpt
 
 VALUES: dict[str, Any] = {
-    "form": "decoder", "size": 2, "none": None, "flag": False, "kinds": ("a", "b"), "empty": (), "sizes": (1, 3),
-}  # fmt: skip
+    "form": "decoder",
+    "size": 2,
+    "none": None,
+    "flag": False,
+    "kinds": ("a", "b"),
+    "empty": (),
+    "sizes": (1, 3),
+}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Read, merge, weights and mass against dense sums."""
+"""AttentionOutput, merge, weights and received_attention against dense sums."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from kinformer.attend import attend
 from kinformer.core import read as module
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read, mass, merge, weights
+from kinformer.core.read import AttentionOutput, merge, received_attention, weights
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.nn.patterns.band import Band
@@ -58,11 +58,11 @@ def test_reference_and_weights_are_the_naive_matrix(call):
 def test_mass_is_the_column_sum_in_blocks_with_gradients(call, monkeypatch):
     q, k, where = call
     lse = attend(q, k, k, **where).lse
-    whole = mass(request(q, k, **where), lse)
+    whole = received_attention(request(q, k, **where), lse)
     torch.testing.assert_close(whole, dense(q, k, **where).sum(2))
     (dq,) = torch.autograd.grad((whole**2).sum(), q, retain_graph=True)
     monkeypatch.setattr(module, "BLOCK", 4)
-    blocks = mass(request(q, k, **where), lse)
+    blocks = received_attention(request(q, k, **where), lse)
     torch.testing.assert_close(blocks, whole)
     torch.testing.assert_close(torch.autograd.grad((blocks**2).sum(), q, retain_graph=True)[0], dq)
     assert dq.isfinite().all() and dq.abs().max() > 0
@@ -80,7 +80,7 @@ def test_merge_of_disjoint_patterns_is_the_read_of_their_union(call):
 
 
 def test_merge_is_associative_and_takes_one_and_nothing():
-    reads = [Read(torch.randn(1, 1, 3, 2), torch.randn(1, 1, 3) * 50) for _ in range(3)]
+    reads = [AttentionOutput(torch.randn(1, 1, 3, 2), torch.randn(1, 1, 3) * 50) for _ in range(3)]
     torch.testing.assert_close(merge(merge(*reads[:2]), reads[2]).y, merge(reads[0], merge(*reads[1:])).y)
     torch.testing.assert_close(merge(reads[0]).y, reads[0].y)
     with pytest.raises(ValueError, match="at least one"):
@@ -94,7 +94,7 @@ def test_merge_of_no_keys_is_zero_with_finite_gradients():
     lse = torch.full((2, 1, 1, 3), -torch.inf)
     lse[0, 0, 0, 1] = 800.0  # exp would overflow; row 0 has one key set, the others none
     lse.requires_grad_()
-    found = merge(Read(y[0], lse[0]), Read(y[1], lse[1]))
+    found = merge(AttentionOutput(y[0], lse[0]), AttentionOutput(y[1], lse[1]))
     assert found.lse.flatten().tolist() == [-torch.inf, 800.0, -torch.inf]
     torch.testing.assert_close(found.y[0, 0], torch.stack([torch.zeros(2), y[0, 0, 0, 1], torch.zeros(2)]))
     for gradient in torch.autograd.grad(found.y.sum() + found.lse[found.lse > -torch.inf].sum(), (y, lse)):
@@ -132,5 +132,5 @@ def test_reads_in_bfloat16_merge_to_half_a_percent(pieces):
 def test_what_is_no_read_is_refused_in_one_line(call) -> None:
     q, k, keywords = call
     read = attend(q, k, k, lse=True, **keywords)
-    with pytest.raises(TypeError, match=r"got a list, expected a Read. Write merge\(a, b\)"):
+    with pytest.raises(TypeError, match=r"got a list, expected a AttentionOutput. Write merge\(a, b\)"):
         merge.__wrapped__([read, read])

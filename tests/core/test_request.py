@@ -6,12 +6,12 @@ from torch import Tensor
 
 from kinformer.attend import read
 from kinformer.core.bias import Bias, ScoreFn
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import mass, weights
+from kinformer.core.read import received_attention, weights
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.core.scores.product import Product
@@ -26,7 +26,7 @@ class Everything(Bias):
     def bind(self, piece: Request) -> ScoreFn:
         queries, keys, below = piece.queries, piece.keys, piece.below
         asks, asked = queries.labels["segment"], keys.labels["segment"]
-        gate, side = queries.sides["gate"][..., 0], keys.sides["side"][..., 0].repeat_interleave(H // G, 1)
+        gate, side = queries.extras["gate"][..., 0], keys.extras["side"][..., 0].repeat_interleave(H // G, 1)
         bucket = keys.tags["bucket"][..., 0].repeat_interleave(H // G, 1)
         own = queries.tags["bucket"][..., 0]
         sent, level = below["scores"].scores, below["level"].value
@@ -37,7 +37,7 @@ class Everything(Bias):
 
         return score
 
-    def sides(self, sizes: Sizes) -> dict:
+    def query_extras(self, sizes: HeadSizes) -> dict:
         return {}
 
 
@@ -89,7 +89,7 @@ def _index(at: object, b: int) -> object:
 
 
 def test_a_piece_promises_no_run_and_keeps_the_rest() -> None:
-    whole = request(9).but(run=True, full=True, scale=0.3, dropout=0.1, lse=False)
+    whole = request(9).replace(run=True, full=True, scale=0.3, dropout=0.1, lse=False)
     piece = whole.piece(slice(0, 4), None)
     assert not piece.run and piece.full
     for name in ("pattern", "score", "bias", "scale", "dropout", "lse", "rows"):
@@ -105,7 +105,7 @@ def test_scores_from_below_that_are_of_the_same_positions_are_so_in_every_piece(
 
 @pytest.mark.parametrize("length", [9, 300])
 def test_weights_and_mass_are_the_dense_softmax_where_a_bias_reads_labels_and_pairs_from_below(length: int) -> None:
-    """Any rows, also beyond the block of queries that mass takes at a time."""
+    """Any rows, also beyond the block of queries that received_attention takes at a time."""
     whole = request(length)
     found = read(whole, "reference")
     logits = scores(whole).masked_fill(~allowed(whole), -torch.inf)
@@ -116,15 +116,15 @@ def test_weights_and_mass_are_the_dense_softmax_where_a_bias_reads_labels_and_pa
         torch.testing.assert_close(rows, torch.stack([dense[b][:, at[b]] for b in range(B)]))
         sums = rows.sum(-1)
         torch.testing.assert_close(sums, (sums > 0).to(sums))
-    torch.testing.assert_close(mass(whole, found.lse), dense.sum(2))
+    torch.testing.assert_close(received_attention(whole, found.lse), dense.sum(2))
 
 
 def test_mass_leaves_nothing_of_its_pieces_behind() -> None:
     """A mask of every block would be quadratic memory that lives as long as the forward."""
-    whole = request(600).but(bias=None)
+    whole = request(600).replace(bias=None)
     lse = read(whole, "reference").lse
     before = len(whole.memo._found)
-    mass(whole, lse)
+    received_attention(whole, lse)
     assert len(whole.memo._found) == before
 
 
@@ -136,16 +136,16 @@ class Centre(Bias):
         return {"centre": mean.expand(-1, -1, request.queries.q.shape[2], 1)}
 
     def bind(self, piece: Request) -> ScoreFn:
-        centre = piece.queries.sides["centre"][..., 0]
+        centre = piece.queries.extras["centre"][..., 0]
         return lambda s, b, h, i, j: s + centre[b, h, i]
 
 
 def test_what_a_bias_prepares_of_the_whole_is_cut_with_the_rest() -> None:
-    whole = request(9).but(bias=Centre()).prepared()
-    assert set(whole.queries.sides) == {"gate", "centre"}
+    whole = request(9).replace(bias=Centre()).prepared()
+    assert set(whole.queries.extras) == {"gate", "centre"}
     piece = whole.piece(slice(2, 5), slice(0, 6))
     assert torch.allclose(scores(piece), scores(whole)[:, :, 2:5, :6], atol=1e-14)
-    plain = request(9).but(bias=None)
+    plain = request(9).replace(bias=None)
     assert plain.prepared() is plain
 
 
@@ -155,8 +155,8 @@ def test_is_causal_is_said_only_of_one_object_of_positions() -> None:
     one = Request(Queries(x, pos), Keys(x, x, pos), Causal(), Product(), run=True, full=True)
     assert one.is_causal and one.pairs == B * H * 25
     for changes in ({"run": False}, {"full": False}, {"rows": torch.arange(B)}):
-        assert not one.but(**changes).is_causal
-    assert not one.but(keys=one.keys._replace(pos=pos.clone())).is_causal
+        assert not one.replace(**changes).is_causal
+    assert not one.replace(keys=one.keys._replace(pos=pos.clone())).is_causal
     assert not one.piece(slice(0, 5), slice(0, 5)).is_causal
 
 
@@ -167,10 +167,10 @@ def test_what_needs_no_mask_reads_as_with_one(pattern, groups: int, float64: Non
     pos = torch.arange(7).expand(B, 1, -1)
     q, k, v = torch.randn(B, H, 7, K), torch.randn(B, groups, 7, K), torch.randn(B, groups, 7, K)
     fast = Request(Queries(q, pos), Keys(k, v, pos), pattern, Product(), None, 0.4, False, run=True, full=True)
-    slow = fast.but(run=False, full=False, memo=Memo())
+    slow = fast.replace(run=False, full=False, memo=Memo())
     for impl in ("sdpa", "reference"):
         assert torch.allclose(read(fast, impl).y, read(slow, "reference").y, atol=1e-12)
-    alone = fast.but(memo=Memo())
+    alone = fast.replace(memo=Memo())
     read(alone, "sdpa")
     assert bool(alone.memo._found) == (not isinstance(pattern, Causal | Full))
 

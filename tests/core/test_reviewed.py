@@ -88,7 +88,9 @@ def test_weights_sum_to_one_in_bfloat16_whoever_made_the_lse() -> None:
     request = Request(Queries(q, pos), Keys(q, q, pos), Causal(), Product(), scale=0.25, run=True, full=True)
     for autocast in (False, True):
         asked = (
-            request.but(queries=Queries(q.float(), pos), keys=Keys(q.float(), q.float(), pos)) if autocast else request
+            request.replace(queries=Queries(q.float(), pos), keys=Keys(q.float(), q.float(), pos))
+            if autocast
+            else request
         )
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             lse = read(asked, "masked").lse
@@ -118,10 +120,10 @@ def test_another_source_is_not_promised_to_be_full() -> None:
     pos = torch.tensor([[0, 1, 2, -1, -1]])
     ctx = Context.of(x)
     wanted = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
-    assert torch.allclose(layer(x, None, ctx.but(source=source, source_pos=pos)).y, wanted, atol=1e-6)
-    assert ctx.full and not ctx.but(source_pos=pos).full and ctx.but(labels={}).full
+    assert torch.allclose(layer(x, None, ctx.replace(source=source, source_pos=pos)).y, wanted, atol=1e-6)
+    assert ctx.full and not ctx.replace(source_pos=pos).full and ctx.replace(labels={}).full
     with pytest.raises(ValueError, match="whole numbers"):
-        ctx.but(source_pos=pos >= 0)
+        ctx.replace(source_pos=pos >= 0)
 
 
 @pytest.mark.parametrize("impl", ["reference", "masked"])

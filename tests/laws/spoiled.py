@@ -10,17 +10,17 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.block import ResidualBlock
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.loss import Loss, Penalty
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.model import Judged
+from kinformer.core.model import EvaluationSums
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Index, Pattern, pairs
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
@@ -411,13 +411,13 @@ class CutsTheGraph(Mean):
 class Naive(Mechanism):
     """softmax over allowed scores without care for queries that have none."""
 
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         raise NoState("no state; use Softmax")
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
         assert keys is not None
         mask = torch.where(keys.pos < 0, -torch.inf, 0.0)[:, :, None]
-        return Out(Read(self.weigh(queries.q @ keys.k.mT + mask) @ keys.v, None))
+        return Out(AttentionOutput(self.weigh(queries.q @ keys.k.mT + mask) @ keys.v, None))
 
     def weigh(self, scores: Tensor) -> Tensor:
         return scores.softmax(-1)
@@ -488,10 +488,10 @@ class Broadcasts(Temperatures):
 class IgnoresGroups(Softmax):
     """Head h reads key head h mod G, where it should read h // (H / G)."""
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         keys, each = request.keys, request.queries.q.shape[1] // request.keys.k.shape[1]
         return super().read(
-            request.but(keys=keys._replace(k=keys.k.repeat(1, each, 1, 1), v=keys.v.repeat(1, each, 1, 1)))
+            request.replace(keys=keys._replace(k=keys.k.repeat(1, each, 1, 1), v=keys.v.repeat(1, each, 1, 1)))
         )
 
 
@@ -508,7 +508,7 @@ class ByTheQueries(Naive):
         k, v = keys.k.repeat_interleave(each, 1), keys.v.repeat_interleave(each, 1)
         scores = (queries.q @ k.mT).masked_fill(~inside[:, None], -torch.inf)
         some = inside.any(-1)[:, None, :, None]
-        return Out(Read(torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v, None))
+        return Out(AttentionOutput(torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v, None))
 
 
 class PicksByAll(Naive):
@@ -532,7 +532,7 @@ class PicksByAll(Naive):
         stands_out = scores.masked_fill(~real, -torch.inf).amax(-1) > 2
         some = may.any(-1, keepdim=True)
         chosen = torch.where(stands_out[..., None], scores, 0.0).masked_fill(~may, -torch.inf)
-        return Out(Read(torch.where(some, torch.where(some, chosen, 0.0).softmax(-1), 0.0) @ v, None))
+        return Out(AttentionOutput(torch.where(some, torch.where(some, chosen, 0.0).softmax(-1), 0.0) @ v, None))
 
 
 class FlowsOn(Softmax):
@@ -756,7 +756,7 @@ class Loose(Band):
 class Judges(LM):
     """It measures each piece of a text as if it were the first."""
 
-    def judge(self, batch: Tensor, state: State | None = None) -> Judged:
+    def judge(self, batch: Tensor, state: State | None = None) -> EvaluationSums:
         return super().judge(batch, None)._replace(state=state)
 
 
@@ -886,7 +886,7 @@ class SumsLowered(Toy):
 class MixesHeads(Softmax):
     """What a head reads goes into its neighbour too, so no weights of a head tell what was read."""
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         out = super().read(request)
         return out._replace(y=out.y._replace(y=out.y.y + out.y.y.roll(1, 1)))
 

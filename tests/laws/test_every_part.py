@@ -31,9 +31,7 @@ PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained bef
 # what parts that keep all laws may still do wrong together; a member is asked the others in the long run
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *UNHOOKED)
 # laws that are asked of one of three parts in turn; of all in the long run
-SAMPLED = (
-    "any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load",
-)  # fmt: skip
+SAMPLED = ("any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load")
 IN_TURN = ("runs", "peek")  # the cheapest, of which each further example of a member is asked one
 
 

@@ -15,7 +15,7 @@ from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
@@ -168,19 +168,19 @@ def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     assert said and all("in y under" in one and "by batch rows" in one for one in said)
 
 
-def wrong_lse(request: Request) -> Read:
+def wrong_lse(request: Request) -> AttentionOutput:
     found = reference.read(request)
     return found._replace(lse=None if found.lse is None else found.lse.detach())
 
 
-def blind_to_groups(request: Request) -> Read:
+def blind_to_groups(request: Request) -> AttentionOutput:
     keys = request.keys
     each = request.queries.q.shape[1] // keys.k.shape[1]
-    return reference.read(request.but(keys=keys._replace(k=keys.k.repeat(1, each, 1, 1))))
+    return reference.read(request.replace(keys=keys._replace(k=keys.k.repeat(1, each, 1, 1))))
 
 
-def blind_to_rows(request: Request) -> Read:
-    return reference.read(request.but(rows=None))
+def blind_to_rows(request: Request) -> AttentionOutput:
+    return reference.read(request.replace(rows=None))
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def blind_to_rows(request: Request) -> Read:
     [
         ({"read": wrong_lse}, "in the gradient of q"),
         ({"read": blind_to_groups}, "differs from the reference in"),
-        ({"read": lambda request: reference.read(request.but(bias=None))}, "bias"),
-        ({"read": lambda request: reference.read(request.but(scale=1.0))}, "in y under"),
+        ({"read": lambda request: reference.read(request.replace(bias=None))}, "bias"),
+        ({"read": lambda request: reference.read(request.replace(scale=1.0))}, "in y under"),
         ({"read": blind_to_rows}, "by batch rows"),
-        ({"read": lambda request: reference.read(request.but(where=None))}, "of these pairs fewer"),
+        ({"read": lambda request: reference.read(request.replace(where=None))}, "of these pairs fewer"),
         ({"cost": lambda request: -1.0}, "estimates -1.0 seconds"),
     ],
     ids=["lse", "groups", "bias", "scale", "rows", "where", "cost"],

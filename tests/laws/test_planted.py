@@ -22,79 +22,81 @@ class Fault(NamedTuple):
 
 
 TURN, MIRROR = "[a * cos - b * sin, b * cos + a * sin], -1)", "[a * cos - b * sin, b * cos - a * sin], -1)"
-MASS = """    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
-        return Mechanism.mass(self, queries, keys, read, ctx)
+MASS = """    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        return Mechanism.received_attention(self, queries, keys, read, ctx)
 """
 FAULTS = [
     Fault(
-        "memories.compressive",
+        "nn.memories.compressive",
         "return Segment(self.length, self.memory + self.older)",
         "return Segment(self.length, self.memory)",
         "peek",
         "hears of position 0, and its memory says that it hears",
     ),
-    Fault("positions.rotary", f"stack({TURN}", f"stack({MIRROR}", "rotation", "what it turns has another length"),
-    Fault("positions.rotary", f"cat({TURN}", f"cat({MIRROR}", "rotation", "what it turns has another length"),
-    Fault("positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives something else"),
+    Fault("nn.positions.rotary", f"stack({TURN}", f"stack({MIRROR}", "rotation", "what it turns has another length"),
+    Fault("nn.positions.rotary", f"cat({TURN}", f"cat({MIRROR}", "rotation", "what it turns has another length"),
+    Fault("nn.positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives"),
     Fault(
-        "positions.rotary",
+        "nn.positions.rotary",
         "angle = pos[:, None, :, None].to(dtype) * turns",
         "angle = pos[:, None, :, None].to(dtype) ** 2 * turns",
         "rotation",
         "1 positions later queries and keys at the same distances have other products",
     ),
     Fault(
-        "projections.tied_kv",
+        "nn.projections.tied_kv",
         'self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c',
         'self.c if one_of("name", name, ("q", "k", "v")) == "v" else self.q',
         "projection",
         "matrix('k') makes another k than it does itself",
     ),
     Fault(
-        "projections.qkv",
+        "nn.projections.qkv",
         "q, k, v = self.qkv(x)",
         "k, q, v = self.qkv(x)",
         "projection",
         "both() makes another q than queries() and keys()",
     ),
     Fault(
-        "projections.collaborative",
+        "nn.projections.collaborative",
         "return self.heads\n",
         "return 1\n",
         "projection",
         "v has shape [2, 2, 7, 8], and by its sizes() it is [2, 1, 7, 8]",
     ),
     Fault(
-        "mechanisms.topk",
+        "nn.mechanisms.topk",
         "tolerance=partial(score_tolerance, request)",
         "tolerance=lambda column: 1e-14 * request.keys.k.norm(dim=-1).amax()",
         "peek",
         "but a large change of what follows column",
     ),
     Fault(
-        "mechanisms.sinkhorn",
+        "nn.mechanisms.sinkhorn",
         "F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0]",
         "whole.cumsum(2) - whole + x[:, :, :, 0]",
         "peek",
         "but a large change of what follows column",
     ),
     Fault(
-        "maps.favor",
+        "nn.maps.favor",
         "math.log(size) - largest.detach() - (half - half.detach())",
         "math.log(size) - half - constant",
         "peek",
         "but a large change of what follows column",
     ),
-    Fault("mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
+    Fault("nn.mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
     Fault(
-        "mechanisms.explicit",
-        "return super().mass(queries, keys, read, ctx)",
-        "return 2 * super().mass(queries, keys, read, ctx)",
+        "nn.mechanisms.explicit",
+        "return super().received_attention(queries, keys, read, ctx)",
+        "return 2 * super().received_attention(queries, keys, read, ctx)",
         "mass",
         "a key got other attention than the sum of the weights that its value is read with",
     ),
     Fault(
-        "scores.residual",
+        "nn.scores.residual",
         "self.own * own + self.below * beneath)",
         "beneath.mul_(self.below).add_(self.own * own))",
         "mutation",

@@ -153,7 +153,7 @@ CAUGHT = [
     (groups, spoiled.IgnoresGroups(Causal()), "4 heads that share 2 of keys read otherwise than with copies"),
     (heads, spoiled.Temperatures(), "it reads 1 head of queries over 1 of keys though it was made for 2 heads"),
     (heads, spoiled.Broadcasts(), "6 heads of queries over 6 of keys give RuntimeError: "),
-    (merge, spoiled.Naive(), "Naive gives no lse, so what it reads merges with nothing; return Read(y, lse)"),
+    (merge, spoiled.Naive(), "Naive gives no lse, so its output cannot merge; return AttentionOutput(y, lse)"),
     (derivative, toy(spoiled.Detached), "in eval mode, the gradient along inside.weight says"),
     (derivative, toy(spoiled.DropsOthers), "in train mode, with dropout, the gradient along"),
     (dropout, toy(spoiled.DropsAlways), "in eval mode it drops what only training may"),
@@ -489,7 +489,7 @@ class Widens(spoiled.Toy):
         raise NoState("it reads ahead; use Attention alone")
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
-        return self.attention(x, None, ctx.but(also=self.also))
+        return self.attention(x, None, ctx.replace(also=self.also))
 
 
 def test_a_pattern_that_is_widened_promises_nothing() -> None:

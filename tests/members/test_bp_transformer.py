@@ -118,7 +118,7 @@ def test_what_it_cannot_read_is_refused() -> None:
     x = torch.randn(1, 5, 8)
     whole = Context.of(x)
     with pytest.raises(ValueError, match="a span is of several tokens"):
-        body(x, None, whole.but(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(ValueError, match="a tree of spans reads array order as time"):
         body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):

@@ -13,13 +13,13 @@ from kinformer.cli.__main__ import run
 from kinformer.lab.train.fit import fit
 from kinformer.members.camtl import camtl
 from kinformer.models.multitask import MultiTask
-from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks
 from tests.lab.data.test_multitask import FILES, written
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 3, "heads": 2, "length": 24, "blocks": 5, "classes": (3, 2)}
 
 
-def priors(model: MultiTask) -> list[Blocks | None]:
+def priors(model: MultiTask) -> list[ConditionalBlocks | None]:
     return [layer.layers[0].mechanism.bias for layer in model.body.layers]  # type: ignore[union-attr]
 
 

@@ -17,11 +17,26 @@ from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
 
 FOLDERS = (
-    "patterns", "biases", "scores", "projections", "positions", "mechanisms", "maps", "shorteners", "memories",
-    "aggregations", "feedforward", "mixers", "norms", "blocks", "depth", "exits", "losses",
-)  # fmt: skip
-COMMANDED = ("cli", "train", "decoding")  # what commands use beside members
-USERS = (*COMMANDED, "members", "models", "data", "core", "depth", "mechanisms", "losses")
+    "patterns",
+    "biases",
+    "scores",
+    "projections",
+    "positions",
+    "mechanisms",
+    "maps",
+    "shorteners",
+    "memories",
+    "aggregations",
+    "feedforward",
+    "mixers",
+    "norms",
+    "blocks",
+    "depth",
+    "exits",
+    "losses",
+)
+COMMANDED = ("cli", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
+USERS = (*COMMANDED, "members", "models", "lab/data", "core", "nn/depth", "nn/mechanisms", "nn/losses", "nn/patterns")
 # parts that no example of a member has, each with a command that reaches it
 COMMANDS = {
     "AutoEncoding": "compressive_transformer loss=autoencoding",
@@ -55,6 +70,7 @@ COMMANDS = {
     "Trigonometric": "performer kernel=trigonometric",
 }
 REASONS = {
+    "Around": "Grid is a union of them",
     "InChunks": "PublishedLSH makes it as it reads",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",

@@ -12,9 +12,8 @@ from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
-from kinformer.nn.mechanisms.lsh import LSH, Hashed
+from kinformer.nn.mechanisms.lsh import LSH, Hashed, Rotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
-from kinformer.nn.mechanisms.rotations import Rotations
 from tests.nn.depth.test_reversible import kept
 
 

@@ -59,9 +59,18 @@ def test_a_smaller_encoder_reads_the_last_half_of_the_known_rows() -> None:
 def test_a_whole_forecast_against_loops() -> None:
     """Embedded rows, two encoder blocks with the row halved between, zeros behind the label, the decoder, the head."""
     model: Any = informer(
-        channels=2, targets=1, calendar=3, context=7, label=4, horizon=3, d=8, depth=2, heads=2, hidden=12,
-        attention="full"
-    ).eval()  # fmt: skip
+        channels=2,
+        targets=1,
+        calendar=3,
+        context=7,
+        label=4,
+        horizon=3,
+        d=8,
+        depth=2,
+        heads=2,
+        hidden=12,
+        attention="full",
+    ).eval()
     for weight in model.parameters():
         weight.copy_(torch.randn_like(weight) / 2)
     batch = model.sample(1, 0, 0)

@@ -101,7 +101,7 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     taps = tuple(map(str, range(DEPTH)))
     read, wanted = framed(TARGET, VOCAB + 1, VOCAB)
     encoded, pos = model.encode(SOURCE)
-    ctx = numbered(read).but(source=encoded.y, source_pos=pos, taps=taps)
+    ctx = numbered(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)
     want = 0.0
     for n in range(DEPTH):

@@ -6,7 +6,7 @@ from kinformer.attend import attend
 from kinformer.core.layer import Context
 from kinformer.core.loss import gathered
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
 from kinformer.nn.biases.relative import Relative
@@ -32,7 +32,7 @@ def test_adaptive_span_attention(golden: Golden) -> None:
     q, k, v = queries.q, keys.k, keys.v
     pair = {"q_pos": pos[:, None, -new:], "k_pos": pos[:, None], "pattern": near.mechanism.pattern}
     read, unspanned = (attend(q, k, v, **pair, bias=layer.mechanism.bias) for layer in (near, far))
-    tiny = Read(torch.zeros_like(read.y), unspanned.lse + TINY.log())
+    tiny = AttentionOutput(torch.zeros_like(read.y), unspanned.lse + TINY.log())
     close(near.aggregation(merge(read, tiny).y, pos[:, -new:]), tensors["y"])
 
     out = near(row, None, Context(pos, run=True))

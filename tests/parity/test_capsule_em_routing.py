@@ -11,9 +11,14 @@ def test_capsule_em_routing(golden: Golden) -> None:
     tensors, shape = golden.tensors, golden.hyperparameters
     _, heads, capsules, width = tensors["votes"].shape
     part = EMRouting(
-        heads, width, capsules * width, capsules=capsules, iterations=shape["iters"], sharpness=shape["lam"],
+        heads,
+        width,
+        capsules * width,
+        capsules=capsules,
+        iterations=shape["iters"],
+        sharpness=shape["lam"],
         weights="renormalised",
-    ).double()  # fmt: skip
+    ).double()
     with torch.no_grad():
         part.beta_u.copy_(tensors["beta_u"])
         part.beta_a.copy_(tensors["beta_a"])

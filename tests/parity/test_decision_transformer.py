@@ -95,18 +95,32 @@ def test_hugging_face_on_equal_weights(activation: str) -> None:
     torch.manual_seed(0)
     sizes = {"d": 24, "heads": 3, "layers": 2, "d_ff": 40, "state_dim": 5, "act_dim": 2, "max_ep_len": 12, "K": 4}
     config = DecisionTransformerConfig(
-        state_dim=5, act_dim=2, hidden_size=24, max_ep_len=12, n_layer=2, n_head=3, n_inner=40, initializer_range=0.3,
-        activation_function=activation, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-    )  # fmt: skip
+        state_dim=5,
+        act_dim=2,
+        hidden_size=24,
+        max_ep_len=12,
+        n_layer=2,
+        n_head=3,
+        n_inner=40,
+        initializer_range=0.3,
+        activation_function=activation,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
     theirs: Any = shaken(DecisionTransformerModel(config).double().eval())
     theirs.encoder.wpe.weight.data.zero_()
     batch = Steps(torch.randn(3, 4).double(), torch.randn(3, 4, 5).double(), torch.randn(3, 4, 2).double(), TIMES)
     real = TIMES >= 0
     with torch.no_grad():
         want = theirs(
-            states=batch.states, actions=batch.actions, returns_to_go=batch.returns[..., None],
-            timesteps=TIMES.clamp_min(0), attention_mask=real.long(), rewards=None,
-        )  # fmt: skip
+            states=batch.states,
+            actions=batch.actions,
+            returns_to_go=batch.returns[..., None],
+            timesteps=TIMES.clamp_min(0),
+            attention_mask=real.long(),
+            rewards=None,
+        )
     said = ours_of({**sizes, "act_fn": activation}, named(theirs, batch)).says(batch)
     assert said.states is not None and said.returns is not None
     agree(said.actions[real], want.action_preds[real], 1e-6)
@@ -116,9 +130,13 @@ def test_hugging_face_on_equal_weights(activation: str) -> None:
 
 TIMES = torch.tensor([[0, 1, 2, 3], [-1, -1, 7, 8], [-1, 0, 1, 2]])
 OUTER = {
-    "W_R": "embed_return", "W_s": "embed_state", "W_a": "embed_action", "W_act": "predict_action.0",
-    "W_st": "predict_state", "W_ret": "predict_return",
-}  # fmt: skip
+    "W_R": "embed_return",
+    "W_s": "embed_state",
+    "W_a": "embed_action",
+    "W_act": "predict_action.0",
+    "W_st": "predict_state",
+    "W_ret": "predict_return",
+}
 INNER = {"W_qkv": "attn.c_attn", "W_o": "attn.c_proj", "W_1": "mlp.c_fc", "W_2": "mlp.c_proj"}
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.state import Exact
 from kinformer.nn.maps.elu import ELU
@@ -25,8 +25,8 @@ def heads(golden: Golden) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def begun(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor) -> Exact:
-    sizes = Sizes(q.shape[1], k.shape[1], v.shape[1], k.shape[3], v.shape[3])
-    return linear.start(Room(len(q), q.shape[2], q.dtype, q.device), sizes)
+    sizes = HeadSizes(q.shape[1], k.shape[1], v.shape[1], k.shape[3], v.shape[3])
+    return linear.start(StateSpec(len(q), q.shape[2], q.dtype, q.device), sizes)
 
 
 def read(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, state: Exact) -> Out:

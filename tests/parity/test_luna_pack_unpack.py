@@ -29,7 +29,7 @@ def test_luna_pack_unpack(golden: Golden, float64: None) -> None:
     assert names <= read, f"not read: {sorted(names - read)}"
     real = ~tensors["pad"].bool() if "pad" in tensors else torch.ones(x.shape[:2], dtype=torch.bool)
     ctx, at = Context.of(x, real), torch.arange(p.shape[1]).expand(len(p), -1)
-    y_x, y_p = made(x, p, Context(at, source_pos=ctx.pos), ctx.but(source_pos=at))
+    y_x, y_p = made(x, p, Context(at, source_pos=ctx.pos), ctx.replace(source_pos=at))
     close(y_p, tensors["Y_P"])
     theirs = tensors["Y_X"]
     # what stands in padded rows asks too in the authors' code, and nobody reads it

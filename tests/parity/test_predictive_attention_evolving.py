@@ -16,14 +16,25 @@ from tests.parity.goldens import Golden, close, goldens
 def test_evolving_attention(golden: Golden, float64: None) -> None:
     tensors = golden.tensors
     assert tensors.keys() <= {
-        "x", "prev_scores", "W_q", "W_k", "W_v", "b_q", "b_k", "b_v", "W_conv", "b_conv", "scores", "y_raw",
-    }  # fmt: skip
+        "x",
+        "prev_scores",
+        "W_q",
+        "W_k",
+        "W_v",
+        "b_q",
+        "b_k",
+        "b_v",
+        "W_conv",
+        "b_conv",
+        "scores",
+        "y_raw",
+    }
     layer, pos = made(golden), torch.arange(tensors["x"].shape[1]).expand(tensors["x"].shape[:2])
     beneath = tensors.get("prev_scores")
     for run in (True, False):  # by columns, and by positions
         ctx = Context(pos, run=run)
         if beneath is not None:
-            ctx = ctx.but(below={"scores": PerPair(beneath, ctx.by_head, ctx.by_head)})
+            ctx = ctx.replace(below={"scores": PerPair(beneath, ctx.by_head, ctx.by_head)})
         out = layer(tensors["x"], None, ctx)
         close(out.up["scores"].scores, tensors["scores"])
         if "y_raw" in tensors:

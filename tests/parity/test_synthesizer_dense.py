@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -77,7 +77,7 @@ def read(layer: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of all pairs [B H T S], and what is read by them."""
     given: list[tuple] = []
     mechanism = layer.mechanism
-    assert isinstance(mechanism, Keyed)
+    assert isinstance(mechanism, KeyValueMechanism)
     handle = mechanism.register_forward_pre_hook(lambda module, args: given.append(args))
     y = layer(x).y
     handle.remove()

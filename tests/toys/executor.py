@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.score_matrix import allowed, scores
 
@@ -19,11 +19,11 @@ def cost(request: Request) -> float | Refusal:
     return SECONDS * request.queries.q.shape[2]
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """The same as the reference."""
     logits = scores(request).masked_fill(~allowed(request), -torch.inf)
     rows = [_one(logits[:, :, n], request.keys.v) for n in range(logits.shape[2])]
-    return Read(torch.stack([y for y, _ in rows], 2), torch.stack([lse for _, lse in rows], 2))
+    return AttentionOutput(torch.stack([y for y, _ in rows], 2), torch.stack([lse for _, lse in rows], 2))
 
 
 def _one(logits: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

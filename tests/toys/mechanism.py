@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 
 
 class Sums(NamedTuple):
@@ -22,7 +22,7 @@ class Sums(NamedTuple):
 class Mean(Mechanism):
     """Each query reads the mean of the values up to its own: no keys, and a state that never grows."""
 
-    def start(self, room: Room, sizes: Sizes) -> Sums:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Sums:
         total = torch.zeros(room.batch, sizes.value_heads, sizes.v_dim, dtype=room.dtype, device=room.device)
         return Sums(total, torch.zeros(room.batch, dtype=torch.long, device=room.device))
 
@@ -38,7 +38,7 @@ class Mean(Mechanism):
             state = Sums(total[:, :, -1], count[:, -1]) if v.shape[2] else state
         mean = (total / count.clamp_min(1)[:, None, :, None]).to(v.dtype)
         lse = count.to(torch.promote_types(q.dtype, torch.float32)).log()[:, None].expand(-1, q.shape[1], -1)
-        return Out(Read(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse), state)
+        return Out(AttentionOutput(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse), state)
 
 
 EXAMPLES = (Mean,)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.heads import Room, cut
+from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
 from kinformer.core.memory import Memory, moved
 from kinformer.core.patterns.segment import Segment
@@ -30,7 +30,7 @@ class Recent(Memory):
         super().__init__()
         self.length, self.reads = n, Segment(n, n)
 
-    def start(self, room: Room, width: int) -> Kept:
+    def start(self, room: StateSpec, width: int) -> Kept:
         slots = self.reads.capacity(room.length)
         x = torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device)
         now = torch.zeros(room.batch, dtype=torch.long, device=room.device)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, gathered
-from kinformer.core.model import Judged, Metric, Model, random_tokens, total
+from kinformer.core.model import EvaluationSums, Metric, Model, random_tokens, total
 from kinformer.core.numbering import numbered
 
 Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
@@ -32,10 +32,10 @@ class Classifier(Model):
         nll = F.cross_entropy(scores, batch[1])
         return Loss(nll, {"nll": nll, **sums}, count=len(batch[1]))
 
-    def judge(self, batch: Labelled, state: State | None = None) -> Judged:
+    def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
         scores, _ = self._scores(batch[0])
         right = (scores.argmax(-1) == batch[1]).double()
-        return Judged({self.metric.name: total(right, torch.ones_like(right, dtype=torch.bool))})
+        return EvaluationSums({self.metric.name: total(right, torch.ones_like(right, dtype=torch.bool))})
 
     def sample(self, rows: int, length: int, seed: int) -> Labelled:
         tokens = random_tokens(self.vocab, rows, length, seed)

@@ -21,7 +21,7 @@ from kinformer.attend.parts import Part, parts
 from kinformer.core.bias import at
 from kinformer.core.heads import cut
 from kinformer.core.layout import Dense, GatheredKeys, Residue
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
@@ -54,7 +54,7 @@ def cost(request: Request) -> float | Refusal:
     queries, keys, bias = request.queries, request.keys, request.bias
     q, k, v = queries.q, keys.k, keys.v
     cuda, narrow, learns = q.device.type == "cuda", min(q.shape[3], v.shape[3]), torch.is_grad_enabled()
-    learned = [] if bias is None else [*bias.parameters(), *queries.sides.values(), *keys.sides.values()]
+    learned = [] if bias is None else [*bias.parameters(), *queries.extras.values(), *keys.extras.values()]
     # asked of one pair, as of all of them the answer is quadratic
     added = None if bias is None else bias.values(queries.pos[..., :1], keys.pos[..., :1])
     refusals = (
@@ -76,7 +76,7 @@ def cost(request: Request) -> float | Refusal:
     return CALL + _plan(request)[1] * ON_CUDA * width if cuda else EAGER + request.pairs * ON_CPU * width
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference, merged where parts are cheaper apart."""
     plan, _ = _plan(request)
     reads = [_called(request, call, request.lse or len(plan) > 1) for call in plan]
@@ -145,7 +145,7 @@ def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"
     return torch.cat((first, last, torch.stack((real.any(-1), real.all(-1)))))
 
 
-def _called(request: Request, call: Call, lse: bool) -> Read:
+def _called(request: Request, call: Call, lse: bool) -> AttentionOutput:
     piece = request if call.q is call.k is None else request.piece(call.q, call.k)
     q, k, v = (x if torch.is_grad_enabled() else x.detach() for x in (piece.queries.q, piece.keys.k, piece.keys.v))
     bias = None if piece.bias is None else piece.bias.bind(piece)
@@ -154,4 +154,4 @@ def _called(request: Request, call: Call, lse: bool) -> Read:
     with torch._dynamo.config.patch(recompile_limit=GRAPHS):
         y, aux = flex(q, k, v, bias, call.mask, **more)
     back = None if call.q is None else call.q.argsort(-1)
-    return Read(cut(y, back, 2), None if aux.lse is None else cut(aux.lse, back, 2))
+    return AttentionOutput(cut(y, back, 2), None if aux.lse is None else cut(aux.lse, back, 2))

@@ -4,7 +4,7 @@ import torch
 
 from kinformer.attend import kernel
 from kinformer.attend.kernel import added
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import ordinary
@@ -26,6 +26,6 @@ def cost(request: Request) -> float | Refusal:
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference."""
     return kernel.read(kernel.Masked(request.scale), request.queries.q, request.keys.k, request.keys.v, added(request))

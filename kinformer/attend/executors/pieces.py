@@ -12,7 +12,7 @@ from kinformer.attend.plan import Sizes, of_runs
 from kinformer.attend.planning import planned
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import ordinary
@@ -52,7 +52,7 @@ def cost(request: Request) -> float | Refusal:
     return CALL + once.pairs * request.queries.q.shape[:2].numel() * rate * width
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference, merged from calls over tiles."""
     if torch.compiler.is_compiling():
         return operator.read(request)

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weighted
 
@@ -16,8 +16,8 @@ def cost(request: Request) -> float:
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
-def read(request: Request) -> Read:
-    """softmax over the allowed scores, times the values. Its `Read` says 0 and -inf where a query may read nothing."""
+def read(request: Request) -> AttentionOutput:
+    """Softmax over the allowed scores, times the values; y is 0 and lse -inf where a query may read nothing."""
     logits, where = scores(request), mask(request)
     attention, lse = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
-    return Read(weighted(F.dropout(attention, request.dropout), request), lse)
+    return AttentionOutput(weighted(F.dropout(attention, request.dropout), request), lse)

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from kinformer.attend.kernel import added
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import derived_forward
@@ -31,7 +31,7 @@ def cost(request: Request) -> float | Refusal:
     return request.pairs * _seconds(request) * (queries.q.shape[3] + keys.v.shape[3])
 
 
-def read(request: Request) -> Read:
+def read(request: Request) -> AttentionOutput:
     """The same y as the reference; its lse is None."""
     queries, keys = request.queries, request.keys
     y = F.scaled_dot_product_attention(
@@ -44,7 +44,7 @@ def read(request: Request) -> Read:
         scale=request.scale,
         enable_gqa=queries.q.shape[1] != keys.k.shape[1],
     )
-    return Read(y, None)
+    return AttentionOutput(y, None)
 
 
 def _seconds(request: Request) -> float:

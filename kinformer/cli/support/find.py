@@ -87,7 +87,7 @@ def refuse_unknown(name: str) -> None:
 
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
     defined = [one for text in texts.values() for one in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
-    there = {*texts, *defined, *kinformer.__all__}
+    there = {*texts, *defined, *kinformer._FILE_OF}
     words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
     if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, there)) and not any(
         all(word.search(text) for word in words) for text in texts.values()
@@ -98,7 +98,7 @@ def refuse_unknown(name: str) -> None:
             for one in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
             if re.search(rf"\b{one}\b", text.partition("\nEXAMPLES")[2])
         }
-        raise _unknown(name, {*texts, *shown, *kinformer.__all__, *TOPICS})  # helpers are no names to look for
+        raise _unknown(name, {*texts, *shown, *kinformer._FILE_OF, *TOPICS})  # helpers are no names to look for
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
@@ -160,11 +160,11 @@ def _of_module(
 
 
 def _public(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    """What the package exports under a name; "Context.of" is a method of it."""
+    """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
     import kinformer
 
     first, _, rest = name.partition(".")
-    for title in kinformer.__all__:
+    for title in kinformer._FILE_OF:
         if fold(title) == fold(first) and callable(one := getattr(kinformer, title)):
             if not rest:
                 yield title, one
@@ -203,7 +203,7 @@ def _titles() -> set[str]:
     import kinformer
 
     inside = {title for _, _, module in _files() for title, _ in _named(module)}
-    return {file for _, file, _ in _files()} | inside | set(kinformer.__all__)
+    return {file for _, file, _ in _files()} | inside | set(kinformer._FILE_OF)
 
 
 def _offered() -> set[str]:
@@ -211,7 +211,7 @@ def _offered() -> set[str]:
     import kinformer
 
     parts = {title for _, _, module in _files() for title, one in _named(module) if _is_part(one)}
-    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer.__all__)
+    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer._FILE_OF)
 
 
 def _is_part(one: Any) -> bool:

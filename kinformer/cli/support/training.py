@@ -328,10 +328,19 @@ def taught(
         with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError):
             with heard(job, folder) as hear:
                 return train(
-                    model, job.data, job.budget, job.settings,
-                    folder=folder, show=shown, hear=hear, resume=resume, until=until, group=job.group,
-                    claimed=True, decisions=decisions,
-                )  # fmt: skip
+                    model,
+                    job.data,
+                    job.budget,
+                    job.settings,
+                    folder=folder,
+                    show=shown,
+                    hear=hear,
+                    resume=resume,
+                    until=until,
+                    group=job.group,
+                    claimed=True,
+                    decisions=decisions,
+                )
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", ended_by(stop)) from stop
     except (OSError, TrainingStopped) as error:

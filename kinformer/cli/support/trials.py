@@ -175,9 +175,14 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
                     model = trial.one.build(trial.seed)
                     with advised(ANEW):
                         done[trial.name] = taught(
-                            titles[trial.name], model, trial.job, trial.folder,
-                            resume=history is not None, until=until, decisions=trial.decisions,
-                        )  # fmt: skip
+                            titles[trial.name],
+                            model,
+                            trial.job,
+                            trial.folder,
+                            resume=history is not None,
+                            until=until,
+                            decisions=trial.decisions,
+                        )
                 except UserError as error:
                     failed[trial.name] = error
                     bad = {one.lr for one in trials if one.name in failed and one.member == trial.member}

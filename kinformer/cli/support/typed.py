@@ -7,9 +7,24 @@ from typing import Any
 from kinformer.core.keywords import as_texts
 
 OPTIONS = (
-    "batch", "length", "lr", "schedule", "warmup", "betas", "eps", "seed", "clip", "accumulate", "precision",
-    "checkpointing", "compile", "seeds", "steps", "minutes", "flops",
-)  # fmt: skip
+    "batch",
+    "length",
+    "lr",
+    "schedule",
+    "warmup",
+    "betas",
+    "eps",
+    "seed",
+    "clip",
+    "accumulate",
+    "precision",
+    "checkpointing",
+    "compile",
+    "seeds",
+    "steps",
+    "minutes",
+    "flops",
+)
 SECTIONS = ("", "settings", "plan")  # of records, in which these names are settings
 BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 DRAWS = {  # what fills parameters, and is dearest of all that is done to build a member
     *(nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, nn.init.xavier_uniform_),
     *(Tensor.normal_, Tensor.uniform_),
-}  # fmt: skip
+}
 
 
 class Undrawn(TorchFunctionMode):

@@ -103,14 +103,19 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
         Measure("relative error of logits with all columns", [run.logits[-1] for run in runs], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(run, -2) for run in runs], "most", COST, no_effect=1.0,
+            [cost(run, -2) for run in runs],
+            "most",
+            COST,
+            no_effect=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
             [run.logits[-2] / other.logits[0] for run, other in zip(runs, fresh, strict=True)],
-            "most", LEARNED, no_effect=1.0,
+            "most",
+            LEARNED,
+            no_effect=1.0,
         ),
-    )  # fmt: skip
+    )
     facts = {
         f"{shared} of {columns[-1]} columns": f"logits off by {mean(run.logits[n] for run in runs):.3f}, "
         f"{mean(run.bits[n] for run in runs):.3f} bits per byte, {mean(cost(run, n) for run in runs):.1%} lost"

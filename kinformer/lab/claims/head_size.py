@@ -52,9 +52,13 @@ def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int
         projection = QKV(length, 1, head_dim=width, bias=False).to(weights.dtype)
     x = torch.eye(length, dtype=weights.dtype)[None]
     optimiser = torch.optim.LBFGS(
-        projection.parameters(), max_iter=iterations, history_size=50, tolerance_grad=1e-13, tolerance_change=1e-16,
+        projection.parameters(),
+        max_iter=iterations,
+        history_size=50,
+        tolerance_grad=1e-13,
+        tolerance_change=1e-16,
         line_search_fn="strong_wolfe",
-    )  # fmt: skip
+    )
 
     def loss() -> Tensor:
         optimiser.zero_grad()
@@ -87,9 +91,12 @@ def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIO
         Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in runs),), "least", LEFT),
         Measure(
             f"the most that width {length - 1} is off",
-            (max(run.weights[-2] for run in runs),), "most", TINY_ERROR, no_effect=LEFT,
+            (max(run.weights[-2] for run in runs),),
+            "most",
+            TINY_ERROR,
+            no_effect=LEFT,
         ),
-    )  # fmt: skip
+    )
     facts = {
         f"least error of logits at width {width}": f"{mean(run.logits[width - 1] for run in runs):.2g}"
         for width in (length // 2, length - 2, length - 1)

@@ -41,9 +41,16 @@ def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
     """A small Informer, and its mean squared error."""
     with seeded(seed):
         model = informer(
-            channels=1, calendar=0, context=CONTEXT, horizon=HORIZON, d=32, heads=2, hidden=64, attention=attention,
-            dropout=0.0
-        )  # fmt: skip
+            channels=1,
+            calendar=0,
+            context=CONTEXT,
+            horizon=HORIZON,
+            d=32,
+            heads=2,
+            hidden=64,
+            attention=attention,
+            dropout=0.0,
+        )
         data = Batches(lambda step: series(BATCH, 10_000 * (seed + 1) + step), [series(VALID, 9_999)])
         return model, fit(model, data, steps=steps, lr=RATE, seed=seed).points[-1].valid
 

@@ -84,9 +84,12 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
         Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, no_effect=1.0),
         Measure(
             f"products of m=1 over those of m=2, which projects half the queries and keys, rows of {judged}",
-            (counts["m=2"][judged],), "near", formula(2, judged), within=COUNTED,
+            (counts["m=2"][judged],),
+            "near",
+            formula(2, judged),
+            within=COUNTED,
         ),
-    )  # fmt: skip
+    )
     facts = {
         **{f"speed of {name} over m=1": _by_length(by) for name, by in speed.items() if name != PLAIN},
         **{

@@ -122,19 +122,27 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     frequencies = by_frequency()
     measures = (
         Measure(
-            "bits per hidden byte over those of the frequencies of bytes", [x / frequencies for x in bits], "most",
-            LEARNT, no_effect=1.0,
+            "bits per hidden byte over those of the frequencies of bytes",
+            [x / frequencies for x in bits],
+            "most",
+            LEARNT,
+            no_effect=1.0,
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
-            [float(needed(run).mean()) / length for run in of], "most", SHARE,
+            [float(needed(run).mean()) / length for run in of],
+            "most",
+            SHARE,
         ),
         Measure(
-            "right answers of a Linformer, over BERT's", [a / b for a, b in zip(mixed, full, strict=True)], "least",
-            ON_PAR, no_effect=0.0,
+            "right answers of a Linformer, over BERT's",
+            [a / b for a, b in zip(mixed, full, strict=True)],
+            "least",
+            ON_PAR,
+            no_effect=0.0,
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
-    )  # fmt: skip
+    )
     means = [[float(needed(values).mean()) for values in trained[n]] for n in lengths]
     facts = {
         **{f"how many, of {n} tokens": _range(counts) for n, counts in zip(lengths, means, strict=True)},

@@ -67,9 +67,12 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
         Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, no_effect=1.0),
         Measure(
             f"bytes of keys and values of compressed layers over dense ones, for a row of {last}",
-            (bytes_["MMMMM"] / bytes_["gpt"],), "near", SMALLER, within=0.01,
+            (bytes_["MMMMM"] / bytes_["gpt"],),
+            "near",
+            SMALLER,
+            within=0.01,
         ),
-    )  # fmt: skip
+    )
     facts = {
         "bytes of T-DMCA over gpt's": f"{bytes_['LMLML'] / bytes_['gpt']:.3f}",
         **{

@@ -62,9 +62,12 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
         measures.append(
             Measure(
                 f"squared error of sines and cosines over positive features', {SMALL} degrees, {size} directions",
-                [float(ratios[at]) for ratios in ratio], "least", 10, no_effect=1,
+                [float(ratios[at]) for ratios in ratio],
+                "least",
+                10,
+                no_effect=1,
             )
-        )  # fmt: skip
+        )
         facts[f"the same by angle, {size} directions"] = ", ".join(
             f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
@@ -72,9 +75,11 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
     measures.append(
         Measure(
             f"squared error of orthogonal over independent features', {WIDTH} of width {WIDTH}, 90 to {SMALL} degrees",
-            shares[:, RESOLVED].mean(1).tolist(), "most", 1,
+            shares[:, RESOLVED].mean(1).tolist(),
+            "most",
+            1,
         )
-    )  # fmt: skip
+    )
     facts["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
         ", ".join(
             f"{angle}: {share:.2f}"

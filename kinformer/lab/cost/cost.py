@@ -21,7 +21,7 @@ from kinformer.core.model import Batch, Model
 from kinformer.core.pattern import pairs
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
 from kinformer.lab.cost.resident import highest, resident, restart
@@ -256,7 +256,7 @@ def counting() -> Iterator[Tally]:
         yield tally
 
 
-def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> Read:
+def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> AttentionOutput:
     """A read that is counted as the reference's, whoever reads."""
     with tally.silent():
         tally.add(_of_read(request, shares))
@@ -266,7 +266,7 @@ def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request
 def _of_read(request: Request, shares: dict[Any, float]) -> int:
     """What the reference multiplies for a read, or the share of it that the pattern allows."""
     queries = request.queries.q.shape[2]
-    some = request.but(memo=fresh()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
+    some = request.replace(memo=fresh()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
     whole = products_of(lambda: reference.read(some)) * queries / min(QUERIES, queries)
     if type(request.pattern) in (Full, Causal):
         return round(whole)

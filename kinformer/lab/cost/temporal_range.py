@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Remembered
@@ -87,7 +87,7 @@ def _says_what_it_reads(model: Model) -> bool:
     within = {id(part) for layer in model.modules() if isinstance(layer, Attention) for part in layer.modules()}
     for part in model.modules():
         if isinstance(part, Attention):
-            if not part.cross and not isinstance(part.mechanism, Keyed):
+            if not part.cross and not isinstance(part.mechanism, KeyValueMechanism):
                 return False
         elif isinstance(part, Layer) and id(part) not in within and not _has_layers(part):
             try:
@@ -130,7 +130,7 @@ def _heard_tokens(layer: Attention) -> Pattern | None:
     """The tokens of which a query of a layer can hear something; None for what says no pattern."""
     if layer.memory is not None and not layer.memory.cached:
         return layer.memory.hears
-    return layer.mechanism.hears if isinstance(layer.mechanism, Keyed) else None
+    return layer.mechanism.hears if isinstance(layer.mechanism, KeyValueMechanism) else None
 
 
 def _first_read(pattern: Pattern, heads: int) -> tuple[First, int]:

@@ -70,9 +70,7 @@ class Series(Data):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        return {
-            "channels": len(self.columns), "targets": self.targets, "calendar": self.train.calendar.shape[1]
-        }  # fmt: skip
+        return {"channels": len(self.columns), "targets": self.targets, "calendar": self.train.calendar.shape[1]}
 
     def longest(self, length: int) -> None:
         return None

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from kinformer.core.checks import at_least, whole
-from kinformer.core.model import ACCURACY, Judged, Metric, Model, called
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, called
 from kinformer.lab.data.batches import on
 from kinformer.lab.data.support.part import STRETCH, Part
 from kinformer.lab.data.text import Text
@@ -47,7 +47,7 @@ class Measured:
 class ScoredRows(NamedTuple):
     """Rows that were judged together, and the bytes of their scored tokens; None if each token is a byte."""
 
-    judged: Judged
+    judged: EvaluationSums
     bytes: int | None = None
 
 
@@ -226,7 +226,7 @@ def _scored(
     return Measured(means.pop(first, 0.0), count, metric, means, size / max(count, 1))
 
 
-def _count(judged: Judged) -> int:
+def _count(judged: EvaluationSums) -> int:
     """The number of items that the metric is a mean over."""
     return int(next(iter(judged.totals.values()), (0, 0))[1])
 
@@ -244,7 +244,7 @@ def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: 
         marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
         raise ValueError(
             f"cannot compute bits per byte: {called(model)}.judge returned {_count(judged):,} scored tokens and "
-            f"{marked}, expected a mask with as many. Return Judged(..., scored=mask), True at each scored token"
+            f"{marked}, expected a mask with as many. Return EvaluationSums(..., scored=mask), True where scored"
         )
     widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
     return ScoredRows(judged, int(widths[scored.cpu()].sum()))

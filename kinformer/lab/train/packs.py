@@ -75,4 +75,4 @@ def _same(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
 def _outputs(probe: Documents, tokens: Tensor, documents: Tensor | None = None, seed: int = 0) -> Tensor:
     torch.manual_seed(seed)
     ctx = numbered(tokens)
-    return probe.logits(tokens, ctx=ctx if documents is None else ctx.but(only=Document(documents))).y
+    return probe.logits(tokens, ctx=ctx if documents is None else ctx.replace(only=Document(documents))).y

@@ -9,13 +9,13 @@ from typing import Any
 from torch import nn
 
 from kinformer.attend import EXECUTORS
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.attention import Attention
 
 
 @contextmanager
-def reading_through(read: Callable[[str, Request, Any], Read]) -> Iterator[None]:
+def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Iterator[None]:
     """While it is entered, each executor is called through `read(name, request, executor)`."""
     before = dict(EXECUTORS)
 
@@ -37,9 +37,9 @@ def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]
     """
     names = [""]
 
-    def note(name: str, request: Request, executor: Any) -> Read:
+    def note(name: str, request: Request, executor: Any) -> AttentionOutput:
         hear(names[-1], name, request)
-        result: Read = executor.read(request)
+        result: AttentionOutput = executor.read(request)
         return result
 
     hooks = []

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+import kinformer as kf
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias
 from kinformer.core.block import Join, ResidualBlock
@@ -138,9 +139,7 @@ def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
 
 
 def _shorten(shorten: Shorten, make: Make) -> Forms:
-    from kinformer.nn.mechanisms.shortened import Shortened
-
-    yield Subject(shorten, _layer_of(lambda: Shortened(Softmax(Full()), make())), "before Softmax(Full())")
+    yield Subject(shorten, _layer_of(lambda: kf.Shortened(Softmax(Full()), make())), "before Softmax(Full())")
 
 
 def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
@@ -162,11 +161,8 @@ def _projection(projection: Projection, make: Make) -> Forms:
 
 
 def _map(feature_map: FeatureMap, make: Make) -> Forms:
-    from kinformer.nn.mechanisms.linear import LinearAttention
-    from kinformer.nn.mechanisms.linear_full import FullLinearAttention
-
-    yield Subject(feature_map, _layer_of(lambda: LinearAttention(make())), "in LinearAttention")
-    yield Subject(feature_map, _layer_of(lambda: FullLinearAttention(make())), "in FullLinearAttention", again=True)
+    yield Subject(feature_map, _layer_of(lambda: kf.LinearAttention(make())), "in LinearAttention")
+    yield Subject(feature_map, _layer_of(lambda: kf.FullLinearAttention(make())), "in FullLinearAttention", again=True)
 
 
 def _memory(memory: Memory, make: Make) -> Forms:

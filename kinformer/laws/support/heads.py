@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.batch import LABEL, equal_keys
 
@@ -25,13 +25,13 @@ def drawn(
     def numbers(*shape: int) -> Tensor:
         return torch.randn(ROWS, *shape, generator=g, dtype=torch.float64, requires_grad=True)
 
-    def sided(sides: Mapping[str, Side], heads: int, count: int) -> dict[str, Tensor]:
-        return {name: numbers(heads, count, side.width) for name, side in sides.items()}
+    def sided(extras: Mapping[str, ExtraProjection], heads: int, count: int) -> dict[str, Tensor]:
+        return {name: numbers(heads, count, side.width) for name, side in extras.items()}
 
-    sizes = Sizes(heads, groups, groups, WIDTH, WIDTH, cross)
+    sizes = HeadSizes(heads, groups, groups, WIDTH, WIDTH, cross)
     pos, k_pos = (torch.arange(n).expand(ROWS, 1, n) for n in (tokens, keys))
     labels, k_labels = ({"segment": p[:, 0] // LABEL % 2} for p in (pos, k_pos))
-    queries = Queries(numbers(heads, tokens, WIDTH), pos, sided(mechanism.sides(sizes), heads, tokens), labels)
+    queries = Queries(numbers(heads, tokens, WIDTH), pos, sided(mechanism.query_extras(sizes), heads, tokens), labels)
     k, v = equal_keys(numbers(groups, keys, WIDTH), seed), numbers(groups, keys, WIDTH)
-    sides = sided(mechanism.key_sides(sizes), groups, keys)
-    return queries, Keys(k, v, pos if not cross else k_pos, sides, {} if cross else k_labels, own=not cross)
+    extras = sided(mechanism.key_extras(sizes), groups, keys)
+    return queries, Keys(k, v, pos if not cross else k_pos, extras, {} if cross else k_labels, own=not cross)

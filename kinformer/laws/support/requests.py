@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -94,7 +94,7 @@ def _with(
         return _made(length, kind, seed)
     # so many keys that the kernel reads several numbers of a mask at once
     kind = replace(kind, bias=None, same=False, run=False, keys=2 * length)
-    return _made(length, kind, seed).but(score=Raised())
+    return _made(length, kind, seed).replace(score=Raised())
 
 
 def _of(sort: str, rng: random.Random) -> Pattern:
@@ -145,17 +145,17 @@ def _made(length: int, kind: Kind, seed: int) -> Request:
     def numbers(*shape: int) -> Tensor:
         return torch.randn(ROWS, *shape, generator=g, dtype=torch.float64, requires_grad=True)
 
-    sizes = Sizes(heads, groups, kind.value_heads, kind.width, WIDTH)
-    sides = {} if bias is None else {n: numbers(heads, length, s.width) for n, s in bias.sides(sizes).items()}
-    key_sides = {} if bias is None else {n: numbers(groups, keys, s.width) for n, s in bias.key_sides(sizes).items()}
+    sizes = HeadSizes(heads, groups, kind.value_heads, kind.width, WIDTH)
+    extras = {} if bias is None else {n: numbers(heads, length, s.width) for n, s in bias.query_extras(sizes).items()}
+    key_extras = {} if bias is None else {n: numbers(groups, keys, s.width) for n, s in bias.key_extras(sizes).items()}
     labels, key_labels = ({"segment": pos[:, 0].clamp_min(0) // LABEL % 2} for pos in (q_pos, k_pos))
     request = Request(
-        Queries(numbers(heads, length, kind.width), q_pos, sides, labels),
+        Queries(numbers(heads, length, kind.width), q_pos, extras, labels),
         Keys(
             equal_keys(numbers(groups, keys, kind.width), seed),
             numbers(kind.value_heads, keys, WIDTH),
             k_pos,
-            key_sides,
+            key_extras,
             key_labels,
         ),
         kind.pattern,
@@ -169,7 +169,7 @@ def _made(length: int, kind: Kind, seed: int) -> Request:
     )
     if kind.where:
         found = allowed(request)
-        request = request.but(where=found & (torch.rand(found.shape, generator=g) < 0.7))
+        request = request.replace(where=found & (torch.rand(found.shape, generator=g) < 0.7))
     return request.prepared()
 
 

@@ -23,9 +23,7 @@ Window = Literal["paper", "code"]
 Factor = tuple[Pattern, ...]  # a set for each of the heads that read sub-blocks of their own, one for all of them
 
 
-def sets(
-    attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window
-) -> list[Factor]:
+def sets(attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window) -> list[Factor]:
     """A1 to Ap: strides of powers of l, or summaries of blocks of such sizes."""
     at_least("factors", factors, 1), at_least("sub_blocks", sub_blocks, 1), at_least("stride", stride, 1)
     one_of("attention", attention, Sets), one_of("window", window, Window)

@@ -14,8 +14,14 @@ Form = Literal["decoder", "encoder", "encoder_decoder"]
 
 
 def of_form(
-    form: Form, made: Wiring, depth: int, vocab: int, *, reads: Callable[[int], Layer],
-    writes: Callable[[int], Layer], smoothing: float = 0.0
+    form: Form,
+    made: Wiring,
+    depth: int,
+    vocab: int,
+    *,
+    reads: Callable[[int], Layer],
+    writes: Callable[[int], Layer],
+    smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
     """A model of `depth` blocks on either side that it has.
 

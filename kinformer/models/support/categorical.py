@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
-from kinformer.core.loss import surprise
+from kinformer.core.loss import token_nll
 from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.models.support.values import Values
 
@@ -42,7 +42,7 @@ class Categorical(Values):
         return self.embedding(values[..., 0] + LEVELS * channel)
 
     def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T"]:
-        return surprise(self.head(y), values[..., 0])
+        return token_nll(self.head(y), values[..., 0])
 
     def draw(self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B 1"], temperature: float) -> Int[Tensor, "B 1"]:
         logits = self.head(y)

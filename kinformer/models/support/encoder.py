@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer
-from kinformer.core.loss import Weight, known
+from kinformer.core.loss import Weight, check_known_penalties
 from kinformer.core.model import Model
 from kinformer.core.position import Position
 from kinformer.core.vocabulary import spelt
@@ -59,7 +59,7 @@ class Encoder(Model):
             nn.init.normal_(self.kind.weight, std=START)
         self.norm = LayerNorm(d, eps=eps)
         self.refuse_unmet(body)
-        self.penalties = known(penalties or {}, (body, position))
+        self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.layer import Context, Decoding, Layer, Out, prefixed
-from kinformer.core.loss import LEAVING, mean, surprise
+from kinformer.core.loss import LEAVING, mean, token_nll
 from kinformer.core.model import Batch, Writer, total
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.classifiers import PerExit, of_exit
@@ -62,7 +62,7 @@ class ManyExits(Writer):
         ctx = super().context(ctx)  # type: ignore[misc]
         if ctx.decoding is not None or self.trained_length is None:
             return ctx
-        return ctx.but(decoding=Decoding(ctx.places, self.trained_length))
+        return ctx.replace(decoding=Decoding(ctx.places, self.trained_length))
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """Each token's by the classifier of its exit."""
@@ -96,7 +96,7 @@ class ManyExits(Writer):
                 scaled = [scale_gradient(one, gamma) for one, gamma in zip(logits, body.gammas, strict=True)]
             loss, count = aligned(scaled, wanted, self.weights, self.smoothing)
             loss = loss / count.clamp_min(1)
-            parts = {"nll": mean(surprise(out.y, wanted), real), "exits": loss}
+            parts = {"nll": mean(token_nll(out.y, wanted), real), "exits": loss}
         learned = body.rule.loss(states, logits, wanted, ctx)
         if learned is not None:
             parts[LEAVING] = mean(learned, real)
@@ -120,8 +120,8 @@ class ManyExits(Writer):
 
     def _mixed(self, drawn: list[Out], wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """The first of the readings with the means of their aux, and their mean loss."""
-        losses = [mean(surprise(out.y, wanted, self.smoothing), wanted >= 0) for out in drawn]
-        nll = torch.stack([mean(surprise(out.y, wanted), wanted >= 0) for out in drawn]).mean()
+        losses = [mean(token_nll(out.y, wanted, self.smoothing), wanted >= 0) for out in drawn]
+        nll = torch.stack([mean(token_nll(out.y, wanted), wanted >= 0) for out in drawn]).mean()
         aux = {name: torch.stack([out.aux[name] for out in drawn]).mean(0) for name in drawn[0].aux}
         loss = torch.stack(losses).mean()
         return drawn[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Device, Dtype, Layer, Out
-from kinformer.core.loss import Loss, gathered, weighed
+from kinformer.core.loss import Loss, gathered, weighted
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
 from kinformer.core.numbering import numbered
@@ -45,7 +45,7 @@ class OfRows(Encoder):
         """The scores of each row; `labels` are whole numbers of a row that each of its tokens has, by name."""
         rows = self.pooling.rows(tokens, mark=self.vocab)
         of_tokens = {name: one[:, None].expand(rows.shape) for name, one in (labels or {}).items()}
-        ctx = numbered(rows).but(labels=of_tokens)
+        ctx = numbered(rows).replace(labels=of_tokens)
         out = self.body(self.embedded(rows, ctx), None, ctx)
         pooled = F.dropout(self.pooling(out.y, rows >= 0), self.dropout, self.training)
         return out._replace(y=self.head(pooled))
@@ -53,4 +53,4 @@ class OfRows(Encoder):
     def costs(self, out: Out, tokens: Int[Tensor, "B T"], wanted: Int[Tensor, " B"], progress: float) -> Loss:
         """The loss of a reading in which these were the classes, in nats a row."""
         nll, sums = F.cross_entropy(out.y, wanted), gathered(out.aux, tokens >= 0)
-        return Loss(weighed(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(wanted))
+        return Loss(weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(wanted))

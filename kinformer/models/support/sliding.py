@@ -105,7 +105,7 @@ def _moved(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> 
     if ctx is None or ctx.decoding is None:
         return None
     step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
-    return numbered(rows, state).but(decoding=ctx.decoding._replace(step=step))
+    return numbered(rows, state).replace(decoding=ctx.decoding._replace(step=step))
 
 
 def _last(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:

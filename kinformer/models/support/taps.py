@@ -57,7 +57,7 @@ class Tap:
 
 
 def _read(model: Any, tokens: Int[Tensor, "B T"], state: State | None, taps: tuple[str, ...]) -> Out:
-    return model.logits(tokens, state, numbered(tokens, state).but(taps=taps))
+    return model.logits(tokens, state, numbered(tokens, state).replace(taps=taps))
 
 
 def _two(model: nn.Module) -> Int[Tensor, "1 2"]:

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Out
-from kinformer.core.loss import surprise
-from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
+from kinformer.core.loss import token_nll
+from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.models.support.steps import steps_taken
@@ -29,7 +29,7 @@ class Texts(Writer):
     metric = Metric("bits per byte", "bits")
     vocab: int
 
-    def judge(self, batch: Tokens, state: Any = None) -> Judged:
+    def judge(self, batch: Tokens, state: Any = None) -> EvaluationSums:
         """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
         batch = fitted(self, TokenBatch.of(batch), -1, state)
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
@@ -38,11 +38,11 @@ class Texts(Writer):
         else:
             out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)
-        return Judged({**answers, **self.measured(out, wanted)}, out.state, F.pad(wanted >= 0, (1, 0)))
+        return EvaluationSums({**answers, **self.measured(out, wanted)}, out.state, F.pad(wanted >= 0, (1, 0)))
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
+        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
         return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Context, Device, Dtype
-from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.loss import Loss, mean, token_nll
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Texts, Tokens, next_tokens
@@ -42,7 +42,7 @@ class Wrapped(Texts):
         batch = TokenBatch.of(batch)
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         out = self.logits(read, state, batch.limited(counted(read, state), -1, state))
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        nll = mean(token_nll(out.y, wanted), wanted >= 0)
         return Loss(nll, {"nll": nll}, out.state, out.stats, (wanted >= 0).sum())
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:

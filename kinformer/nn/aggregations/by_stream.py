@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import a_part, at_least
 
@@ -31,9 +32,7 @@ class OutByStream(Aggregation):
 
 
 def _example() -> OutByStream:
-    from kinformer.nn.aggregations.out_projection import OutProjection
-
-    return OutByStream(2, OutProjection(2, 8, 16), OutProjection(2, 8, 16))
+    return OutByStream(2, kf.OutProjection(2, 8, 16), kf.OutProjection(2, 8, 16))
 
 
 EXAMPLES = (_example,)

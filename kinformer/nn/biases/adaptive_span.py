@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Distances, of_heads
 from kinformer.core.checks import at_least, within
-from kinformer.core.heads import HeadValues, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
 from kinformer.nn.biases.masked import Masking, Nearest
@@ -37,14 +37,14 @@ class Ramp(Masking):
         return self.longest
 
     @abstractmethod
-    def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
+    def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         """z, in positions, for each query; in float32 or better, as bfloat16 cannot tell span 256 from 257."""
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        return {"span": HeadValues(self.spans(request.queries.sides), "positions")}
+        return {"span": HeadValues(self.spans(request.queries.extras), "positions")}
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
-        z = self.spans(piece.queries.sides)
+        z = self.spans(piece.queries.extras)
         of_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
         m = ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
         return torch.where(x <= self.longest - self.nearest, m, 0.0)  # else the ramp of a long span went beyond `reach`
@@ -95,13 +95,13 @@ class AdaptiveSpan(Ramp):
     def furthest(self) -> float:
         return min(self.longest, self._last(float(self.spans({}).detach().max())))
 
-    def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
+    def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * precise(self.span)[None, :, None]
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
         return of_distances(self, request, far)
 
-    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+    def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         return {"span": self.longest * precise(self.span).mean()}
 
     def penalties(self) -> Mapping[str, Penalty]:
@@ -135,14 +135,14 @@ class DynamicSpan(Ramp):
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
     """
 
-    def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return self.longest * torch.sigmoid(precise(sides["span"])[..., 0])
+    def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
+        return self.longest * torch.sigmoid(precise(extras["span"])[..., 0])
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"span": Side(1)}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"span": ExtraProjection(1)}
 
-    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        return {"span": self.spans(sides).mean(1)}
+    def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+        return {"span": self.spans(extras).mean(1)}
 
     def penalties(self) -> Mapping[str, Penalty]:
         return {"span": Penalty((), reaches_x=True)}

@@ -16,7 +16,7 @@ from kinformer.core.vocabulary import refuse_beyond
 START = 0.02  # the standard deviation of task embeddings at the start, BERT's
 
 
-class Blocks(Bias):
+class ConditionalBlocks(Bias):
     """Adds M(z) to the scores of all heads: blocks A_n on the diagonal, changed by FiLM of the task embedding z.
 
     M is 0 between blocks. The task of a query is its label, `Context(labels={"task": ..})`, so rows of many tasks stand
@@ -74,7 +74,7 @@ class Blocks(Bias):
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 
     def bind(self, piece: Request) -> ScoreFn:
-        q_pos, k_pos, rows = piece.queries.pos, piece.keys.pos, piece.queries.sides["blocks"]
+        q_pos, k_pos, rows = piece.queries.pos, piece.keys.pos, piece.queries.extras["blocks"]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             k = at(k_pos, b, h, j)
@@ -84,13 +84,13 @@ class Blocks(Bias):
         return score
 
 
-class CAMTL(Blocks):
+class CAMTL(ConditionalBlocks):
     """M(z) = (+)_n (A_n * gamma_n(z) + beta_n(z)), gamma_n and beta_n maps of z to a number for each pair of block n.
 
     Choose it over a model for each task where tasks share an encoder: each shifts attention among near tokens in its
     own way. It has 2 d L^2 / blocks numbers. gamma begins near 1 and A at 0.
 
-    tasks, d, length, blocks, label, embedding: see `Blocks`.
+    tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 
     Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
@@ -106,13 +106,13 @@ class CAMTL(Blocks):
         return (self.blocks * gamma + beta)[task, pos]  # [tasks L n]
 
 
-class CAMTLByColumn(Blocks):
+class CAMTLByColumn(ConditionalBlocks):
     """M(z) = (+)_n (A_n * (1 + gamma(z)) + beta(z)), gamma and beta maps of z to a number for each column of a block.
 
     Choose it over `CAMTL` to use the authors' weights, and where L is long: all rows of all blocks share the two maps,
     which have 2 d L / blocks numbers. It is the form of the authors' code.
 
-    tasks, d, length, blocks, label, embedding: see `Blocks`.
+    tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 
     Source: Pilault et al., 2020, arXiv:2009.09139, as its code has it.
     """

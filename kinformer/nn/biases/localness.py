@@ -13,7 +13,7 @@ from kinformer.attend import read
 from kinformer.core.autocast import exact, precise
 from kinformer.core.bias import Bias, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least, within
-from kinformer.core.heads import HeadValues, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 
@@ -54,7 +54,7 @@ class Localness(Bias):
     ) -> Float[Tensor, "#B #H #T"]:
         """D, in positions, for each query; `hidden` is tanh(W_p q_i), `size` is I."""
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self._check(sizes.k_dim)
         return {}
 
@@ -70,12 +70,12 @@ class Localness(Bias):
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
         """Where a query looks, counted from its own position, and how far around."""
-        centre, deviation = request.queries.sides["local"].unbind(-1)
+        centre, deviation = request.queries.extras["local"].unbind(-1)
         away = centre - request.queries.pos
         return {"centre": HeadValues(away, "positions from the query"), "sigma": HeadValues(deviation, "positions")}
 
     def bind(self, piece: Request) -> ScoreFn:
-        local, k_pos = piece.queries.sides["local"], piece.keys.pos
+        local, k_pos = piece.queries.extras["local"], piece.keys.pos
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             away = (at(k_pos, b, h, j) - local[b, h, i, 0]) / local[b, h, i, 1]
@@ -188,7 +188,7 @@ def _mean_key(request: Request, heads: int) -> Float[Tensor, "B H #T K"]:
         real = (keys.pos >= 0)[..., None]  # [B 1 S 1]
         mean = (keys.k * real).sum(2, keepdim=True) / real.sum(2, keepdim=True).clamp_min(1)
         return mean.repeat_interleave(heads // mean.shape[1], 1)
-    alike = request.but(
+    alike = request.replace(
         queries=request.queries._replace(q=request.queries.q[..., :0]),
         keys=keys._replace(k=keys.k[..., :0], v=keys.k),
         bias=None,

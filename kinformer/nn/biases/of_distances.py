@@ -16,4 +16,4 @@ def of_distances(bias: Bias, request: Request, far: Int[Tensor, " N"]) -> Distan
     nothing = q.new_zeros(1, q.shape[1], len(far), q.shape[3], dtype=wide)
     queries = request.queries._replace(q=nothing, pos=far[None, None])
     keys = request.keys._replace(k=torch.zeros_like(k, dtype=wide), pos=far.new_zeros(1, 1, 1))
-    return Distances(q, scores(request.but(queries=queries, keys=keys, bias=bias))[0, :, :, 0])
+    return Distances(q, scores(request.replace(queries=queries, keys=keys, bias=bias))[0, :, :, 0])

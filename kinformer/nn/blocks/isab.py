@@ -43,7 +43,7 @@ class ISAB(Layer):
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
         gathered = self.gathered(x, ctx)
-        seen = ctx.under(1).but(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
+        seen = ctx.under(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
         spread = self.spreads(x, None, seen)
         aux, stats = (
             {**prefixed(0, getattr(gathered, n)), **prefixed(1, getattr(spread, n))} for n in ("aux", "stats")
@@ -52,7 +52,7 @@ class ISAB(Layer):
 
     def gathered(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
         """H, what the points made of the set, [B m D]."""
-        inner = self._inner(ctx).but(source=x, source_pos=ctx.pos, full=ctx.full)
+        inner = self._inner(ctx).replace(source=x, source_pos=ctx.pos, full=ctx.full)
         return self.gathers(self.point.expand(len(x), -1, -1), None, inner)
 
     def _inner(self, ctx: Context) -> Context:

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.position import Position
@@ -33,14 +34,7 @@ class Placed(Layer):
 
 
 def _example() -> Placed:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.sinusoidal import Sinusoidal
-    from kinformer.nn.projections.qkv import QKV
-
-    return Placed(PreNorm(Attention(QKV(16, 2), Softmax(Causal()))), Sinusoidal(16))
+    return Placed(kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal()))), kf.Sinusoidal(16))
 
 
 EXAMPLES = (_example,)

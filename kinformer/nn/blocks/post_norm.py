@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import within
 from kinformer.core.layer import Layer, Out
@@ -34,13 +35,7 @@ class PostNorm(ResidualBlock):
 
 
 def _example() -> PostNorm:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    return PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))
 
 
 EXAMPLES = (_example,)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import within
 from kinformer.core.layer import Layer, Out
@@ -36,13 +37,7 @@ class PreNorm(ResidualBlock):
 
 
 def _example() -> PreNorm:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    return PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))
 
 
 EXAMPLES = (_example,)

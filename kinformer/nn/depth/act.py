@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.autocast import linear
 from kinformer.core.block import ResidualBlock
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
@@ -167,7 +168,7 @@ class ACT(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         block, last = self.universal.block, self.universal.steps - 1
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)
@@ -268,16 +269,9 @@ class ACT(Layer):
 
 
 def _example(halting: Halting, timed: bool, **options: object) -> ACT:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.timing import Timing
-    from kinformer.nn.projections.qkv import QKV
 
-    block = PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
-    return ACT(Universal(block, 4, Timing(16) if timed else None), halting, **options)  # type: ignore[arg-type]
+    block = kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))
+    return ACT(Universal(block, 4, kf.Timing(16) if timed else None), halting, **options)  # type: ignore[arg-type]
 
 
 REPEATED = {"*universal.block": "every step applies the same block"}

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least, if_given
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
@@ -176,31 +177,19 @@ def _placed(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | floa
 
 
 def _layers(d: int, *patterns: Any) -> Layer:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    return Stack([PreNorm(Attention(QKV(d, 2), Softmax(one)), MLP(d, 16)) for one in patterns])
+    return kf.Stack([kf.PreNorm(kf.Attention(kf.QKV(d, 2), kf.Softmax(one)), kf.MLP(d, 16)) for one in patterns])
 
 
 def _example() -> AxialDecoder:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.block import Block
-    from kinformer.nn.patterns.strided import Strided
-
-    return AxialDecoder(_layers(16, Block(4), Causal() & Strided(4)), _layers(16, Causal() & Block(4)), 4)
+    return AxialDecoder(
+        _layers(16, kf.Block(4), kf.Causal() & kf.Strided(4)), _layers(16, kf.Causal() & kf.Block(4)), 4
+    )
 
 
 def _of_planes() -> AxialDecoder:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.axial import Axial
-
-    rows, up = Axial((3, 2, 3), 2), Axial((3, 2, 3), 1)
+    rows, up = kf.Axial((3, 2, 3), 2), kf.Axial((3, 2, 3), 1)
     return AxialDecoder(
-        _layers(16, rows, Causal() & up), _layers(16, Causal() & rows), 3, planes=2, encoder=_layers(16, rows, up)
+        _layers(16, rows, kf.Causal() & up), _layers(16, kf.Causal() & rows), 3, planes=2, encoder=_layers(16, rows, up)
     )
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, at_least
 from kinformer.core.layer import Context, Layer, prefixed
 
@@ -85,13 +86,7 @@ class Distilled(nn.Module):
 
 
 def _example() -> Distilled:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    return Distilled(PostNorm(Attention(QKV(16, 2), Softmax(Full()))) for _ in range(2))
+    return Distilled(kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()))) for _ in range(2))
 
 
 EXAMPLES = (_example,)

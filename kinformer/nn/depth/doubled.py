@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part, multiple
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
@@ -39,16 +40,8 @@ class Doubled(Layer):
 
 
 def _example() -> Doubled:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.depth.reversible import Coupled, Reversible
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    block = Coupled(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
-    return Doubled(Reversible([block]), LayerNorm(16))
+    block = kf.Coupled(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))
+    return Doubled(kf.Reversible([block]), kf.LayerNorm(16))
 
 
 EXAMPLES = (

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected, flow, summed
@@ -105,7 +106,7 @@ class EarlyExit(Layer):
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
         told = self.rule.told(rule, ctx)
         found = Collected(
-            ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
+            ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
         by, asked = (self.chance, ()) if self.training else (self.rule, told)
         by = None if isinstance(by, Nobody) else by
@@ -160,51 +161,29 @@ class EarlyExit(Layer):
 def _example(
     heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule], **training: Any
 ) -> EarlyExit:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
 
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(3)]
     return EarlyExit(blocks, heads(), rule(), **training)
 
 
 def _multinomial() -> EarlyExit:
-    from kinformer.nn.exits.rules import Multinomial
-    from kinformer.nn.norms.layer import LayerNorm
-
-    return _example(lambda: LayerNorm(16), lambda: Multinomial(16, 3))
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.Multinomial(16, 3))
 
 
 def _geometric() -> EarlyExit:
-    from kinformer.nn.exits.rules import Geometric
-    from kinformer.nn.norms.layer import LayerNorm
-
-    return _example(lambda: [LayerNorm(16) for _ in range(3)], lambda: Geometric(16, 3, shared=False))
+    return _example(lambda: [kf.LayerNorm(16) for _ in range(3)], lambda: kf.Geometric(16, 3, shared=False))
 
 
 def _saturated() -> EarlyExit:
-    from kinformer.nn.exits.confidence import Saturation
-    from kinformer.nn.exits.rules import Confident
-    from kinformer.nn.norms.layer import LayerNorm
-
-    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9))
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9))
 
 
 def _trained(**training: Any) -> EarlyExit:
-    from kinformer.nn.exits.confidence import Saturation
-    from kinformer.nn.exits.rules import Confident
-    from kinformer.nn.norms.layer import LayerNorm
-
-    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9), **training)
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9), **training)
 
 
 def _mixed() -> EarlyExit:
-    from kinformer.nn.exits.rules import Drawn
-
-    return _trained(chance=Drawn(3))
+    return _trained(chance=kf.Drawn(3))
 
 
 EXAMPLES = (

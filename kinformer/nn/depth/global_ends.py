@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -36,18 +37,13 @@ class GlobalEnds(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True)  # [B 1]
         ends = Tail(last // self.block * self.block)
-        return self.layer(x, None, ctx.but(also=ends if ctx.also is None else ctx.also | ends, remember=False))
+        return self.layer(x, None, ctx.replace(also=ends if ctx.also is None else ctx.also | ends, remember=False))
 
 
 def _example() -> GlobalEnds:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.block import Block
-    from kinformer.nn.projections.qkv import QKV
-
-    return GlobalEnds(Stack([PostNorm(Attention(QKV(16, 2), Softmax(Block(3)))) for _ in range(2)]), 3)
+    return GlobalEnds(
+        kf.Stack([kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Block(3)))) for _ in range(2)]), 3
+    )
 
 
 EXAMPLES = (_example,)

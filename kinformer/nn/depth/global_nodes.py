@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.mechanism import NoState
@@ -73,7 +74,7 @@ class GlobalNodes(Layer):
             if isinstance(value, PerToken)
         }
         pos, only = torch.cat([own, seen.pos], 1), None if ctx.only is None else self._limits(ctx.only)
-        return seen.but(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
+        return seen.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
 
     def _limits(self, only: Pattern) -> Pattern:
         """A batch's limits over nodes and text."""
@@ -101,19 +102,9 @@ def _holds_pieces(pattern: Pattern) -> bool:
 
 
 def _example() -> GlobalNodes:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.rows import Rows
-    from kinformer.nn.patterns.shifted import Shifted
-    from kinformer.nn.projections.qkv import QKV
-
-    pattern = Shifted(Band(2), 3) | Tokens(3) | Rows(3)
-    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)) for _ in range(2)]
-    return GlobalNodes(Stack(blocks), 3)
+    pattern = kf.Shifted(kf.Band(2), 3) | Tokens(3) | kf.Rows(3)
+    blocks = [kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(pattern)), kf.MLP(16)) for _ in range(2)]
+    return GlobalNodes(kf.Stack(blocks), 3)
 
 
 EXAMPLES = (_example,)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import if_given
 from kinformer.core.layer import Context, Layer
 from kinformer.core.pattern import Pattern
@@ -54,11 +55,11 @@ class GlobalTokens(GlobalNodes):
         segments = torch.cat([own, segment], 1)
         seen = self.behind(ctx, own)
         if self.only is not None:
-            seen = seen.but(only=self.only if seen.only is None else seen.only & self.only)
+            seen = seen.replace(only=self.only if seen.only is None else seen.only & self.only)
         if hard:
             own_segment = self._own_segment(ctx, segments, seen.pos, hard)
-            seen = seen.but(only=own_segment if seen.only is None else seen.only & own_segment)
-        return seen.but(labels={**seen.labels, "segment": segments})
+            seen = seen.replace(only=own_segment if seen.only is None else seen.only & own_segment)
+        return seen.replace(labels={**seen.labels, "segment": segments})
 
     def _own_segment(
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]
@@ -70,19 +71,9 @@ class GlobalTokens(GlobalNodes):
 
 
 def _example(hard: tuple[str, ...]) -> GlobalTokens:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.rows import Rows
-    from kinformer.nn.patterns.tokens import Tokens
-    from kinformer.nn.projections.qkv import QKV
-
-    pattern = Band(2) | Tokens(3) | Rows(3)
-    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)) for _ in range(2)]
-    return GlobalTokens(Stack(blocks), 3, hard=hard)
+    pattern = kf.Band(2) | kf.Tokens(3) | kf.Rows(3)
+    blocks = [kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(pattern)), kf.MLP(16)) for _ in range(2)]
+    return GlobalTokens(kf.Stack(blocks), 3, hard=hard)
 
 
 EXAMPLES = (lambda: _example(()), lambda: _example(("g2l", "l2g")))

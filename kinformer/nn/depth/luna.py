@@ -58,8 +58,8 @@ class Nested(nn.Module):
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
         """Y_X and Y_P, given the contexts in which packs ask tokens, and tokens packs."""
-        packed = self.pack(p, None, packing.but(source=x)).y
-        return self.unpack(x, None, unpacking.but(source=packed)).y, packed
+        packed = self.pack(p, None, packing.replace(source=x)).y
+        return self.unpack(x, None, unpacking.replace(source=packed)).y, packed
 
 
 class LunaBlock(nn.Module):
@@ -132,7 +132,7 @@ class LunaStack(Layer):
         p = self.packs().expand(len(x), -1, -1)
         at = torch.arange(self.packs.count, device=x.device).expand(len(x), -1)
         packing = Context(at, run=True, full=ctx.full, source_pos=ctx.pos, is_clean=True)
-        unpacking = ctx.but(source=None, source_pos=at, full=ctx.full)
+        unpacking = ctx.replace(source=None, source_pos=at, full=ctx.full)
         for block in self.blocks:
             x, p = block(x, p, packing, unpacking)
         return x, p

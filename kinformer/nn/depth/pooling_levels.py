@@ -5,6 +5,7 @@ from typing import NoReturn
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, head_width
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
@@ -76,15 +77,11 @@ class PoolingLevels(Layer):
 
 
 def _mean() -> PoolingLevels:
-    from kinformer.nn.shorteners.windows import MeanWindows
-
-    return PoolingLevels(16, 2, 1, Pooling(4, MeanWindows(3), 2))
+    return PoolingLevels(16, 2, 1, Pooling(4, kf.MeanWindows(3), 2))
 
 
 def _dynamic() -> PoolingLevels:
-    from kinformer.nn.shorteners.windows import DynamicWindows
-
-    return PoolingLevels(16, 2, 2, Pooling(5, DynamicWindows(2, 2, 8, 8), 3), shared=True)
+    return PoolingLevels(16, 2, 2, Pooling(5, kf.DynamicWindows(2, 2, 8, 8), 3), shared=True)
 
 
 EXAMPLES = (

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -36,9 +37,17 @@ class RandomKeys(Layer):
     """
 
     def __init__(
-        self, layer: Layer, keys: int, block: int = 1, seed: int = 0, *, first: int = 0, last: int = 0,
-        window: int = -1, before: int = 0
-    ):  # fmt: skip
+        self,
+        layer: Layer,
+        keys: int,
+        block: int = 1,
+        seed: int = 0,
+        *,
+        first: int = 0,
+        last: int = 0,
+        window: int = -1,
+        before: int = 0,
+    ):
         super().__init__()
         self.layer = a_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
         self.d, self.wants, self.sends = layer.d, layer.wants, layer.sends
@@ -54,17 +63,11 @@ class RandomKeys(Layer):
         blocks = (last // self.block + 1 - self.last).clamp_min(0)
         drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
         drawn = Shifted(drawn, self.before) if self.before else drawn
-        return self.layer(x, None, ctx.but(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+        return self.layer(x, None, ctx.replace(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
 
 
 def _example() -> RandomKeys:
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.projections.qkv import QKV
-
-    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(1)))), 2)
+    return RandomKeys(kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Band(1)))), 2)
 
 
 EXAMPLES = (_example,)

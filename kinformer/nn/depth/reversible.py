@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import a_probability
 from kinformer.core.choice import Choices
@@ -215,7 +216,7 @@ class Run:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
         source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
-        ctx = self.ctx.but(source=None if self.ctx.source is None else source, below=below)
+        ctx = self.ctx.replace(source=None if self.ctx.source is None else source, below=below)
         return ctx, None if self.state is None else state
 
 
@@ -276,16 +277,10 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 def _example() -> Reversible:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
+    def attention() -> kf.Attention:
+        return kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Causal()))
 
-    def attention() -> Attention:
-        return Attention(QKV(8, 2), Softmax(Causal()))
-
-    return Reversible([Coupled(attention(), MLP(8)), Coupled(attention())], LayerNorm(16))
+    return Reversible([Coupled(attention(), kf.MLP(8)), Coupled(attention())], LayerNorm(16))
 
 
 EXAMPLES = (

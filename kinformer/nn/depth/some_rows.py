@@ -88,7 +88,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
         own = None if state is None else _taken(state, rows, ctx.memo)
-        kept = None if state is None else layer(x, state, ctx.but(remember=True)).state
+        kept = None if state is None else layer(x, state, ctx.replace(remember=True)).state
         out = layer(x[rows], own, _context(ctx, rows))
         aux = {
             name: _put(torch.zeros_like(x[..., 0], dtype=v.dtype), rows, v) for name, v in out.aux.items() if v.dim()
@@ -129,7 +129,7 @@ def _context(ctx: Context, rows: Rows) -> Context:
     source, source_pos, decoding = of(ctx.source), of(ctx.source_pos), ctx.decoding
     if decoding is not None and len(decoding.step) > 1:
         decoding = decoding._replace(step=decoding.step.index_select(0, rows))
-    return ctx.but(
+    return ctx.replace(
         pos=pos, full=ctx.full, memo=memo, labels=labels, source=source, source_pos=source_pos, decoding=decoding
     )
 

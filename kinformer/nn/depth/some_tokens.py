@@ -159,7 +159,7 @@ def read_tokens(
 
     A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
     """
-    flat = ctx.but(
+    flat = ctx.replace(
         pos=tokens.pos, run=False, only=None, also=None, source=None, source_pos=None, labels={}, below={}, memo=fresh()
     )
     collected = Collected(flat, state)

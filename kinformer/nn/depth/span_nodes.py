@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, a_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, in_order
 from kinformer.core.mechanism import NoState
@@ -89,7 +90,7 @@ class SpanNodes(Layer):
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
         told = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
         below = {name: PerToken(places.spread(value.value)) for name, value in told}
-        return ctx.but(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
+        return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
     def places(self, ctx: Context) -> Places:
         """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""
@@ -139,19 +140,12 @@ def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
 
 
 def _example(causal: bool) -> SpanNodes:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.biases.tree_edges import TreeEdges
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.tree import Tree
-    from kinformer.nn.projections.qkv import QKV
-
-    pattern = Causal() & Tree(2) if causal else Tree(2)
-    blocks = [PostNorm(Attention(QKV(16, 2), Softmax(pattern, TreeEdges(8, 2, 2))), MLP(16)) for _ in range(2)]
-    return SpanNodes(Stack(blocks), causal=causal)
+    pattern = kf.Causal() & kf.Tree(2) if causal else kf.Tree(2)
+    blocks = [
+        kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(pattern, kf.TreeEdges(8, 2, 2))), kf.MLP(16))
+        for _ in range(2)
+    ]
+    return SpanNodes(kf.Stack(blocks), causal=causal)
 
 
 EXAMPLES = (lambda: _example(True), lambda: _example(False))

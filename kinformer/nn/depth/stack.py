@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.collected import Collected, flow
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import shared
@@ -34,7 +35,7 @@ class Stack(Layer):
         return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
             x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y
@@ -42,27 +43,17 @@ class Stack(Layer):
 
 
 def _example() -> Stack:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
-    return Stack(blocks, LayerNorm(16))
+    blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(2)]
+    return Stack(blocks, kf.LayerNorm(16))
 
 
 def _with_spans() -> Stack:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.biases.adaptive_span import AdaptiveSpan
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.projections.qkv import QKV
-
-    return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal(), AdaptiveSpan(2, 8, ramp=3)))) for _ in range(2)])
+    return Stack(
+        [
+            kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal(), kf.AdaptiveSpan(2, 8, ramp=3))))
+            for _ in range(2)
+        ]
+    )
 
 
 EXAMPLES = (_example, _with_spans)

@@ -136,7 +136,7 @@ class StarRounds(Layer):
         h, s = e, self.mean(e, ctx)
         for one in self.rounds:
             h = self.kept(F.dropout(one.satellites(h, e, s, ring), self.dropout, self.training), ctx)
-            s = F.dropout(one.related(s, relay.but(source=torch.cat([s, h], 1))), self.dropout, self.training)
+            s = F.dropout(one.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
         return h, s[:, 0]
 
     def around(self, ctx: Context) -> Ring:

@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.collected import Collected, flow
 from kinformer.core.example import Example
@@ -38,7 +39,7 @@ class Universal(Layer):
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
             z = self.timed(x, n, ctx.places)
             if ctx.remember and n == self.steps - 1:
@@ -49,16 +50,8 @@ class Universal(Layer):
 
 
 def _example(steps: int, timed: bool) -> Universal:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.post_norm import PostNorm
-    from kinformer.nn.feedforward.mlp import MLP
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.positions.timing import Timing
-    from kinformer.nn.projections.qkv import QKV
-
-    block = PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
-    return Universal(block, steps, Timing(16) if timed else None)
+    block = kf.PostNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))
+    return Universal(block, steps, kf.Timing(16) if timed else None)
 
 
 REPEATED = {"block": "every step applies the same block"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.evaluating import evaluating
-from kinformer.core.loss import surprise
+from kinformer.core.loss import token_nll
 
 DRAWS, SEGMENTS = 10_000, 10
 GRID = 100_000  # vectors of a grid at most
@@ -194,4 +194,4 @@ def _worth(logits: Tensor, wanted: Tensor, right: bool) -> Tensor:
     """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
     if right:
         return (logits.argmax(-1) == wanted).to(torch.float32)
-    return -surprise(logits, wanted) / math.log(2)
+    return -token_nll(logits, wanted) / math.log(2)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.alone import alone
 from kinformer.core.checks import at_least
 from kinformer.core.choice import recomputed
@@ -39,9 +40,7 @@ class Chunked(Layer):
 
 
 def _example() -> Chunked:
-    from kinformer.nn.feedforward.mlp import MLP
-
-    return Chunked(MLP(16), 4)
+    return Chunked(kf.MLP(16), 4)
 
 
 EXAMPLES = (_example,)

@@ -68,10 +68,12 @@ class SeparableConv(Layer):
         if not self.causal:
             raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
         new = room(self, batch, length, dtype, device)
-        return Recent(*(
-            torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
-            for kernel, width in zip(self.kernels, (self.d, self.hidden), strict=True)
-        ))  # fmt: skip
+        return Recent(
+            *(
+                torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
+                for kernel, width in zip(self.kernels, (self.d, self.hidden), strict=True)
+            )
+        )
 
     def forward(self, x: Float[Tensor, "B T D"], state: Recent | None, ctx: Context) -> Out:
         in_order(ctx, "SeparableConv")

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.loss import surprise
+from kinformer.core.loss import token_nll
 
 
 def cross_entropy(
@@ -20,4 +20,4 @@ def cross_entropy(
 
     Source: label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
-    return surprise(logits, targets, smoothing).sum(), torch.sum(targets >= 0)
+    return token_nll(logits, targets, smoothing).sum(), torch.sum(targets >= 0)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kinformer.core.autocast import precise
 from kinformer.core.heads import Keys
-from kinformer.core.read import Read, by_blocks, weights
+from kinformer.core.read import AttentionOutput, by_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 
@@ -23,7 +23,7 @@ class SubspaceDisagreement(Regulariser):
 
     key, across = "subspace_disagreement", False
 
-    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+    def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         assert keys is not None
         return alike(precise(keys.v))
 
@@ -39,7 +39,7 @@ class PositionDisagreement(Regulariser):
 
     key, needs_lse = "position_disagreement", True
 
-    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+    def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         q, lse = request.queries.q, read.lse
         assert lse is not None
 
@@ -61,7 +61,7 @@ class OutputDisagreement(Regulariser):
 
     key = "output_disagreement"
 
-    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+    def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         return alike(precise(read.y))
 
 

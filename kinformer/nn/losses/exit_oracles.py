@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.autocast import exact
 from kinformer.core.checks import within
-from kinformer.core.loss import surprise
+from kinformer.core.loss import token_nll
 
 Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
 
@@ -64,7 +64,7 @@ class Likelihood(ExitOracle):
     """By the log-probability of the target, in nats."""
 
     def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
-        return torch.stack([-surprise(one, wanted) for one in logits])
+        return torch.stack([-token_nll(one, wanted) for one in logits])
 
 
 class Correctness(ExitOracle):

@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.checks import a_part, one_of
 from kinformer.core.heads import Keys
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, by_blocks, weights
+from kinformer.core.read import AttentionOutput, by_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed
@@ -48,7 +48,7 @@ class GuidedAttention(Regulariser):
             raise ValueError(f"guides={guides} guide no head; give one a pattern")
         self.guides, self.over = guides, one_of("over", over, Over)
 
-    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+    def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         q, lse = request.queries.q, read.lse
         assert lse is not None
         if q.shape[1] != (heads := len(self.guides)):

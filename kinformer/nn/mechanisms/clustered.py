@@ -12,19 +12,19 @@ from kinformer.core.cache import KV
 from kinformer.core.checks import a_part, a_probability, a_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
 
-class Clustered(Keyed):
+class Clustered(KeyValueMechanism):
     """Softmax attention of the means of clusters of queries; each query gets what the mean of its cluster read.
 
     y_i = softmax(scale q^c_c(i) K^T) V, q^c_j = the mean of q_i over c(i) = j
@@ -47,18 +47,18 @@ class Clustered(Keyed):
     arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the same clusters.
     """
 
-    mass = Mechanism.mass  # its matrix is of means of queries, and not of the request's
+    received_attention = Mechanism.received_attention  # its matrix is of means of queries, and not of the request's
 
     def __init__(self, grouping: Grouping, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__()
         self.grouping = a_part("grouping", grouping, Grouping, "one, such as HammingKMeans(k_dim=64, clusters=25)")
         self.pattern, self.scale, self.dropout = Full(), a_scale(scale), a_probability("dropout", dropout)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self.grouping.check(sizes.k_dim)  # asked when a layer is built, and so refused there
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         raise NoState(
             f"{type(self).__name__} puts the queries of a whole row into clusters at once, so it cannot be decoded "
             "with a cache; use Softmax(Causal()) or Routing, or generate(..., recompute=True)"
@@ -76,12 +76,12 @@ class Clustered(Keyed):
     def limited(self, ctx: Context) -> Pattern:
         return self.pattern  # all is read already
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         if not request.queries.q.shape[2]:
             return Out(read(request))
         clusters = self.clusters(request.queries)
         found = read(self.asking(request, clusters))
-        return Out(Read(clusters.spread(found.y), self.spread_lse(clusters, found.lse)))
+        return Out(AttentionOutput(clusters.spread(found.y), self.spread_lse(clusters, found.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
         """The clusters of the queries of a call: chosen once, also where a layer is computed again."""
@@ -97,7 +97,7 @@ class Clustered(Keyed):
             return torch.arange(clusters.clusters, device=q.device).expand(len(q), 1, -1)
 
         at = request.memo.get(numbers, "clusters", pos, clusters.clusters)
-        return request.but(queries=Queries(centre, at, head=request.queries.head), below={})
+        return request.replace(queries=Queries(centre, at, head=request.queries.head), below={})
 
     def spread_lse(self, clusters: QueryClusters, lse: Float[Tensor, "B H C"] | None) -> Float[Tensor, "B H T"]:
         """The lse of each query: that of its cluster's mean."""

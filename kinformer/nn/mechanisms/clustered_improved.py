@@ -13,7 +13,7 @@ from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Out
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores, softmax, weighted
 from kinformer.core.ties import first, score_tolerance
@@ -51,7 +51,7 @@ class ImprovedClustered(Clustered):
         super().__init__(grouping, scale=scale, dropout=dropout)
         self.topk = at_least("topk", topk, 1)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         if not (request.queries.q.shape[2] and request.keys.k.shape[2]):
             return Out(read(request))
         clusters = self.clusters(request.queries)
@@ -64,7 +64,7 @@ class ImprovedClustered(Clustered):
         far = clusters.spread(weighted(F.dropout(rest, request.dropout), asking))
         near = self._exact(request, clusters, best)
         lse = (self.spread_lse(clusters, one) for one in (best_lse, rest_lse))
-        return Out(merge(*map(Read, (near, far), lse)))
+        return Out(merge(*map(AttentionOutput, (near, far), lse)))
 
     def _exact(
         self, request: Request, clusters: QueryClusters, best: Int[Tensor, "B H C k"]

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_pattern, a_probability, a_scale
-from kinformer.core.heads import Keys, Queries, Room, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
 from kinformer.nn.mechanisms.by_position import places, taken
@@ -40,21 +40,28 @@ class Trail(NamedTuple):
         return self.now[:, None] + torch.arange(-self.scores.shape[2], 0, device=self.now.device)
 
 
-class Convolved(Keyed):
+class Convolved(KeyValueMechanism):
     """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
 
     A subclass says in `inputs` what is convolved and in `joined` what becomes of it. Scores are handed up.
     """
 
-    mass = Mechanism.mass  # a row of weights takes the scores of other queries
+    received_attention = Mechanism.received_attention  # a row of weights takes the scores of other queries
     wants = (Want("scores", optional=True),)
     sends = frozenset({"scores"})
     needs_queries = True
 
     def __init__(
-        self, pattern: Pattern, heads: int, *, size: int, kernel: Kernel, slope: float, scale: float | None,
-        dropout: float
-    ):  # fmt: skip
+        self,
+        pattern: Pattern,
+        heads: int,
+        *,
+        size: int,
+        kernel: Kernel,
+        slope: float,
+        scale: float | None,
+        dropout: float,
+    ):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
         self.scale, self.convolution = a_scale(scale), ScoreConvolution(heads, size, kernel, slope)
@@ -71,7 +78,7 @@ class Convolved(Keyed):
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
 
-    def start(self, room: Room, sizes: Sizes) -> Trail:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Trail:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
             raise NoState(
                 "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
@@ -81,7 +88,7 @@ class Convolved(Keyed):
         shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
         return Trail(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Trail | None, ctx: Context) -> Out[Read]:  # type: ignore[override]
+    def forward(self, queries: Queries, keys: Keys | None, state: Trail | None, ctx: Context) -> Out[AttentionOutput]:  # type: ignore[override]
         if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
             raise ValueError(
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
@@ -93,10 +100,10 @@ class Convolved(Keyed):
             return out
         return out._replace(state=_trail(state, kept, rows, request))
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         return self._read(request, None)[0]
 
-    def _read(self, request: Request, state: Trail | None) -> tuple[Out[Read], PerPair | None]:
+    def _read(self, request: Request, state: Trail | None) -> tuple[Out[AttentionOutput], PerPair | None]:
         """What is read, and the rows that were convolved: earlier ones, and those of the request."""
         own = self.score(request)
         scores, rows = own, None

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.heads import Side, Sizes
+import kinformer as kf
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.update import Fading
 
@@ -23,19 +24,17 @@ class Decayed(Fading):
     arXiv:2103.02143, but for their factor 1 - g_t.
     """
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"gate": Side(1)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"gate": ExtraProjection(1)}
 
     def logs(
-        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+        self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        return F.logsigmoid(sides["gate"][..., 0].to(k.dtype)), torch.zeros_like(k[..., 0])
+        return F.logsigmoid(extras["gate"][..., 0].to(k.dtype)), torch.zeros_like(k[..., 0])
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), Decayed(), piece=4)
+    return LinearAttention(kf.ELU(), Decayed(), piece=4)
 
 
 EXAMPLES = (_elu,)

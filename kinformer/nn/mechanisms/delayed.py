@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.linear import LinearAttention
 
 
@@ -21,7 +22,7 @@ class Held(NamedTuple):
     k: Float[Tensor, "B G N K"]
     v: Float[Tensor, "B G N V"]
     pos: Int[Tensor, "B N"]
-    sides: dict[str, Float[Tensor, "B G N n"]]
+    extras: dict[str, Float[Tensor, "B G N n"]]
     body: State
 
 
@@ -43,22 +44,22 @@ class Delayed(Mechanism):
         self.linear = a_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
         self.by = at_least("by", by, 1)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self.linear.key_sides(sizes)
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return self.linear.key_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> Held:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Held:
         body = self.linear.start(room, sizes)
 
         def none(width: int) -> Tensor:
             return torch.zeros(room.batch, sizes.key_heads, self.by, width, dtype=room.dtype, device=room.device)
 
         pos = torch.full((room.batch, self.by), -1, device=room.device)
-        sides = {name: none(side.width) for name, side in self.key_sides(sizes).items()}
-        return Held(none(sizes.k_dim), none(sizes.v_dim), pos, sides, body)
+        extras = {name: none(side.width) for name, side in self.key_extras(sizes).items()}
+        return Held(none(sizes.k_dim), none(sizes.v_dim), pos, extras, body)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[AttentionOutput]:
         keys = self.linear.checked(queries, keys, ctx)
-        keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.sides)
+        keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
         late, held = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)
         return out if state is None else out._replace(state=_held(held, state, out.state))
@@ -70,7 +71,7 @@ class Delayed(Mechanism):
             return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
 
         pos = keys.pos.new_full((len(keys.pos), self.by), -1)
-        return Held(none(keys.k), none(keys.v), pos, {name: none(side) for name, side in keys.sides.items()}, None)
+        return Held(none(keys.k), none(keys.v), pos, {name: none(side) for name, side in keys.extras.items()}, None)
 
     def _moved(self, both: Keys, ctx: Context) -> tuple[Keys, Keys]:
         """Of held and new keys those that enter with each query, and those that are held from then on."""
@@ -93,27 +94,22 @@ def _joined(held: Held, keys: Keys) -> Keys:
     def join(old: Tensor, new: Tensor) -> Tensor:
         return torch.cat([old.to(new.dtype), new], 2)
 
-    sides = {name: join(held.sides[name], side) for name, side in keys.sides.items()}
-    return Keys(join(held.k, keys.k), join(held.v, keys.v), join(held.pos[:, None], keys.pos), sides)
+    extras = {name: join(held.extras[name], side) for name, side in keys.extras.items()}
+    return Keys(join(held.k, keys.k), join(held.v, keys.v), join(held.pos[:, None], keys.pos), extras)
 
 
 def _held(keys: Keys, old: Held, body: State) -> Held:
     """Keys as a state, as precise as the old one."""
-    sides = {name: side.to(old.k.dtype) for name, side in keys.sides.items()}
-    return Held(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], sides, body)
+    extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
+    return Held(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
 
 
 def _favor() -> Delayed:
-    from kinformer.nn.maps.favor import FAVOR
-
-    return Delayed(LinearAttention(FAVOR(8, 12), piece=4), 2)
+    return Delayed(LinearAttention(kf.FAVOR(8, 12), piece=4), 2)
 
 
 def _gated() -> Delayed:
-    from kinformer.nn.maps.elu import ELU
-    from kinformer.nn.mechanisms.linear import GatedSum
-
-    return Delayed(LinearAttention(ELU(), GatedSum(), piece=4), 3)
+    return Delayed(LinearAttention(kf.ELU(), kf.GatedSum(), piece=4), 3)
 
 
 EXAMPLES = (_favor, _gated)

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.example import Example
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.update import Entering, Sums, Update, times
 
@@ -23,13 +24,13 @@ class Delta(Update):
     Source: Schlag et al., 2021, arXiv:2102.11174, section 4; pieces: Yang et al., 2024, arXiv:2406.06484.
     """
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"rate": Side(1)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"rate": ExtraProjection(1)}
 
     def forward(
         self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, None, Sums]:
-        rate = torch.where(new.weight == -torch.inf, 0.0, new.sides["rate"][..., 0].to(new.k.dtype).sigmoid())[
+        rate = torch.where(new.weight == -torch.inf, 0.0, new.extras["rate"][..., 0].to(new.k.dtype).sigmoid())[
             ..., None
         ]
         k = _normal(new.k)
@@ -59,9 +60,7 @@ def _normal(phi: Tensor) -> Tensor:
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), Delta(), piece=4)
+    return LinearAttention(kf.ELU(), Delta(), piece=4)
 
 
 EXAMPLES = (

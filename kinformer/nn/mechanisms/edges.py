@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_flag, at_least, one_of
 from kinformer.core.choice import choice
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
 from kinformer.core.ties import equals, tolerance_of
@@ -114,12 +114,12 @@ class Choosing(nn.Module):
         """What was chosen trains the network and, through what it sees, the layer's input."""
         return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True, by="weight")}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"node": Side(self.predictor.width)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"node": ExtraProjection(self.predictor.width)}
 
     def nodes(self, request: Request) -> Float[Tensor, "B P S n"]:
         """Tokens as the network sees them: for each head of the keys, or once for the layer."""
-        nodes = precise(request.keys.sides["node"])
+        nodes = precise(request.keys.extras["node"])
         return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
 
     def noise(

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.example import Example
 from kinformer.core.pattern import Pattern
@@ -38,9 +39,18 @@ class EvolvingAttention(Convolved):
     """
 
     def __init__(
-        self, pattern: Pattern, heads: int, *, alpha: float = 0.5, beta: float = 0.5, size: int = 3,
-        kernel: Kernel = "centred", slope: float = 0.01, scale: float | None = None, dropout: float = 0.0
-    ):  # fmt: skip
+        self,
+        pattern: Pattern,
+        heads: int,
+        *,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        size: int = 3,
+        kernel: Kernel = "centred",
+        slope: float = 0.01,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
         self.alpha, self.beta = within("alpha", alpha, 0.0, 1.0), within("beta", beta, 0.0, 1.0)
 
@@ -56,22 +66,15 @@ class EvolvingAttention(Convolved):
 
 
 def _causal() -> EvolvingAttention:
-    from kinformer.core.patterns.causal import Causal
-
-    return EvolvingAttention(Causal(), 2, kernel="causal")
+    return EvolvingAttention(kf.Causal(), 2, kernel="causal")
 
 
 def _window() -> EvolvingAttention:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-
-    return EvolvingAttention(Causal() & Band(3), 2, beta=0.7, slope=0.3)
+    return EvolvingAttention(kf.Causal() & kf.Band(3), 2, beta=0.7, slope=0.3)
 
 
 def _encoder() -> EvolvingAttention:
-    from kinformer.core.patterns.full import Full
-
-    return EvolvingAttention(Full(), 2)
+    return EvolvingAttention(kf.Full(), 2)
 
 
 BREAKS = {"merge": "a pair's score takes those of its neighbours, so scores of a part of the keys are others"}

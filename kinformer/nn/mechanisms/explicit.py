@@ -7,15 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Context, Out, PerPair
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.score_matrix import attention, mask, scores, softmax, weighted
@@ -24,7 +25,7 @@ from kinformer.core.scores.product import Product
 PAIRS = 1 << 20  # scores of a block, of all rows and heads
 
 
-class Explicit(Keyed):
+class Explicit(KeyValueMechanism):
     """Softmax attention that makes its whole matrix of scores; where nothing needs that, choose Softmax.
 
     after(softmax(before(score + bias))) v. A pair that the pattern does not allow has weight 0 whatever they do. Memory
@@ -68,7 +69,7 @@ class Explicit(Keyed):
         self.up, self.scale, self.lse = up, a_scale(scale), after is None
         self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         sizes = self._blocks(request)
         if len(sizes) == 1:
             read, x = self._whole(request)
@@ -80,7 +81,7 @@ class Explicit(Keyed):
             for lo, hi in pairwise(accumulate(sizes, initial=0))
         ]
         y, lse = zip(*reads, strict=True)
-        return Out(Read(torch.cat(y, 2), torch.cat(lse, 2) if self.lse else None))
+        return Out(AttentionOutput(torch.cat(y, 2), torch.cat(lse, 2) if self.lse else None))
 
     def _blocks(self, request: Request) -> list[int]:
         """Sizes of the blocks of queries; one where scores are handed on, or may depend on other queries."""
@@ -91,10 +92,10 @@ class Explicit(Keyed):
             return [length]
         return [min(size, length - begin) for begin in range(0, length, size)]
 
-    def _block(self, request: Request, lo: int, hi: int) -> Read:
+    def _block(self, request: Request, lo: int, hi: int) -> AttentionOutput:
         return self._whole(request.piece(slice(lo, hi), None))[0]
 
-    def _whole(self, request: Request) -> tuple[Read, Float[Tensor, "B M T S"]]:
+    def _whole(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
         """What is read, and the scores."""
         x = scores(request)
         if self.before is not None:
@@ -107,12 +108,14 @@ class Explicit(Keyed):
             weights = self.after(weights, read).masked_fill(~read, 0.0)
         _check_value_heads(weights.shape[1], request.keys.v.shape[1])
         y = weighted(F.dropout(weights, request.dropout), request)
-        return Read(y, lse), x
+        return AttentionOutput(y, lse), x
 
-    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
         if self.before is not None or self.after is not None:
             raise ValueError("an Explicit that changes scores or weights does not tell how much attention a key got")
-        return super().mass(queries, keys, read, ctx)
+        return super().received_attention(queries, keys, read, ctx)
 
 
 def _check_value_heads(heads: int, value_heads: int) -> None:
@@ -124,32 +127,21 @@ def _check_value_heads(heads: int, value_heads: int) -> None:
 
 
 def _plain() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-
-    return Explicit(Causal())
+    return Explicit(kf.Causal())
 
 
 def _realformer() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.scores.residual import ResidualScores
-
-    return Explicit(Causal() & Band(3), score=ResidualScores(), up=True)
+    return Explicit(kf.Causal() & kf.Band(3), score=kf.ResidualScores(), up=True)
 
 
 def _weighed() -> Explicit:
-    from kinformer.core.pattern import Heads
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.scores.residual import ResidualScores
-
-    return Explicit(Heads(Causal() & Band(2), Causal()), score=ResidualScores(0.7, 0.3), up=True, scale=0.5)
+    return Explicit(
+        kf.Heads(kf.Causal() & kf.Band(2), kf.Causal()), score=kf.ResidualScores(0.7, 0.3), up=True, scale=0.5
+    )
 
 
 def _encoder() -> Explicit:
-    from kinformer.core.patterns.full import Full
-
-    return Explicit(Full(), up=True)
+    return Explicit(kf.Full(), up=True)
 
 
 EXAMPLES = (_plain, _realformer, _weighed, _encoder)

@@ -7,14 +7,14 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.transforms import transformed
 from kinformer.nn.mechanisms.update import Entering, Sums
 
 
-def nothing(room: Room, sizes: Sizes, features: int) -> Sums:
+def nothing(room: StateSpec, sizes: HeadSizes, features: int) -> Sums:
     """The sums before any key."""
     check_heads(sizes)
     dtype = torch.promote_types(room.dtype, torch.float32)
@@ -22,7 +22,7 @@ def nothing(room: Room, sizes: Sizes, features: int) -> Sums:
     return Sums(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
 
 
-def check_heads(sizes: Sizes) -> None:
+def check_heads(sizes: HeadSizes) -> None:
     """ValueError for heads of keys and values whose products cannot be added up."""
     if sizes.value_heads != sizes.key_heads:
         raise ValueError(
@@ -49,7 +49,7 @@ def entering(map: FeatureMap, keys: Keys, here: Bool[Tensor, "B 1 T"], dtype: to
     """Features of keys, and their values with a 1 at the end."""
     k, constant = map(keys.k.to(dtype), False)
     weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
-    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, here, keys.sides)
+    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, here, keys.extras)
 
 
 def asked(
@@ -65,7 +65,7 @@ def asked(
 
 def divided(
     map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
-) -> Read:
+) -> AttentionOutput:
     """The quotient of sums over keys, whose last column is the sum of weights; padding reads nothing.
 
     Without a level the sums are no weighted mean: they are what is read, and have no lse.
@@ -74,14 +74,14 @@ def divided(
     here = queries.pos[:, :1] >= 0
     y, total = read.split((read.shape[-1] - 1, 1), -1)
     if level is None:
-        return Read((y * here[..., None]).to(queries.q.dtype), None)
+        return AttentionOutput((y * here[..., None]).to(queries.q.dtype), None)
     divisor = map.denominator(total[..., 0])
     # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
     some = here & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
     safe = torch.where(some, divisor, torch.inf)
     slow = torch.compiler.is_compiling() or transformed()
     y = (y / safe[..., None] if slow else Quotient.apply(y, safe)).to(queries.q.dtype)
-    return Read(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))
+    return AttentionOutput(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))
 
 
 class Quotient(torch.autograd.Function):

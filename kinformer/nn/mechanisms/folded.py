@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from kinformer.attend import read
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, number_of_groups
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.nearest import blocks
 
 
-def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
+def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
     """What each query reads in the keys at its columns, a block of queries at a time; -1 is no key.
 
     The keys of all queries would be R times as many numbers as there are queries: a backward gathers them again.
@@ -27,12 +27,12 @@ def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
     again = torch.is_grad_enabled() and queries.q.requires_grad
     reads = []
     for q, pos, at in pieces:
-        one = request.but(queries=Queries(q, pos, head=queries.head))
+        one = request.replace(queries=Queries(q, pos, head=queries.head))
         reads.append(recomputed(_folded, one, at) if again else _folded(one, at))
-    return Read(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
+    return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 
-def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
+def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
     """A query is a row of a larger batch, with keys of its own."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
@@ -61,4 +61,4 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
     one = read(request.apart(queries=alone, keys=found, rows=rows, lse=True))
     assert one.lse is not None
     y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
-    return Read(y, lse)
+    return AttentionOutput(y, lse)

@@ -5,12 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import at_least
-from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, LocalGlobal, apart
 from kinformer.nn.patterns.rows import Rows
 
@@ -36,14 +37,16 @@ class FourPieces(GlobalSoftmax):
         super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **how)
         self.n = n
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
-        return {**super().key_sides(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
+        return {**super().key_extras(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
-    def late(self, sizes: Sizes, ctx: Context) -> bool:
+    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
         return False  # a global query reads keys of two matrices
 
-    def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 
     def _by_piece(self, keys: Keys) -> Keys:
@@ -54,15 +57,12 @@ class FourPieces(GlobalSoftmax):
         def chosen(of_global: Tensor, of_long: Tensor) -> Tensor:
             return of_global.where(first, of_long)
 
-        wide = {"global_k": chosen(g2g_k, keys.sides["global_k"]), "global_v": chosen(g2g_v, keys.sides["global_v"])}
-        return keys._replace(k=chosen(l2g_k, keys.k), v=chosen(l2g_v, keys.v), sides={**keys.sides, **wide})
+        wide = {"global_k": chosen(g2g_k, keys.extras["global_k"]), "global_v": chosen(g2g_v, keys.extras["global_v"])}
+        return keys._replace(k=chosen(l2g_k, keys.k), v=chosen(l2g_v, keys.v), extras={**keys.extras, **wide})
 
 
 def _example() -> FourPieces:
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return FourPieces(Band(2) | Tokens(2), 2)
+    return FourPieces(kf.Band(2) | kf.Tokens(2), 2)
 
 
 EXAMPLES = (_example,)

@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_flag, a_pattern
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
 from kinformer.core.keyed import no_peeking
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.watched import watched
-from kinformer.nn.mechanisms.few_rows import FewRows, few_rows, of_values
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.marked import MarkedRows
 from kinformer.nn.patterns.rows import Rows
@@ -25,6 +27,51 @@ from kinformer.nn.patterns.tail import TailRows
 
 NONE = Rows(0)
 Part = TypeVar("Part", Queries, Keys)
+
+
+class FewRows(NamedTuple):
+    """As many places in every row, those of its queries among them, and their positions.
+
+    `alone`: they read nothing beside what is theirs, so whatever stands in their place may be overwritten.
+    """
+
+    places: Int[Tensor, "B R"]
+    pos: Int[Tensor, "B 1 R"]
+    alone: bool
+
+    def of(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
+        """These queries, asking q."""
+        return queries.cut(self.places)._replace(q=q, pos=self.pos)
+
+    def put(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
+        """The read of a row, in which these queries read their own too."""
+        assert read.lse is not None
+        if not self.alone:
+            few = merge(AttentionOutput(cut(read.y, self.places, 2), cut(read.lse, self.places, 2)), few)
+        assert few.lse is not None
+        at = self.places[:, None].expand(-1, read.y.shape[1], -1)  # [B H R]
+        y, lse = few.y.to(read.y.dtype), few.lse.to(read.lse.dtype)  # autocast makes some of them wider than others
+        return AttentionOutput(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
+
+
+def few_rows(own: Pattern, others: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
+    """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
+
+    def asking(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+        q = at.clamp_min(0)
+        return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
+
+    some = asking(own, pos)
+    most = max(1, int(some.sum(1).amax()))  # one at least, so that what is learned has gradients
+    places = some.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    at = pos.gather(1, places)
+    return FewRows(places, at[:, None], not bool(asking(others, at).any()))
+
+
+def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
+    """The y of values, from that of what they are made of; 0 where there was no key."""
+    assert read.lse is not None
+    return torch.where(read.lse[..., None] > -torch.inf, v.mean(read.y), 0.0)
 
 
 class LocalGlobal(NamedTuple):
@@ -84,28 +131,30 @@ class GlobalSoftmax(Mechanism):
         self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wants = self.near.wants
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {**self.near.sides(sizes), "global_q": self._side(sizes.k_dim, "q")}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {**self.near.query_extras(sizes), "global_q": self._side(sizes.k_dim, "q")}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         wide = {"global_k": self._side(sizes.k_dim, "k"), "global_v": self._side(sizes.v_dim, "v")}
-        return {**self.near.key_sides(sizes), **wide}
+        return {**self.near.key_extras(sizes), **wide}
 
-    def _side(self, width: int, like: str) -> Side:
-        return Side(width, like if self.copied else None)
+    def _side(self, width: int, like: str) -> ExtraProjection:
+        return ExtraProjection(width, like if self.copied else None)
 
-    def start(self, room: Room, sizes: Sizes) -> LocalGlobal:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> LocalGlobal:
         if not sizes.cross:
             no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
         return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
 
-    def late(self, sizes: Sizes, ctx: Context) -> bool:
+    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
         if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
             return False
         return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
 
-    def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
-        if keys is not None and keys.unmade:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+    ) -> Out[AttentionOutput]:
+        if keys is not None and keys.lazy:
             return self._few(queries, keys, ctx)
         wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
@@ -120,21 +169,23 @@ class GlobalSoftmax(Mechanism):
         # what the bias reports is of the same sides in both reads
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
 
-    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[Read]:
+    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
-        few, unmade = self._asking(ctx), {**queries.unmade, **keys.unmade}
-        queries, keys = queries._replace(unmade={}), keys._replace(unmade={})
+        few, unmade = self._asking(ctx), {**queries.lazy, **keys.lazy}
+        queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
         near, _ = self.near.asked(queries, keys, None, ctx)
         if few.alone and ctx.also is None:
-            near = near.but(pattern=narrowed(self.pattern, ctx.only, None))  # their holes in it cost more than they do
+            near = near.replace(
+                pattern=narrowed(self.pattern, ctx.only, None)
+            )  # their holes in it cost more than they do
         q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
         asked, constant = unmade["global_k"].asked(q)
         wide, _ = self.wide.asked(few.of(queries, asked), keys._replace(k=x, v=x), None, ctx)
         scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
-        read = self.wide.answered(wide.but(scale=scale, run=False, full=False)).y
+        read = self.wide.answered(wide.replace(scale=scale, run=False, full=False)).y
         assert read.lse is not None
         lse = read.lse if constant is None else read.lse + scale * constant
-        return Out(few.put(self.near.answered(near).y, Read(of_values(read, unmade["global_v"]), lse)))
+        return Out(few.put(self.near.answered(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse)))
 
     def _asking(self, ctx: Context) -> FewRows:
         """The queries that may be global."""
@@ -166,9 +217,9 @@ class _Wide(Softmax):
 
 
 def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
-    """Queries or keys without some of their sides, and these."""
-    rest = {name: side for name, side in part.sides.items() if name not in names}
-    return part._replace(sides=rest), [part.sides[name] for name in names]
+    """Queries or keys without some of their extras, and these."""
+    rest = {name: side for name, side in part.extras.items() if name not in names}
+    return part._replace(extras=rest), [part.extras[name] for name in names]
 
 
 def rows_of(also: Pattern) -> Pattern:
@@ -207,34 +258,20 @@ def _union(pattern: Pattern) -> list[Pattern]:
 
 
 def _encoder() -> GlobalSoftmax:
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return GlobalSoftmax(Band(2) | Tokens(2), Rows(2))
+    return GlobalSoftmax(kf.Band(2) | kf.Tokens(2), Rows(2))
 
 
 def _decoder() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.patterns.tokens import Tokens
-
-    return GlobalSoftmax(Causal() & (Band(2) | Tokens((0, 5))), Causal() & Rows((0, 5)))
+    return GlobalSoftmax(kf.Causal() & (kf.Band(2) | kf.Tokens((0, 5))), kf.Causal() & Rows((0, 5)))
 
 
 def _local() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-
-    return GlobalSoftmax(Causal() & Band(3), scale=0.5)
+    return GlobalSoftmax(kf.Causal() & kf.Band(3), scale=0.5)
 
 
 def _labelled() -> GlobalSoftmax:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.biases.relative import Relative
-    from kinformer.nn.patterns.band import Band
-
-    pattern = Causal() & Band(3)
-    return GlobalSoftmax(pattern, Causal() & Rows((0, 4)), Relative(8, 2), copied=False)
+    pattern = kf.Causal() & kf.Band(3)
+    return GlobalSoftmax(pattern, kf.Causal() & Rows((0, 4)), kf.Relative(8, 2), copied=False)
 
 
 EXAMPLES = (_encoder, _decoder, _local, _labelled)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.core.heads import Sizes
+from kinformer.core.heads import HeadSizes
 from kinformer.core.layer import Context
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
@@ -108,7 +108,7 @@ def made_for_queries(part: object, q: Float[Tensor, "B H T K"], heads: int, k_di
         raise ValueError(_unfit(part, heads, k_dim, q.shape[1], q.shape[3]))
 
 
-def made_for_layer(part: object, sizes: Sizes, heads: int, k_dim: int) -> None:
+def made_for_layer(part: object, sizes: HeadSizes, heads: int, k_dim: int) -> None:
     """ValueError for a layer that is not of the sizes a part was made for."""
     if (sizes.heads, sizes.k_dim) != (heads, k_dim):
         raise ValueError(_unfit(part, heads, k_dim, sizes.heads, sizes.k_dim))

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from kinformer.attend import FULL, PRODUCT, read
 from kinformer.core.autocast import exact, precise
-from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context, Out, State, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 
 
@@ -79,17 +79,17 @@ class ThroughLandmarks(Mechanism):
     def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
         """What stands in the place of the inverse of A, whose lines and columns of no landmark are 0."""
 
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         raise NoState(
             f"{type(self).__name__}'s landmarks are means of tokens that come later, so it cannot be decoded with a "
             "cache; use Softmax(Causal()), or generate(..., recompute=True)"
         )
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         self.check(keys, ctx)
         assert keys is not None
         with exact(queries.q):
-            return Out(Read(self.read(queries, keys, ctx).to(queries.q.dtype), None))
+            return Out(AttentionOutput(self.read(queries, keys, ctx).to(queries.q.dtype), None))
 
     def check(self, keys: Keys | None, ctx: Context) -> None:
         """ValueError for what it cannot read."""

@@ -1,12 +1,13 @@
 """Lending: softmax attention whose weights higher layers reuse."""
 
+import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out, PairFactors, PerPair
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.nn.mechanisms.whole import read_whole
@@ -14,7 +15,7 @@ from kinformer.nn.mechanisms.whole import read_whole
 MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
 
 
-class Lending(Keyed):
+class Lending(KeyValueMechanism):
     """softmax(score + bias) v, the first layer of a lazy block: `Reused` layers above it reuse its weights.
 
     Choose `Softmax` if no layer reuses the weights. With a bias, and in a decoding step, the layer sends the matrix of
@@ -47,7 +48,7 @@ class Lending(Keyed):
         self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.wants = wants_of(bias)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
         if self.bias is not None or queries.q.shape[2] <= MATRIX:
             output, weights = read_whole(scores(request), request)
@@ -59,16 +60,11 @@ class Lending(Keyed):
 
 
 def _plain() -> Lending:
-    from kinformer.core.patterns.causal import Causal
-
-    return Lending(Causal())
+    return Lending(kf.Causal())
 
 
 def _biased() -> Lending:
-    from kinformer.nn.biases.t5 import T5
-    from kinformer.nn.patterns.band import Band
-
-    return Lending(Band(2), T5(2), scale=0.5)
+    return Lending(kf.Band(2), kf.T5(2), scale=0.5)
 
 
 EXAMPLES = (_plain, _biased)

@@ -8,15 +8,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.choice import recomputed
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.state import Exact
 from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
 from kinformer.nn.mechanisms.update import Fading, Sums, Update, through
@@ -36,7 +37,7 @@ class Sum(Fading):
     """
 
     def logs(
-        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+        self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
         none = k.new_zeros(k.shape[:-1])
         return none, none
@@ -49,13 +50,13 @@ class GatedSum(Fading):
     3.2.
     """
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"gate": Side(1)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"gate": ExtraProjection(1)}
 
     def logs(
-        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+        self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        gate = sides["gate"][..., 0].to(k.dtype)
+        gate = extras["gate"][..., 0].to(k.dtype)
         return F.logsigmoid(gate), F.logsigmoid(-gate)
 
 
@@ -83,13 +84,13 @@ class LinearAttention(Mechanism):
         self.update = Sum() if update is None else a_part("update", update, Update, "an update, such as Sum()")
         self.piece = at_least("piece", piece, 1)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:  # asked when a layer is built, and so refused there
             raise ValueError(CROSS)
         check_heads(sizes)
-        return self.update.key_sides(sizes)
+        return self.update.key_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
         if sizes.cross:
             raise NoState(CROSS)
         return Exact(nothing(room, sizes, self.map.features(sizes.k_dim)))
@@ -106,7 +107,7 @@ class LinearAttention(Mechanism):
         in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
         return keys
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
         keys = self.checked(queries, keys, ctx)
         with exact(keys.k):
             old = None if state is None else state.inside
@@ -135,33 +136,33 @@ class LinearAttention(Mechanism):
         def split(x: Tensor) -> tuple[Tensor, ...]:
             return x.split(sizes, 2)  # once: the gradient of a slice is as long as the row
 
-        sides = {name: split(side) for name, side in keys.sides.items()}
-        of = [{name: side[n] for name, side in sides.items()} for n in range(len(sizes))]
+        extras = {name: split(side) for name, side in keys.extras.items()}
+        of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
         q = [Queries(*one) for one in zip(split(queries.q), split(queries.pos), strict=True)]
         k = [Keys(*one) for one in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
         return list(zip(q, k, strict=True))
 
-    def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[Read, Sums]:
+    def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[AttentionOutput, Sums]:
         """What the queries of a chunk read, and the sums after it."""
         dtype = sums.s.dtype
         new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
         q, constant = (None, None) if remember else asked(self.map, queries, keys.k.shape[1], dtype)
         read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
         if read is None or constant is None:
-            return Read(queries.q[..., :0], None), sums
+            return AttentionOutput(queries.q[..., :0], None), sums
         return divided(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
-def _plain(chunk: Callable[..., tuple[Read, Sums]], *inputs: Any) -> tuple[Read, Sums]:
+def _plain(chunk: Callable[..., tuple[AttentionOutput, Sums]], *inputs: Any) -> tuple[AttentionOutput, Sums]:
     return chunk(*inputs)
 
 
-def _joined(reads: list[Read]) -> Read:
+def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
     """What the queries of a row read, from those of its chunks."""
     if len(reads) == 1:
         return reads[0]
     y, lse = zip(*reads, strict=True)
-    return Read(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
+    return AttentionOutput(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
 
 
 def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
@@ -175,21 +176,15 @@ def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
 
 
 def _elu() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU())
+    return LinearAttention(kf.ELU())
 
 
 def _gated() -> LinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return LinearAttention(ELU(), GatedSum(), piece=4)
+    return LinearAttention(kf.ELU(), GatedSum(), piece=4)
 
 
 def _signed() -> LinearAttention:
-    from kinformer.nn.maps.random_fourier import RandomFourier
-
-    return LinearAttention(RandomFourier(2, 8, 64))
+    return LinearAttention(kf.RandomFourier(2, 8, 64))
 
 
 NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 import torch
 
+import kinformer as kf
 from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.state import Exact
 from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
 from kinformer.nn.mechanisms.update import Sums
@@ -35,16 +36,16 @@ class FullLinearAttention(Mechanism):
         super().__init__()
         self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         check_heads(sizes)  # asked when a layer is built, and so refused there
         return {}
 
-    def start(self, room: Room, sizes: Sizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
         if not sizes.cross:
             raise _no_state()
         return Exact(nothing(room, sizes, 0))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is not None and keys.own:
             check_limits(ctx)  # what a batch says of its own pairs says nothing of a source
             if state is not None:
@@ -60,7 +61,7 @@ class FullLinearAttention(Mechanism):
                 sums = state.inside
             kept = None if state is None else Exact(sums)
             if ctx.remember:
-                return Out(Read(queries.q[..., :0], None), kept)
+                return Out(AttentionOutput(queries.q[..., :0], None), kept)
             q, constant = asked(self.map, queries, sums.s.shape[1], sums.s.dtype)
             read = (q.flatten(2, 3) @ sums.s).unflatten(2, q.shape[2:4])  # [B G R T W]
             return Out(divided(self.map, read, sums.level[..., None, None] + constant, queries), kept)
@@ -86,15 +87,11 @@ def _no_state() -> NoState:
 
 
 def _elu() -> FullLinearAttention:
-    from kinformer.nn.maps.elu import ELU
-
-    return FullLinearAttention(ELU())
+    return FullLinearAttention(kf.ELU())
 
 
 def _signed() -> FullLinearAttention:
-    from kinformer.nn.maps.random_fourier import RandomFourier
-
-    return FullLinearAttention(RandomFourier(2, 8, 64))
+    return FullLinearAttention(kf.RandomFourier(2, 8, 64))
 
 
 NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}

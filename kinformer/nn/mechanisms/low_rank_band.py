@@ -8,14 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.cache import KV
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.example import Example
-from kinformer.core.heads import HeadValues, Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.global_softmax import apart
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -39,7 +40,7 @@ class LowRankBand(Mechanism):
 
     Choose it over a window alone where no far token may be lost, and over `Softmax` where what is far may be told
     apart roughly, by fewer numbers in the cache. Each part has a softmax of its own, queries and
-    keys of its own (the layer's are the band's, narrow ones are sides), and both read the same values. The read has no
+    keys of its own (the layer's are the band's, narrow ones are extras), and both read the same values. The read has no
     lse: a mean or a sum of two softmaxes is none. It decodes with a cache for each part, the band's no longer than its
     window, and that of the whole row with keys of width `rank`.
 
@@ -70,18 +71,18 @@ class LowRankBand(Mechanism):
         gated = one_of("combine", combine, Combine) == "gate"
         self.gate = nn.Parameter(torch.zeros(heads)) if gated else None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self._check_heads(sizes.heads)
-        return {"low_q": Side(self.rank)}
+        return {"low_q": ExtraProjection(self.rank)}
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"low_k": Side(self.rank)}
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {"low_k": ExtraProjection(self.rank)}
 
-    def start(self, room: Room, sizes: Sizes) -> LowBand:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> LowBand:
         band = self.band.start(room, sizes)
         return LowBand(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: LowBand | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: LowBand | None, ctx: Context) -> Out[AttentionOutput]:
         self._check_heads(queries.q.shape[1])
         low, low_keys = queries, keys
         if not ctx.remember:  # then nobody asks
@@ -93,7 +94,7 @@ class LowRankBand(Mechanism):
         near = self.band(queries, keys, None if state is None else state.band, ctx)
         far = self.low(low, low_keys, None if state is None else state.low, ctx)
         kept = None if state is None else LowBand(far.state, near.state)
-        return Out(near.y if ctx.remember else Read(self._combined(far.y.y, near.y.y), None), kept)
+        return Out(near.y if ctx.remember else AttentionOutput(self._combined(far.y.y, near.y.y), None), kept)
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from the part of low rank."""
@@ -113,7 +114,7 @@ class LowRankBand(Mechanism):
 class _Narrow(Softmax):
     """Softmax whose narrow queries and keys are read as wide as values, by kernels that want it so."""
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         q, k = request.queries.q, request.keys.k
         more = request.keys.v.shape[-1] - q.shape[-1]
         if more > 0 and q.shape[2] > 1:  # one query makes no matrix of pairs, and a cache is better not copied
@@ -121,19 +122,15 @@ class _Narrow(Softmax):
                 request.queries._replace(q=F.pad(q, (0, more))),
                 request.keys._replace(k=F.pad(k, (0, more))),
             )
-            request = request.but(queries=queries, keys=keys)
+            request = request.replace(queries=queries, keys=keys)
         return super().read(request)
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.patterns.band import Band
-
     apart = {"merge": "a mean, or a sum, of two softmaxes over other sets of keys is none, and has no lse"}
     makes = (
-        lambda: LowRankBand(2, Causal() & Band(3), Causal(), 2),
-        lambda: LowRankBand(2, Band(2), Full(), 3, combine="sum"),
+        lambda: LowRankBand(2, kf.Causal() & kf.Band(3), kf.Causal(), 2),
+        lambda: LowRankBand(2, kf.Band(2), kf.Full(), 3, combine="sum"),
     )
     return tuple(Example(make, breaks=apart) for make in makes)
 

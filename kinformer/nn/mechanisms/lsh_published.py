@@ -1,34 +1,122 @@
 """PublishedLSH: Reformer's attention as published, by sorting tokens into buckets and cutting the sorted list."""
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.attend import read
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_flag, at_least
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.mechanisms.groups import (
-    LAST_RESORT,
-    by_query_head,
-    folded,
-    no_limits,
-    own_column,
-    own_pairs,
-    picked,
-)
+from kinformer.nn.mechanisms.groups import LAST_RESORT, by_query_head, folded, no_limits, own_column, own_pairs, picked
 from kinformer.nn.mechanisms.lsh import Hashed, widened
-from kinformer.nn.mechanisms.sorted_chunks import Chunks, Windows, sort
+
+
+class Chunks(NamedTuple):
+    """A sorted list of items, an item being a token in a round, cut into C chunks of m.
+
+    token, turn: which item stands there, a column of keys and its round; real: whether one does; before: the chunk that
+    chunk c looks back at, itself for none; place: where in the list each token stands in each round.
+    """
+
+    token: Int[Tensor, "B H C m"]
+    turn: Int[Tensor, "B H C m"]
+    real: Bool[Tensor, "B H C m"]
+    before: Int[Tensor, "B #H C"]
+    place: Int[Tensor, "B H R S"]
+
+    def of_every_chunk(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+        """Each chunk with the queries of its items; `column` says where a query's own key stands."""
+        batch, heads, count, _ = self.token.shape
+        # which query stands at a column of keys: what is no query's goes into one column more, which is dropped
+        asks = column.new_full((batch, heads, self.place.shape[3] + 1), -1)
+        index = torch.arange(column.shape[2], device=column.device).expand_as(column)
+        asks = asks.scatter(2, column.where(there, self.place.shape[3]), index)[..., :-1]
+        asks = asks.take_along_dim(self.token.flatten(2), 2).view(self.token.shape).where(self.real, -1)
+        chunk = torch.arange(count, device=column.device)[:, None].expand(batch, -1, heads)
+        place = self.place.take_along_dim(column[:, :, None], 3)  # [B H R T]
+        query, own, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
+        return Windows(query, own, turn, chunk, self.before, place)
+
+    def of_every_query(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+        """Each query in each round with its own chunk: a few queries, such as a step's."""
+        rounds, length = self.place.shape[2], column.shape[2]
+        place = self.place.take_along_dim(column[:, :, None], 3).flatten(2)  # [B H R*T]
+        asks = torch.arange(length, device=column.device).where(there, -1).repeat(1, 1, rounds)
+        turns = torch.arange(rounds, device=column.device).repeat_interleave(length).expand_as(asks)
+        chunk = (place // self.token.shape[3]).transpose(1, 2)
+        at = torch.arange(rounds * length, device=column.device).expand_as(asks).unflatten(2, (rounds, length))
+        query, own, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
+        return Windows(query, own, turn, chunk, self.before, at)
+
+
+class Windows(NamedTuple):
+    """N rows of w queries, each row with the keys of one chunk and the chunk before it.
+
+    query: columns of queries, -1 for none; own: the column of the query's own key; turn: the round in which it asks;
+    chunk: which one is read; at: where each query's read in each round stands among the N * w.
+    """
+
+    query: Int[Tensor, "B N H w"]
+    own: Int[Tensor, "B N H w"]
+    turn: Int[Tensor, "B N H w"]
+    chunk: Int[Tensor, "B N H"]
+    before: Int[Tensor, "B #H C"]
+    at: Int[Tensor, "B H R T"]
+
+    def look(self, x: Tensor) -> Tensor:
+        """[B H C m] to [B N H 2m]: what the chunk before a row's own and its own hold."""
+        chunk = self.chunk.transpose(1, 2)  # [B H N]
+        both = torch.stack([self._before(), chunk], 3)  # [B H N 2]
+        found = x.take_along_dim(both.flatten(2)[..., None], 2)  # [B H N*2 m]
+        return found.unflatten(2, both.shape[2:]).flatten(3).transpose(1, 2)
+
+    def keys(self, chunks: Chunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
+        """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
+        there = self.look(chunks.real)
+        twice = (self._before() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
+        first = torch.arange(there.shape[3], device=there.device) < there.shape[3] // 2
+        return self.look(chunks.token), there & ~(twice & first)
+
+    def by_round(self, x: Float[Tensor, "BN H w n"]) -> Float[Tensor, "B H R T n"]:
+        """What each query read in each round."""
+        rows = x.unflatten(0, self.chunk.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H N*w n]
+        return rows.take_along_dim(self.at.flatten(2)[..., None], 2).unflatten(2, self.at.shape[2:])
+
+    def _before(self) -> Int[Tensor, "B H N"]:
+        return self.before.expand(-1, self.chunk.shape[2], -1).take_along_dim(self.chunk.transpose(1, 2), 2)
+
+
+def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> Chunks:
+    """Items by (round, bucket, position), padding behind them, in chunks of `size`. Padding is counted nowhere."""
+    length, rounds = bucket.shape[2:]
+    real = pos >= 0
+    turn = torch.where(real, pos, torch.iinfo(pos.dtype).max).argsort(-1).argsort(-1)  # rank by position [B #H S]
+    group = torch.arange(rounds, device=pos.device)[:, None] * buckets + bucket.mT  # [B H R S]
+    group = torch.where(real[:, :, None], group, rounds * buckets)
+    order = (group * length + turn[:, :, None]).flatten(2).argsort(-1)
+    place = order.argsort(-1).unflatten(2, (rounds, length))
+    items = real.sum(-1) * rounds  # [B #H]
+    order = F.pad(order, (0, -order.shape[-1] % size)).unflatten(2, (-1, size))
+    at_place = torch.arange(order.shape[2] * size, device=pos.device).view(-1, size)
+    there = (at_place < items[..., None, None]).expand(order.shape)
+    used = (items + size - 1) // size
+    before = torch.arange(order.shape[2], device=pos.device).expand(*used.shape, -1) - 1
+    before = torch.where(before < 0, used[..., None] - 1, before).clamp_min(0)
+    return Chunks(order % length, order // length, there, before, place)
 
 
 class PublishedLSH(Hashed):
@@ -54,24 +142,42 @@ class PublishedLSH(Hashed):
     2 and appendix A.
     """
 
-    mass = Mechanism.mass  # weights of chunks are not those of the pattern
+    received_attention = Mechanism.received_attention  # weights of chunks are not those of the pattern
     unrepeatable = Unrepeatable(
         "PublishedLSH sorts and cuts the tokens of each call anew", "leave out chunk= of reformer"
     )
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, eval_rounds: int | None = None,
-        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, restricted: bool = True,
-        divided: bool = True, seed: int = 0
+        self,
+        heads: int,
+        k_dim: int,
+        buckets: int,
+        chunk: int,
+        rounds: int = 1,
+        *,
+        eval_rounds: int | None = None,
+        redraw: int | None = None,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        restricted: bool = True,
+        divided: bool = True,
+        seed: int = 0,
     ):
         super().__init__(
-            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
-            seed=seed
+            heads,
+            k_dim,
+            buckets,
+            rounds,
+            eval_rounds=eval_rounds,
+            redraw=redraw,
+            pattern=pattern,
+            scale=scale,
+            seed=seed,
         )
         self.chunk = at_least("chunk", chunk, 1)
         self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._another())
         return super().start(room, sizes)
@@ -82,7 +188,7 @@ class PublishedLSH(Hashed):
         no_limits(self, ctx, "chunks", "LSH")
         return super().ready(queries, keys, ctx)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         dtype, request = request.queries.q.dtype, widened(request)
         chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
         column, there = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
@@ -91,7 +197,7 @@ class PublishedLSH(Hashed):
         assert found.lse is not None
         y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
         lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
-        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
+        merged = merge(*(AttentionOutput(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
     def _few(self, request: Request) -> bool:

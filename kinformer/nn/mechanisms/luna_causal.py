@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from kinformer.core.autocast import exact
 from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.state import Exact
 from kinformer.nn.mechanisms.features import check_heads, check_limits
 from kinformer.nn.mechanisms.linear import Sum
@@ -80,14 +80,14 @@ class LunaCausal(Mechanism):
         self.ask = nn.Linear(packs.d, heads * k_dim, bias=a_flag("bias", bias))
         self.update = Sum()
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:  # asked when a layer is built, and so refused there
             raise ValueError(CROSS)
         check_heads(sizes)
         self._refuse(sizes.key_heads, sizes.k_dim)
-        return {"pack": Side(sizes.k_dim)}
+        return {"pack": ExtraProjection(sizes.k_dim)}
 
-    def start(self, room: Room, sizes: Sizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
         if sizes.cross:
             raise NoState(CROSS)
         batch, heads, count = room.batch, sizes.key_heads, self.packs.count
@@ -95,7 +95,7 @@ class LunaCausal(Mechanism):
         k, v = like.new_zeros(batch, heads, sizes.k_dim, count), like.new_zeros(batch, heads, count, sizes.v_dim)
         return Exact(Packed(k, v, like))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         self._refuse(keys.k.shape[1], keys.k.shape[3])
@@ -104,7 +104,7 @@ class LunaCausal(Mechanism):
         with exact(keys.k):
             old = None if state is None else state.inside
             y, new = self._read(queries, keys, self._fresh(keys) if old is None else old, ctx.remember)
-            return Out(Read(y.to(queries.q.dtype), None), None if old is None else Exact(new))
+            return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else Exact(new))
 
     def _read(
         self, queries: Queries, keys: Keys, old: Packed, remember: bool
@@ -132,7 +132,7 @@ class LunaCausal(Mechanism):
     def _packing(self, keys: Keys, dtype: torch.dtype) -> Float[Tensor, "B G T l"]:
         """How much of each token goes into each pack."""
         ask = self.ask(self.packs()).to(dtype).unflatten(1, (self.heads, self.k_dim)).transpose(0, 1)  # [G l K]
-        x = (keys.sides["pack"].to(dtype) @ ask.mT) * self._scale(keys.k)
+        x = (keys.extras["pack"].to(dtype) @ ask.mT) * self._scale(keys.k)
         if self.weight == "elu":
             return F.elu(x) + 1
         return F.softplus(x, beta=math.log(2) if self.weight == "log2" else 1.0)

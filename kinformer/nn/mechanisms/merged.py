@@ -1,9 +1,10 @@
 """Merged: several mechanisms read disjoint keys, each in its own way, and their reads are merged."""
 
+import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out, State, under
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.mechanisms.of_parts import OfParts
 
 
@@ -29,29 +30,22 @@ class Merged(OfParts):
     two attentions with learned weights in place of one softmax).
     """
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
-                queries._replace(sides=under(n, queries.sides)),
-                None if keys is None else keys._replace(sides=under(n, keys.sides)),
+                queries._replace(extras=under(n, queries.extras)),
+                None if keys is None else keys._replace(extras=under(n, keys.extras)),
                 None if state is None else state[n],
                 ctx.under(n),
             )
             for n, part in enumerate(self.parts)
         ]
-        read = Read(queries.q[..., :0], None) if ctx.remember else merge(*(out.y for out in outs))
+        read = AttentionOutput(queries.q[..., :0], None) if ctx.remember else merge(*(out.y for out in outs))
         return self.together(outs, read, state)
 
 
 def _near_and_far() -> Merged:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.maps.favor import FAVOR
-    from kinformer.nn.mechanisms.delayed import Delayed
-    from kinformer.nn.mechanisms.linear import LinearAttention
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return Merged(Softmax(Causal() & Band(2)), Delayed(LinearAttention(FAVOR(8, 16), piece=4), 3))
+    return Merged(kf.Softmax(kf.Causal() & kf.Band(2)), kf.Delayed(kf.LinearAttention(kf.FAVOR(8, 16), piece=4), 3))
 
 
 EXAMPLES = (Example(_near_and_far),)

@@ -43,7 +43,7 @@ def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     reads, begin, found = _reads(request, sizes, keys.pos), 0, []
     for size, some in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
-        piece = request.but(queries=queries, keys=keys, run=False, full=False, memo=fresh())
+        piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=fresh())
         found.append(_best(piece, [lo for lo, any_ in zip(starts, some, strict=True) if any_], most))
         begin += size
     columns = torch.cat(found, 2) if len(found) > 1 else found[0]
@@ -54,7 +54,7 @@ def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
 def exactly(request: Request) -> Request:
     """With queries and keys in float32 at least: rounded further, products would choose others."""
     queries, keys = request.queries, request.keys
-    return request.but(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
+    return request.replace(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
 
 
 def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:

@@ -16,7 +16,7 @@ class NullKey(nn.Module):
     heads: heads of keys and of values.
     k_dim, v_dim: the width of a key, and of a value, k_dim unless given.
 
-    Errors: ValueError for keys of other heads and widths, or with sides, of which it has none. Source: the
+    Errors: ValueError for keys of other heads and widths, or with extras, of which it has none. Source: the
     memory-compressed-attention package (P. Wang, 2020).
     """
 
@@ -31,8 +31,8 @@ class NullKey(nn.Module):
         for name, own, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
             if (came := (x.shape[1], x.shape[3])) != tuple(own.shape):
                 raise ValueError(f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(came)} came")
-        if keys.sides:
-            raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.sides)!r} of each key; drop it")
+        if keys.extras:
+            raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
 
         def before(own: Tensor, x: Tensor) -> Tensor:
             return torch.cat([own.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)

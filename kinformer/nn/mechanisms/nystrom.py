@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.autocast import precise
 from kinformer.core.checks import a_scale, at_least, if_given, one_of
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, number_of_groups
 from kinformer.core.layer import Context
 from kinformer.nn.mechanisms.landmarks import Segments, ThroughLandmarks
 from kinformer.nn.mechanisms.value_conv import ValueConv
@@ -61,7 +61,7 @@ class Nystrom(ThroughLandmarks):
         self.skip = if_given("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
         self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if self.skip is not None:  # asked when a layer is built, and so refused there
             self._check_heads(sizes.heads, self.skip)
             if sizes.cross:
@@ -117,7 +117,7 @@ class NystromIdentity(ThroughLandmarks):
         super().__init__()
         self.size, self.scale = at_least("size", size, 1), a_scale(scale)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
             raise ValueError("NystromIdentity wants as many landmarks of queries as of keys; across use Nystrom")
         return {}

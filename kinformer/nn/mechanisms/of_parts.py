@@ -6,14 +6,14 @@ from torch import nn
 
 from kinformer.core.checks import a_part
 from kinformer.core.collected import flow
-from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.layer import Out, State, prefixed
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 
 
 class OfParts(Mechanism):
-    """What mechanisms made of others share: the parts' sides, states and reports, each under the number of its part.
+    """What mechanisms made of others share: the parts' extras, states and reports, each under the number of its part.
 
     Each part gets all heads unless `share` says which. A subclass writes `forward`.
     """
@@ -28,20 +28,22 @@ class OfParts(Mechanism):
         self.parts = nn.ModuleList(parts)
         self.wants, self.sends = flow(self.parts, rising=False)
 
-    def share(self, sizes: Sizes) -> Sizes:
+    def share(self, sizes: HeadSizes) -> HeadSizes:
         """The heads of one part."""
         return sizes
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return by_part([part.sides(self.share(sizes)) for part in self.parts])
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return by_part([part.query_extras(self.share(sizes)) for part in self.parts])
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return by_part([part.key_sides(self.share(sizes)) for part in self.parts])
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return by_part([part.key_extras(self.share(sizes)) for part in self.parts])
 
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         return tuple(part.start(room, self.share(sizes)) for part in self.parts)
 
-    def together(self, outs: Sequence[Out[Read]], read: Read, state: State | None) -> Out[Read]:
+    def together(
+        self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
+    ) -> Out[AttentionOutput]:
         """What the whole returns: a read made of the parts', and what each of them reports."""
         kept = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))

@@ -1,5 +1,6 @@
 """Pooling: a query reads what pooling makes of the keys in a wide window about it."""
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys
@@ -50,21 +51,15 @@ class Pooling(Shortened):
 
 
 def _mean() -> Pooling:
-    from kinformer.nn.shorteners.windows import MeanWindows
-
-    return Pooling(4, MeanWindows(3), 2)
+    return Pooling(4, kf.MeanWindows(3), 2)
 
 
 def _max() -> Pooling:
-    from kinformer.nn.shorteners.windows import MaxWindows
-
-    return Pooling(3, MaxWindows(2), 3)
+    return Pooling(3, kf.MaxWindows(2), 3)
 
 
 def _dynamic() -> Pooling:
-    from kinformer.nn.shorteners.windows import DynamicWindows
-
-    return Pooling(2, DynamicWindows(3, 2, 8, 8))
+    return Pooling(2, kf.DynamicWindows(3, 2, 8, 8))
 
 
 _APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms.convolved import Convolved
@@ -22,9 +23,17 @@ class PredictiveAttention(Convolved):
     """
 
     def __init__(
-        self, pattern: Pattern, heads: int, *, alpha: float = 0.5, size: int = 3, kernel: Kernel = "centred",
-        slope: float = 0.01, scale: float | None = None, dropout: float = 0.0
-    ):  # fmt: skip
+        self,
+        pattern: Pattern,
+        heads: int,
+        *,
+        alpha: float = 0.5,
+        size: int = 3,
+        kernel: Kernel = "centred",
+        slope: float = 0.01,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
         self.alpha = within("alpha", alpha, 0.0, 1.0)
 
@@ -40,9 +49,7 @@ class PredictiveAttention(Convolved):
 
 
 def _causal() -> PredictiveAttention:
-    from kinformer.core.patterns.causal import Causal
-
-    return PredictiveAttention(Causal(), 2, kernel="causal")
+    return PredictiveAttention(kf.Causal(), 2, kernel="causal")
 
 
 EXAMPLES = (_causal,)

@@ -13,13 +13,13 @@ from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, a_probability, a_scale, at_least, one_of, unread
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.core.ties import places, tolerance_of
@@ -34,7 +34,7 @@ FEW = 16  # queries of each row and head at a time, for which reading all keys p
 ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
 
 
-class ProbSparse(Keyed):
+class ProbSparse(KeyValueMechanism):
     """Softmax attention of the u = factor ceil(ln L) queries of each head with the largest M; others get mean(v).
 
     M(q, K) = max_j s_j - mean_j s_j,  s_j = scale q.k_j
@@ -65,7 +65,7 @@ class ProbSparse(Keyed):
     for positions by head. Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
     """
 
-    mass = Mechanism.mass  # most queries have no weights
+    received_attention = Mechanism.received_attention  # most queries have no weights
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class ProbSparse(Keyed):
         """Do chosen queries read nothing later?"""
         return isinstance(self.pattern, Causal)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross and self.causal:
             raise ValueError("ProbSparse(causal=True) reads what stands before a query; across give causal=False")
         return {}
 
-    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(
             "ProbSparse chooses queries among all of a row and has no state; use Softmax(Causal()), or "
             "generate(..., recompute=True)"
@@ -121,7 +121,7 @@ class ProbSparse(Keyed):
                 raise ValueError("ProbSparse(causal=True) got keys of another sequence; give causal=False")
         return queries, keys
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         queries, chosen = request.queries, choice(lambda: self.chosen(request))  # [B H R]
         at, real = chosen.clamp_min(0), chosen >= 0
         q = queries.q.take_along_dim(at[..., None], 2)
@@ -132,7 +132,7 @@ class ProbSparse(Keyed):
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
         found = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
-        return Out(Read(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
+        return Out(AttentionOutput(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
         """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""

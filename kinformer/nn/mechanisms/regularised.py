@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.regulariser import Regulariser
 
 
@@ -30,9 +31,9 @@ class Regularised(Mechanism):
     has no state.
     """
 
-    def __init__(self, mechanism: Keyed, *regularisers: Regulariser):
+    def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
         super().__init__()
-        self.mechanism = a_part("mechanism", mechanism, Keyed, "one, such as Softmax(Causal())")
+        self.mechanism = a_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
         if not mechanism.merges:
             raise ValueError(f"{type(mechanism).__name__} tells no weights of pairs; regularise a Softmax")
         for one in regularisers:
@@ -49,18 +50,18 @@ class Regularised(Mechanism):
         """They train what lies beneath: what makes queries, keys and values."""
         return {one.key: Penalty(tuple(one.parameters()), reaches_x=True) for one in self._all}
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross and (own := [type(one).__name__ for one in self._all if not one.across]):
             raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
-        return self.mechanism.sides(sizes)
+        return self.mechanism.query_extras(sizes)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self.mechanism.key_sides(sizes)
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return self.mechanism.key_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         return self.mechanism.start(room, sizes)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if not self.training or ctx.remember:
             return self.mechanism(queries, keys, state, ctx)
         request, kept = self.mechanism.asked(queries, keys, state, ctx)
@@ -69,8 +70,10 @@ class Regularised(Mechanism):
         aux = {one.key: one(request, out.y, own) for one in self._all}
         return out._replace(state=kept, aux={**out.aux, **aux})
 
-    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
-        return self.mechanism.mass(queries, keys, read, ctx)
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        return self.mechanism.received_attention(queries, keys, read, ctx)
 
     @property
     def _all(self) -> list[Regulariser]:
@@ -78,19 +81,12 @@ class Regularised(Mechanism):
 
 
 def _disagreeing() -> Regularised:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
-    from kinformer.nn.mechanisms.softmax import Softmax
-
-    return Regularised(Softmax(Causal()), SubspaceDisagreement(), PositionDisagreement(), OutputDisagreement())
+    disagreements = kf.SubspaceDisagreement(), kf.PositionDisagreement(), kf.OutputDisagreement()
+    return Regularised(kf.Softmax(kf.Causal()), *disagreements)
 
 
 def _both_ways() -> Regularised:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.losses.disagreement import OutputDisagreement, PositionDisagreement
-    from kinformer.nn.mechanisms.softmax import Softmax
-
-    return Regularised(Softmax(Full()), PositionDisagreement(), OutputDisagreement())
+    return Regularised(kf.Softmax(kf.Full()), kf.PositionDisagreement(), kf.OutputDisagreement())
 
 
 EXAMPLES = (_disagreeing, _both_ways)

@@ -5,18 +5,18 @@ import math
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.checks import a_part, a_pattern, a_probability
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
 from kinformer.nn.biases.masked import Masking, Step
 from kinformer.nn.patterns.band import Band
 
 
-class Restricted(Keyed):
+class Restricted(KeyValueMechanism):
     """softmax(scale q.k + bias) v with its weights times m(x) and renormalised; keys that m leaves out are not kept.
 
     Choose it for learned spans: `Softmax(pattern, span)` computes the same numbers, but this reads the pattern and
@@ -67,7 +67,7 @@ class Restricted(Keyed):
         """How many positions before its own a query still reads: what a memory must keep."""
         return int(min(self.mask.reach, self.within.reach()[0]))
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(read(request, self.impl))
 
 

@@ -8,20 +8,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import HeadValues, Keys, Queries, Side, Sizes
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Remembered
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.vectors import unit
@@ -36,7 +37,7 @@ EXACT = Exact()
 MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
 
 
-class Retrieval(Keyed):
+class Retrieval(KeyValueMechanism):
     """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
 
     y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
@@ -127,12 +128,12 @@ class Retrieval(Keyed):
         back = self.cache + self.memory if self.apart else max(self.cache, self.memory)
         return Causal() & Segment(self.length, back)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:  # asked when a layer is built, and so refused there
             raise ValueError(CROSS)
         self._check_heads(sizes.heads)
         self.search.products(sizes.k_dim)  # refused when the layer is built
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
@@ -143,16 +144,16 @@ class Retrieval(Keyed):
             return queries, keys
         return queries._replace(q=unit(queries.q, self.eps) * self.head_scale.abs()[:, None, None]), keys
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         before = request.pattern & Not(self.own)  # ~ cannot compile
         pattern = before & Not(self.near) if self.apart else before
-        far = request.but(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
+        far = request.replace(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
         columns = choice(lambda: best(far, self.k, self.search, self.length))
         found, local = folded(far, columns), self._local(request)
         if self.gate is None:
             return Out(merge(found, local))
         gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
-        return Out(Read(gate * found.y + (1 - gate) * local.y, None))
+        return Out(AttentionOutput(gate * found.y + (1 - gate) * local.y, None))
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from its memory."""
@@ -161,16 +162,18 @@ class Retrieval(Keyed):
     def remembered(self) -> Remembered:
         return Remembered(self.length, self.cache, searched=self.memory)
 
-    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
-        return Mechanism.mass(self, queries, keys, read, ctx)
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        return Mechanism.received_attention(self, queries, keys, read, ctx)
 
-    def _local(self, request: Request) -> Read:
+    def _local(self, request: Request) -> AttentionOutput:
         """The near read, its keys of earlier segments without gradients."""
-        near = request.but(pattern=request.pattern & self.near)
+        near = request.replace(pattern=request.pattern & self.near)
         if not self.cache or not torch.is_grad_enabled():
             return read(near, self.impl)
-        earlier = near.but(keys=near.keys.detach(), pattern=near.pattern & Not(self.own))
-        return merge(read(near.but(pattern=near.pattern & self.own), self.impl), read(earlier, self.impl))
+        earlier = near.replace(keys=near.keys.detach(), pattern=near.pattern & Not(self.own))
+        return merge(read(near.replace(pattern=near.pattern & self.own), self.impl), read(earlier, self.impl))
 
     def _check_heads(self, heads: int) -> None:
         if heads != len(self.head_scale):
@@ -206,9 +209,7 @@ def _far() -> Retrieval:
 
 
 def _window() -> Retrieval:
-    from kinformer.nn.patterns.band import Band
-
-    return Retrieval(2, 4, 7, 2, near=Causal() & Band(3))
+    return Retrieval(2, 4, 7, 2, near=Causal() & kf.Band(3))
 
 
 APART = {"merge": "the k best of a part of the keys are not the k best of all"}

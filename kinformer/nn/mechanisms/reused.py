@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.checks import a_pattern, a_probability
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import weighted
 from kinformer.nn.scores.below import check_pairs, of_pairs
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kinformer.nn.depth.stack import Stack
 
 
-class Reused(Keyed):
+class Reused(KeyValueMechanism):
     """A v with the attention weights A of the `Lending` layer below: a layer without queries and keys of its own.
 
     Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
@@ -32,7 +33,9 @@ class Reused(Keyed):
     NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
     """
 
-    mass = Mechanism.mass  # its queries and keys have no width: the weights are not to be had from them
+    received_attention = (
+        Mechanism.received_attention
+    )  # its queries and keys have no width: the weights are not to be had from them
     wants = (Want("weights"),)
     lse = False
 
@@ -40,7 +43,7 @@ class Reused(Keyed):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         sent = request.below.get("weights")
         if sent is None:
             raise ValueError("Reused got no weights from below; let a block beneath read by Lending(pattern)")
@@ -49,10 +52,10 @@ class Reused(Keyed):
             check_pairs("weights", sent, (*sent.q.shape[:3], sent.k.shape[2]), request)
             queries, keys = request.queries._replace(q=sent.q), request.keys._replace(k=sent.k)
             scale = sent.q.shape[-1] ** -0.5
-            return Out(Read(read(request.but(queries=queries, keys=keys, scale=scale)).y, None))
+            return Out(AttentionOutput(read(request.replace(queries=queries, keys=keys, scale=scale)).y, None))
         weights = of_pairs("weights", request)
         assert weights is not None
-        return Out(Read(weighted(F.dropout(weights, request.dropout), request), None))
+        return Out(AttentionOutput(weighted(F.dropout(weights, request.dropout), request), None))
 
     def _check_pattern(self, sent: Below) -> None:
         """ValueError for weights of another pattern: they are not those that this layer would sum to 1."""
@@ -65,18 +68,9 @@ class Reused(Keyed):
 
 
 def _lazy_block() -> "Stack":
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.attention import Attention
-    from kinformer.nn.blocks.pre_norm import PreNorm
-    from kinformer.nn.depth.stack import Stack
-    from kinformer.nn.mechanisms.lending import Lending
-    from kinformer.nn.patterns.band import Band
-    from kinformer.nn.projections.qkv import QKV
-    from kinformer.nn.projections.values import Values
-
-    window = Causal() & Band(3)
-    lent = Attention(QKV(16, 2), Lending(window))
-    return Stack([PreNorm(lent), PreNorm(Attention(Values(16, 2, value_heads=1), Reused(window)))])
+    window = kf.Causal() & kf.Band(3)
+    lent = kf.Attention(kf.QKV(16, 2), kf.Lending(window))
+    return kf.Stack([kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.Values(16, 2, value_heads=1), Reused(window)))])
 
 
 EXAMPLES = (_lazy_block,)

@@ -10,14 +10,14 @@ from torch.nn import functional as F
 from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.vectors import unit
 from kinformer.nn.mechanisms.centroids import Centroids, Update
@@ -38,12 +38,21 @@ Norm = Literal["layer", "none"]
 EPS = 1e-5  # added to the variance
 
 
-class Routed(Keyed):
+class Routed(KeyValueMechanism):
     """What both forms of routing share: norms, centroids, a cache of keys, the commitment and the statistics."""
 
     def __init__(
-        self, heads: int, k_dim: int, clusters: int, *, pattern: Pattern | None = None, scale: float | None = None,
-        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
+        self,
+        heads: int,
+        k_dim: int,
+        clusters: int,
+        *,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        norm: Norm = "layer",
+        decay: float = 0.999,
+        update: Update = "sum",
+        seed: int = 0,
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
@@ -55,11 +64,11 @@ class Routed(Keyed):
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
         return {"commitment": Penalty(trains=(), reaches_x=True)}
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._another())
         return super().start(room, sizes)
@@ -138,7 +147,7 @@ class Routing(Routed):
 
     merges = True
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         aux, stats = self.reported(request)
         return Out(read_groups(request, self.clusters), aux=aux, stats=stats)
 

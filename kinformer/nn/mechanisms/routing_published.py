@@ -13,12 +13,12 @@ from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.core.ties import tolerance_of
@@ -56,16 +56,29 @@ class PublishedRouting(Routed):
     Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
     """
 
-    mass = Mechanism.mass  # a mean of reads has no one attention matrix
+    received_attention = Mechanism.received_attention  # a mean of reads has no one attention matrix
     unrepeatable = Unrepeatable(
         "PublishedRouting chooses the tokens of its clusters anew in each call",
         "leave out chunk= of reformer, window= of routing_transformer",
     )
 
     def __init__(
-        self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,
-        alone: Alone = "skipped", eps: float = 0.0, pattern: Pattern | None = None, scale: float | None = None,
-        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
+        self,
+        heads: int,
+        k_dim: int,
+        clusters: int,
+        window: int,
+        *,
+        v_dim: int | None = None,
+        null: bool = False,
+        alone: Alone = "skipped",
+        eps: float = 0.0,
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        norm: Norm = "layer",
+        decay: float = 0.999,
+        update: Update = "sum",
+        seed: int = 0,
     ):
         super().__init__(
             heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
@@ -75,16 +88,16 @@ class PublishedRouting(Routed):
         self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if a_flag("null", null) else None
         self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if self.null_v is not None and self.null_v.shape[-1] != sizes.v_dim:
             wide = self.null_v.shape[-1]
             raise ValueError(
                 f"the null value of PublishedRouting is {wide} wide and a value of the layer {sizes.v_dim}; "
                 f"make it with v_dim={sizes.v_dim}"
             )
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
         q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
         asking, asked = self._asking(request), self._asked(keys)
@@ -104,7 +117,7 @@ class PublishedRouting(Routed):
         assert found.lse is not None
         counted = found.lse > -torch.inf if self.alone == "skipped" else asking.pos >= 0
         y = asking.mean(found.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
-        return Out(Read(y, None), aux=aux, stats=stats)
+        return Out(AttentionOutput(y, None), aux=aux, stats=stats)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         no_limits(self, ctx, "clusters", "Routing")
@@ -152,14 +165,14 @@ class PublishedRouting(Routed):
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
         return Taken(column, picked(keys.pos[..., None], column)[..., 0])
 
-    def _null(self, q: Float[Tensor, "BC H w K"], asking: "Taken", scale: float) -> Read:
+    def _null(self, q: Float[Tensor, "BC H w K"], asking: "Taken", scale: float) -> AttentionOutput:
         """What queries read of the null key of their cluster."""
         assert self.null_k is not None and self.null_v is not None
         k, v = (x.to(q.dtype).transpose(0, 1).repeat(len(asking.column), 1, 1) for x in (self.null_k, self.null_v))
         score = torch.einsum("nhwk,nhk->nhw", q, k) * scale
         there = asking.pos >= 0
         y = torch.where(there[..., None], v[:, :, None], 0.0)
-        return Read(y, torch.where(there, score, -torch.inf))
+        return AttentionOutput(y, torch.where(there, score, -torch.inf))
 
 
 def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:

@@ -10,13 +10,13 @@ from kinformer.attend import read
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerToken, Want, in_order
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.edges import By, Choosing, Walk
 from kinformer.nn.mechanisms.groups import folded, no_additions, own_column, picked
@@ -30,10 +30,10 @@ class Walking(NamedTuple):
     walk: Walk
 
 
-class Chosen(Keyed):
+class Chosen(KeyValueMechanism):
     """What all layers of SAC share: keys at the chosen positions, the own token's always among them."""
 
-    mass = Mechanism.mass  # what is read is no set that a pattern names
+    received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
 
     def __init__(self, scale: float | None):
         super().__init__()
@@ -49,12 +49,12 @@ class Chosen(Keyed):
             raise ValueError(f"{name} chooses keys of the sequence that asks and got another one; across use Softmax")
         return queries, keys
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(f"{type(self).__name__} chooses keys of the sequence that asks; across use Softmax")
         return super().start(room, sizes)
 
-    def chosen(self, request: Request, position: Int[Tensor, "B P T E"]) -> Read:
+    def chosen(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
         """What each query reads of the keys at its positions and of its own; one that was chosen twice counts once."""
         heads, length = request.queries.q.shape[1:3]
         if not position.numel():
@@ -87,7 +87,7 @@ class Chosen(Keyed):
         )
         assert found.lse is not None
         y, lse = (x[:, :, 0].unflatten(0, (-1, length)).transpose(1, 2) for x in (found.y, found.lse[..., None]))
-        return Read(y, lse[..., 0])
+        return AttentionOutput(y, lse[..., 0])
 
 
 class SAC(Choosing, Chosen):
@@ -127,7 +127,7 @@ class SAC(Choosing, Chosen):
         self.choose_by(edges, width, clip, by, seed)
         self.sends = self.sent("edges", send)
 
-    def start(self, room: Room, sizes: Sizes) -> Walking:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> Walking:  # type: ignore[override]
         keys = super().start(room, sizes)
         walkers = sizes.key_heads if self.by == "head" else 1
         shape = (room.batch, walkers, self.predictor.width)
@@ -135,7 +135,7 @@ class SAC(Choosing, Chosen):
 
     def forward(  # type: ignore[override]
         self, queries: Queries, keys: Keys | None, state: Walking | None, ctx: Context
-    ) -> Out[Read]:
+    ) -> Out[AttentionOutput]:
         queries, keys = self.ready(queries, keys, ctx)
         request, kept = self.request(queries, keys, None if state is None else state.keys, ctx)
         position, log_p, walk = self.choose(request, state)
@@ -144,10 +144,10 @@ class SAC(Choosing, Chosen):
             kept = Walking(kept, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
         up = {"edges": PerToken(position[:, 0])} if self.sends else {}
         if ctx.remember:
-            return Out(Read(queries.q[..., :0], None), kept, up=up)
+            return Out(AttentionOutput(queries.q[..., :0], None), kept, up=up)
         return Out(self.chosen(request, position), kept, {CHOICES: log_p}, up)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(self.chosen(request, self.choose(request, None)[0]))
 
     def choose(
@@ -189,7 +189,7 @@ class GivenEdges(Chosen):
     def __init__(self, *, scale: float | None = None):
         super().__init__(scale)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         edges = request.below.get("edges")
         if not isinstance(edges, PerToken):
             raise ValueError("GivenEdges reads what a layer beneath chose, and none sent it; put SAC(send=True) there")

@@ -11,30 +11,30 @@ from torch.nn import functional as F
 from kinformer.core.autocast import precise
 from kinformer.core.checks import a_pattern, a_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weighted
 from kinformer.nn.mechanisms.edges import By, Choosing
 from kinformer.nn.mechanisms.groups import own_pairs
 
 
-class ChosenPairs(Keyed):
+class ChosenPairs(KeyValueMechanism):
     """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
 
-    mass = Mechanism.mass  # what is read is no set that a pattern names
+    received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
 
     def __init__(self, pattern: Pattern | None, scale: float | None):
         super().__init__()
         self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
 
-    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
@@ -45,14 +45,14 @@ class ChosenPairs(Keyed):
             raise ValueError(f"{name} has pairs of the whole row and keeps no ctx.only or ctx.also; drop them")
         return queries, keys
 
-    def under(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> Read:
+    def under(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
         """What queries read of the keys of their pairs and of their own."""
         heads = request.queries.q.shape[1]
         where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
         may = mask(request, heads)
         logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
         weights, lse = softmax(logits)
-        return Read(weighted(F.dropout(weights, request.dropout), request), lse)
+        return AttentionOutput(weighted(F.dropout(weights, request.dropout), request), lse)
 
 
 class PublishedSAC(Choosing, ChosenPairs):
@@ -89,12 +89,12 @@ class PublishedSAC(Choosing, ChosenPairs):
         self.choose_by(edges, width, clip, by, seed)
         self.sends = self.sent("pairs", send)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
             raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
-        return super().key_sides(sizes)
+        return super().key_extras(sizes)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         chosen, log_p = self.choose(request)
         up = {}
         if self.sends:
@@ -141,7 +141,7 @@ class GivenPairs(ChosenPairs):
     def __init__(self, *, pattern: Pattern | None = None, scale: float | None = None):
         super().__init__(pattern, scale)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         pairs, length = request.below.get("pairs"), request.keys.k.shape[2]
         if not isinstance(pairs, PerPair) or pairs.scores.shape[2:] != (length, length):
             raise ValueError(

@@ -6,25 +6,94 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from kinformer.core.cache import KV, written
+import kinformer as kf
+from kinformer.core.cache import KV, LAST, written
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.numbering import after
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.projection import Projection
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.scores.product import Product
 from kinformer.core.shorten import Shorten
 from kinformer.nn.mechanisms.null_key import NullKey
-from kinformer.nn.mechanisms.open_group import OpenGroup, ordered
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.mechanisms.stairs import Stairs
 
 HELD = Causal()  # by which a cache keeps every key; who reads it is the mechanism's business
+
+
+class Stairs:
+    """Queries at 0, 1, .. that read the first floor((i + 1) / size) keys, or one more with a null key.
+
+    Each `size` queries in a row read the same keys, and the next ones one more. The first of each, the second of each
+    and so on are heads of their own, which read under a plain `Causal()`: the fused kernels need no mask for that, and
+    leave out the half that is not read.
+    """
+
+    def __init__(self, length: int, size: int, null: bool):
+        self.length, self.size = length, size
+        # without a null key the first queries read nothing; with it they read it, and one that is none stands before
+        self.skipped, self.before = (0, 1) if null else (min(size - 1, length), 0)
+        self.missing = -(length - self.skipped + self.before) % size
+        self.rows = (length - self.skipped + self.before + self.missing) // size
+
+    def folded(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
+        """Queries by `size` times as many heads, and the keys that they read."""
+        q = F.pad(queries.q[:, :, self.skipped :], (0, 0, self.before, self.missing))
+        q = q.unflatten(2, (self.rows, self.size)).transpose(2, 3).flatten(1, 2)  # [B H*size rows K]
+        pos = torch.arange(self.rows, device=q.device).expand(len(q), 1, -1)
+        return Queries(q, pos), Keys(keys.k[:, :, : self.rows], keys.v[:, :, : self.rows], pos)
+
+    def unfolded(self, read: AttentionOutput) -> AttentionOutput:
+        """The same read by the heads that asked."""
+        lse = None if read.lse is None else self._back(read.lse[..., None], -torch.inf)[..., 0]
+        return AttentionOutput(self._back(read.y, 0.0), lse)
+
+    def _back(self, x: Float[Tensor, "B Hs R N"], nothing: float) -> Float[Tensor, "B H T N"]:
+        x = x.unflatten(1, (-1, self.size)).transpose(2, 3).flatten(2, 3)
+        x = x[:, :, self.before : self.before + self.length - self.skipped]
+        return F.pad(x, (0, 0, self.skipped, 0), value=nothing)
+
+
+class OpenGroup(NamedTuple):
+    """What becomes of kept and new keys, by their positions: decided once per forward, for all layers.
+
+    order: columns of both in the order of positions, padding last; pos: their positions there.
+    ends: where each group of them that is whole stands, -1 where none is.
+    left: which of the ordered columns are of the group that is not whole; left_pos: their positions, -1 of none.
+    now: each row's next position.
+    """
+
+    order: Int[Tensor, "B N"]
+    pos: Int[Tensor, "B 1 N"]
+    ends: Int[Tensor, "B R"]
+    left: Int[Tensor, "B C"]
+    left_pos: Int[Tensor, "B C"]
+    now: Int[Tensor, " B"]
+
+    @classmethod
+    def of(cls, kept: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int) -> "OpenGroup":
+        """Positions of the keys that are kept, and of new ones; -1 for none."""
+        order, pos = ordered(torch.cat([kept, new.to(kept.dtype)], 1))
+        length = pos.shape[1]
+        count = (pos >= 0).sum(1, keepdim=True)
+        left = count // size * size + torch.arange(size - 1, device=pos.device)  # [B C]
+        at = left.clamp_max(max(length - 1, 0))
+        left_pos = torch.where(left < count, pos.take_along_dim(at, 1), -1)
+        ends = F.pad(pos, (0, -length % size), value=-1)[:, size - 1 :: size]
+        return cls(order, pos[:, None], ends, at, left_pos, after(now, new))
+
+
+def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
+    """The columns in the order of their positions, padding last; the positions in that order."""
+    order = torch.where(pos < 0, LAST, pos).argsort(dim=1, stable=True)
+    return order, pos.take_along_dim(order, 1)
 
 
 class Short(NamedTuple):
@@ -62,11 +131,11 @@ class Shortened(Mechanism):
         self.null = if_given("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self.mechanism.sides(sizes)
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return self.mechanism.query_extras(sizes)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self.mechanism.key_sides(sizes)
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return self.mechanism.key_extras(sizes)
 
     def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
         # a state of groups wants the tokens of the last one
@@ -79,11 +148,11 @@ class Shortened(Mechanism):
         few = self.shorten.mixed(projection, x, pos, ctx.full)
         return None if few is None else Made(*few)
 
-    def start(self, room: Room, sizes: Sizes) -> State:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         if sizes.cross:
             return self.mechanism.start(room, sizes)
         group = self.shorten.group
-        if group is None or not isinstance(self.mechanism, Keyed):
+        if group is None or not isinstance(self.mechanism, KeyValueMechanism):
             name = type(self.mechanism if group else self.shorten).__name__
             raise NoState(
                 f"{name} reads the whole sequence at once here, each key being made of several tokens, so it cannot be "
@@ -91,16 +160,16 @@ class Shortened(Mechanism):
                 "that are counted from the first token, or generate(..., recompute=True)"
             )
         self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
-        sides = self.mechanism.key_sides(sizes)
+        extras = self.mechanism.key_extras(sizes)
         made, rest = (
-            KV.empty(room, sizes, slots, sides, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
+            KV.empty(room, sizes, slots, extras, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
         )
         return Short(made, rest)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
             short = None if keys is None else self._with_null(self._of_row(keys, ctx))
-            return self.mechanism(queries, short, state, ctx.but(run=False, full=False))
+            return self.mechanism(queries, short, state, ctx.replace(run=False, full=False))
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
@@ -111,13 +180,13 @@ class Shortened(Mechanism):
                 (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
             )
         if ctx.remember:
-            return Out(Read(queries.q[..., :0], None), kept)
+            return Out(AttentionOutput(queries.q[..., :0], None), kept)
         short = self._with_null(short)
         if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
             return Out(self._climbed(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
-        return self.mechanism(queries, short, None, ctx.but(run=False, full=full))._replace(state=kept)
+        return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=kept)
 
     def shortened(self, keys: Keys) -> Keys:
         """What is made of keys in the order of their positions."""
@@ -156,7 +225,7 @@ class Shortened(Mechanism):
         # positions as the plan's own objects, by which the next call knows that layers share them
         left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shortened(both)._replace(pos=ctx.memo.by_head(plan.ends))
-        at = ctx.but(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
+        at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, held = written(made, whole, queries, HELD, at)
         assert held is not None
         return short, Short(held._replace(now=plan.now), left)
@@ -174,21 +243,21 @@ class Shortened(Mechanism):
         assert self.shorten.group is not None
         return Stairs(queries.q.shape[2], self.shorten.group, self.null is not None)
 
-    def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> Read:
+    def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
         asking, told = stairs.folded(queries, short)
-        request, _ = self.mechanism.request(asking, told, None, ctx.but(pos=asking.pos[:, 0], labels={}))
+        request, _ = self.mechanism.request(asking, told, None, ctx.replace(pos=asking.pos[:, 0], labels={}))
         return stairs.unfolded(self.mechanism.read(request).y)
 
 
 def _joined(kept: KV, keys: Keys) -> Keys:
-    """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and sides."""
+    """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
 
     def after(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         return torch.cat([old.to(new.dtype), new], 2)
 
-    sides = {name: after(side, keys.sides[name]) for name, side in kept.sides.items()}
-    return Keys(after(kept.k, keys.k), after(kept.v, keys.v), after(kept.pos[:, None], keys.pos), sides)
+    extras = {name: after(side, keys.extras[name]) for name, side in kept.extras.items()}
+    return Keys(after(kept.k, keys.k), after(kept.v, keys.v), after(kept.pos[:, None], keys.pos), extras)
 
 
 def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -201,19 +270,15 @@ _NULL = {"empty_rows": "the null key is read where there is no other"}
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.shorteners.convolved import Convolved
-    from kinformer.nn.shorteners.linformer import Linformer
-    from kinformer.nn.shorteners.max_pooled import MaxPooled
-    from kinformer.nn.shorteners.pooled import Pooled
-
     makes = (
-        lambda: Shortened(Softmax(Causal()), Pooled(2)),
-        lambda: Shortened(Softmax(Full()), MaxPooled(3)),
-        lambda: Shortened(Softmax(Full()), Linformer(96, 4)),
+        lambda: Shortened(Softmax(Causal()), kf.Pooled(2)),
+        lambda: Shortened(Softmax(kf.Full()), kf.MaxPooled(3)),
+        lambda: Shortened(Softmax(kf.Full()), kf.Linformer(96, 4)),
     )
-    with_null = Example(lambda: Shortened(Softmax(Causal()), Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL)
-    counted_back = Example(lambda: Shortened(Softmax(Causal()), Pooled(3, align="last")), _APART | _LAST)
+    with_null = Example(
+        lambda: Shortened(Softmax(Causal()), kf.Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
+    )
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.Pooled(3, align="last")), _APART | _LAST)
     return *(Example(make, _APART) for make in makes), with_null, counted_back
 
 

@@ -14,13 +14,13 @@ from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of, within
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.chance import Chance
 from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balanced, causally_balanced
@@ -31,7 +31,7 @@ Pool = Literal["sum", "mean"]
 Together = Literal["joint", "apart"]
 
 
-class Sinkhorn(Keyed):
+class Sinkhorn(KeyValueMechanism):
     """Softmax attention of block n over its own keys and over those of a mixture of blocks, sum_m S_nm block_m.
 
     Choose it where a block should find one other block, far away, by content; over LSH and routing where which it is
@@ -72,7 +72,7 @@ class Sinkhorn(Keyed):
     and for a row of more blocks than a BlockNet knows. Source: Tay et al., 2020, arXiv:2002.11296.
     """
 
-    mass = Mechanism.mass  # a mixture of blocks has no one attention matrix
+    received_attention = Mechanism.received_attention  # a mixture of blocks has no one attention matrix
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Sinkhorn(Keyed):
         """Is nothing later read?"""
         return isinstance(self.pattern, Causal)
 
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
             raise ValueError("Sinkhorn sorts the blocks of one sequence beside its own queries; across use Softmax")
-        return {"sort": Side(self.net.width)}
+        return {"sort": ExtraProjection(self.net.width)}
 
-    def start(self, room: Room, sizes: Sizes) -> KV:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if not self.causal:
             raise NoState(
                 "a sort of all blocks reads the whole row at once; use Sinkhorn(..., causal=True), or "
@@ -141,17 +141,17 @@ class Sinkhorn(Keyed):
             ctx.memo.get(lambda: self._refuse(ctx), "blocks known", ctx.pos, self.net)
         return queries, keys
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         asking, asked = (
             request.memo.get(partial(self.blocks_of, pos), "token blocks", pos, self.block)
             for pos in (request.queries.pos, request.keys.pos)
         )
-        sort = self.sorting(request.keys.sides["sort"], asked)
+        sort = self.sorting(request.keys.extras["sort"], asked)
         found = self._first(request, asked, sort) if self.cut else self._beside(request, asking, asked, sort)
         if self.near:
-            found = merge(found, read(request.but(pattern=Block(self.block), lse=True)))
+            found = merge(found, read(request.replace(pattern=Block(self.block), lse=True)))
         if self.mixture:
-            found = Read(found.y + read(request.but(lse=False)).y, None)
+            found = AttentionOutput(found.y + read(request.replace(lse=False)).y, None)
         return Out(found)
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
@@ -186,7 +186,7 @@ class Sinkhorn(Keyed):
         """Tokens in blocks, by their positions."""
         return TokenBlocks.of(pos[:, 0], self.block)
 
-    def _beside(self, request: Request, asking: TokenBlocks, asked: TokenBlocks, sort: Tensor) -> Read:
+    def _beside(self, request: Request, asking: TokenBlocks, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
         """Each block of queries with its own keys and its mixture, folded into the batch."""
         count = asking.column.shape[1]
         if not count or not asked.column.shape[1]:
@@ -218,10 +218,10 @@ class Sinkhorn(Keyed):
             one = read(_small(request, queries, told, batch))
             assert one.lse is not None
             y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (one.y, one.lse[..., None]))
-            found.append(Read(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
-        return found[0] if len(found) == 1 else Read(found[0].y + found[1].y, None)
+            found.append(AttentionOutput(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
+        return found[0] if len(found) == 1 else AttentionOutput(found[0].y + found[1].y, None)
 
-    def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> Read:
+    def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
         """All queries with the first blocks of the sorted row."""
         sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
         there = self._mixed(asked)[:, : self.cut]

@@ -3,12 +3,12 @@
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
@@ -16,7 +16,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 
 
-class Softmax(Keyed):
+class Softmax(KeyValueMechanism):
     """softmax(scale q.k + bias) v over the keys that the pattern allows: what to choose unless you want another.
 
     It decodes with a cache of keys where the pattern never reads ahead.
@@ -53,7 +53,7 @@ class Softmax(Keyed):
         self.scale, self.lse, self.impl = a_scale(scale), lse, impl_of(impl)
         self.wants = wants_of(bias, score)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(read(request, self.impl))
 
 

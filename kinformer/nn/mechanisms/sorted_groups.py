@@ -12,7 +12,7 @@ from kinformer.attend import read
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import pairs
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read, merge
+from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import transformed
@@ -23,7 +23,7 @@ PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs 
 CALL = 1 << 17  # what a call costs, in pairs
 
 
-def read_groups(request: Request, groups: int) -> Read:
+def read_groups(request: Request, groups: int) -> AttentionOutput:
     """What a request reads whose score is `Grouped`, with `groups` groups in a round: by the cheaper way.
 
     Sorted, it waits once for its device, and its moves have no rule for transforms of functions: a graph that is
@@ -139,7 +139,7 @@ def _round(queries: Sorted, keys: Sorted, sizes: list[tuple[int, int, int]]) -> 
     return Round(sizes, query, key, q_place, k_place)
 
 
-def read_sorted(request: Request, rounds: list[Round]) -> Read:
+def read_sorted(request: Request, rounds: list[Round]) -> AttentionOutput:
     """The same as the dense read: each round's tiles folded into the batch, and each pair in its first round."""
     score = request.score
     assert isinstance(score, Grouped) and request.bias is None
@@ -149,7 +149,7 @@ def read_sorted(request: Request, rounds: list[Round]) -> Read:
     return _with_lonely(request, found) if lonely else found
 
 
-def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool) -> Read:
+def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool) -> AttentionOutput:
     """What is read in the groups of a round, but for what an earlier one found, and for lonely tokens' own keys."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
@@ -180,17 +180,17 @@ def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool)
             rows=torch.arange(batch, device=q_.device).repeat_interleave(count),
         )
         where = _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely)
-        found = read(tiles.but(where=where))
+        found = read(tiles.replace(where=where))
         assert found.lse is not None
         y.append(found.y.flatten(0, 2))
         lse.append(found.lse.flatten()[:, None])
     if not y:
         nothing = queries.q.new_zeros(batch, heads, length, keys.v.shape[3])
-        return Read(nothing, torch.full_like(nothing[..., 0], -torch.inf))
+        return AttentionOutput(nothing, torch.full_like(nothing[..., 0], -torch.inf))
     shape = batch, heads, length, -1
     whole = Moved.apply(torch.cat(y), one.q_place, one.query).view(shape)
     level = Moved.apply(torch.cat(lse), one.q_place, one.query, -torch.inf).view(shape)[..., 0]
-    return Read(whole, level)
+    return AttentionOutput(whole, level)
 
 
 class Moved(torch.autograd.Function):
@@ -239,7 +239,7 @@ def _first_found(
     return where
 
 
-def _with_lonely(request: Request, found: Read) -> Read:
+def _with_lonely(request: Request, found: AttentionOutput) -> AttentionOutput:
     """Tokens that found nothing read themselves. Beside anything else a token's own key has no weight: exp(-1e5)."""
     queries, keys = request.queries, request.keys
     heads = queries.q.shape[1]
@@ -252,4 +252,4 @@ def _with_lonely(request: Request, found: Read) -> Read:
     at = column[b, h, t]
     k, v = (x[b, h // (heads // x.shape[1]), at] for x in (keys.k, keys.v))
     score = (queries.q[b, h, t] * k).sum(-1) * request.scale - LAST_RESORT
-    return Read(found.y.index_put((b, h, t), v), found.lse.index_put((b, h, t), score.to(found.lse.dtype)))
+    return AttentionOutput(found.y.index_put((b, h, t), v), found.lse.index_put((b, h, t), score.to(found.lse.dtype)))

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Sizes
+import kinformer as kf
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out, State, under
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.of_parts import OfParts
 
 
@@ -25,7 +26,7 @@ class SplitHeads(OfParts):
     part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
                 self._asked(queries, n),
@@ -37,14 +38,14 @@ class SplitHeads(OfParts):
         ]
         lses = [out.y.lse for out in outs]
         lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
-        return self.together(outs, Read(torch.cat([out.y.y for out in outs], 1), lse), state)
+        return self.together(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
 
     def _asked(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n
         return queries._replace(
             q=self._run(queries.q, n),
             pos=self._run(queries.pos, n),
-            sides=self._runs(queries.sides, n),
+            extras=self._runs(queries.extras, n),
             tags=self._runs(queries.tags, n),
             head=queries.head + first,
         )
@@ -54,7 +55,7 @@ class SplitHeads(OfParts):
             k=self._run(keys.k, n),
             v=self._run(keys.v, n),
             pos=self._run(keys.pos, n),
-            sides=self._runs(keys.sides, n),
+            extras=self._runs(keys.extras, n),
             tags=self._runs(keys.tags, n),
         )
 
@@ -75,7 +76,7 @@ class SplitHeads(OfParts):
             )
         return heads // len(self.parts)
 
-    def share(self, sizes: Sizes) -> Sizes:
+    def share(self, sizes: HeadSizes) -> HeadSizes:
         """The heads of one part; a single head of keys or of values is shared by all."""
         heads = self._run_of(sizes.heads)
         keys, values = (
@@ -86,21 +87,11 @@ class SplitHeads(OfParts):
 
 
 def _softmaxes() -> SplitHeads:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return SplitHeads(Softmax(Causal() & Band(2)), Softmax(Causal()))
+    return SplitHeads(kf.Softmax(kf.Causal() & kf.Band(2)), kf.Softmax(kf.Causal()))
 
 
 def _half_linear() -> SplitHeads:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.maps.elu import ELU
-    from kinformer.nn.mechanisms.linear import LinearAttention
-    from kinformer.nn.mechanisms.softmax import Softmax
-    from kinformer.nn.patterns.band import Band
-
-    return SplitHeads(Softmax(Causal() & Band(2)), LinearAttention(ELU()))
+    return SplitHeads(kf.Softmax(kf.Causal() & kf.Band(2)), kf.LinearAttention(kf.ELU()))
 
 
 EXAMPLES = (_softmaxes, _half_linear)

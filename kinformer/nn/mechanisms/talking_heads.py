@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
 from kinformer.core.pair_map import PairMap
@@ -65,30 +66,19 @@ def _all_spoken(x: Tensor) -> bool:
 
 
 def _paper() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-
-    return Explicit(Causal(), before=MixHeads(2), after=MixHeads(2))
+    return Explicit(kf.Causal(), before=MixHeads(2), after=MixHeads(2))
 
 
 def _other_heads() -> Explicit:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-
-    return Explicit(Causal() & Band(3), before=MixHeads(2, 3, bias=True), after=MixHeads(3, 2, bias=True))
+    return Explicit(kf.Causal() & kf.Band(3), before=MixHeads(2, 3, bias=True), after=MixHeads(3, 2, bias=True))
 
 
 def _patterns_by_head() -> Explicit:
-    from kinformer.core.pattern import Heads
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.nn.patterns.band import Band
-
-    return Explicit(Heads(Causal() & Band(2), Causal()), after=MixHeads(2, bias=True))
+    return Explicit(kf.Heads(kf.Causal() & kf.Band(2), kf.Causal()), after=MixHeads(2, bias=True))
 
 
 def _encoder() -> Explicit:
-    from kinformer.core.patterns.full import Full
-
-    return Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True))
+    return Explicit(kf.Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True))
 
 
 NO_LSE = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}

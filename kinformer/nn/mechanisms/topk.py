@@ -7,16 +7,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Side, Sizes
-from kinformer.core.keyed import Keyed
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance
@@ -28,7 +29,7 @@ from kinformer.nn.search.exact import Exact
 EXACT = Exact()
 
 
-class TopK(Keyed):
+class TopK(KeyValueMechanism):
     """Softmax attention over S_i = the k keys j with the highest q_i.k_j among those that the pattern allows.
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
@@ -61,15 +62,17 @@ class TopK(Keyed):
         self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self.search.products(sizes.k_dim)  # refused when the layer is built
-        return super().sides(sizes)
+        return super().query_extras(sizes)
 
-    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
-        return Mechanism.mass(self, queries, keys, read, ctx)
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        return Mechanism.received_attention(self, queries, keys, read, ctx)
 
 
 class BestOfRow(PairMap):
@@ -114,15 +117,11 @@ APART = {"merge": "the k best of a part of the keys are not the k best of all"}
 
 
 def _examples() -> tuple[Example, ...]:
-    from kinformer.core.patterns.causal import Causal
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.patterns.band import Band
-
     makes = (
-        lambda: TopK(Causal(), 3),
-        lambda: TopK(Full(), 2, scale=1.0),
-        lambda: TopK(Causal() & Band(5), 1),
-        lambda: Explicit(Causal(), before=BestOfRow(3)),
+        lambda: TopK(kf.Causal(), 3),
+        lambda: TopK(kf.Full(), 2, scale=1.0),
+        lambda: TopK(kf.Causal() & kf.Band(5), 1),
+        lambda: Explicit(kf.Causal(), before=BestOfRow(3)),
     )
     return tuple(Example(make, breaks=APART) for make in makes)
 

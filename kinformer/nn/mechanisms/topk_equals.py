@@ -14,7 +14,7 @@ from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.core.ties import Tolerance, score_tolerance
@@ -50,7 +50,7 @@ class TopKEquals(Explicit):
         super().__init__(pattern, before=BestOfRow(k), scale=scale, dropout=dropout)
         self.k = k
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         short = request.keys.k.shape[2] < LONG or request.queries.q.shape[2] < STEP
         if short or not request.run or torch.compiler.is_compiling():
             return super().read(request)

@@ -12,7 +12,7 @@ from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import softmax
 from kinformer.core.tree import Node, edge, node
@@ -71,11 +71,14 @@ class TreeSoftmax(Softmax):
         if bias is not None and a_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
             raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
 
-    def read(self, request: Request) -> Out[Read]:
+    def read(self, request: Request) -> Out[AttentionOutput]:
         found = request.memo.get(
             lambda: _levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
-            "levels of a tree", request.queries.pos, self.k, self.causal,
-        )  # fmt: skip
+            "levels of a tree",
+            request.queries.pos,
+            self.k,
+            self.causal,
+        )
         if found is None or request.pattern != self.whole:
             return super().read(request)
         q = _taken(request.queries.q, torch.cat(found.at)).split([len(at) for at in found.at], 2)
@@ -83,9 +86,11 @@ class TreeSoftmax(Softmax):
         reads = [self._tokens(request, q[0], found.tiles)]
         reads += [self._spans(request, q[m], k, v, m) for m in range(1, len(q))]
         y, lse = (torch.cat(parts, 2) for parts in zip(*reads, strict=True))
-        return Out(Read(_taken(y, found.back), _taken(lse[..., None], found.back)[..., 0] if request.lse else None))
+        return Out(
+            AttentionOutput(_taken(y, found.back), _taken(lse[..., None], found.back)[..., 0] if request.lse else None)
+        )
 
-    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> Read:
+    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> AttentionOutput:
         """What tokens read of all levels."""
         (count, size, _), length = tiles.may.shape, q.shape[2]
         k, v = (_taken(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
@@ -99,11 +104,11 @@ class TreeSoftmax(Softmax):
         attention, lse = softmax(logits)
         attention = F.dropout(attention, request.dropout).unflatten(2, (count, size)).unflatten(1, (v.shape[1], -1))
         y = torch.einsum("burntw,bunwv->burntv", attention, v).flatten(1, 2).flatten(2, 3)
-        return Read(y[:, :, :length], precise(lse[:, :, :length]))
+        return AttentionOutput(y[:, :, :length], precise(lse[:, :, :length]))
 
     def _spans(
         self, request: Request, q: Float[Tensor, "B H n K"], k: Float[Tensor, "B G T K"], v: Tensor, level: int
-    ) -> Read:
+    ) -> AttentionOutput:
         """What the spans of a level read of their tokens."""
         size = 1 << level
         k, v = (x[:, :, : q.shape[2] * size].unflatten(2, (-1, size)) for x in (k, v))
@@ -113,7 +118,7 @@ class TreeSoftmax(Softmax):
             score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
         attention, lse = softmax(score * request.scale)
         attention = F.dropout(attention, request.dropout).unflatten(1, (v.shape[1], -1))
-        return Read(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
+        return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
 
 
 def _taken(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:

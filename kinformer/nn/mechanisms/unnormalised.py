@@ -1,20 +1,21 @@
 """Unnormalised: weights exp(score) as they are, which need not sum to 1."""
 
+import kinformer as kf
 from kinformer.attend import impl_of, read
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
 from kinformer.core.example import Example
-from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.keyed import KeyValueMechanism, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.patterns.band import Band
 
 
-class Unnormalised(Keyed):
+class Unnormalised(KeyValueMechanism):
     """y_i = sum_j exp(scale q_i.k_j + bias_ij) v_j over the keys that the pattern allows; nothing is divided by a sum.
 
     Choose it where the bias is the log of a weight that is meant as it is, such as a density (`HardCodedGaussian`):
@@ -40,23 +41,18 @@ class Unnormalised(Keyed):
         self.bias = a_part("bias", bias, Bias, "the log of a weight, such as HardCodedGaussian((-1, 1))")
         self.scale, self.lse, self.impl, self.wants = a_scale(scale), False, impl_of(impl), wants_of(bias)
 
-    def read(self, request: Request) -> Out[Read]:
-        found = read(request.but(lse=True), self.impl)
+    def read(self, request: Request) -> Out[AttentionOutput]:
+        found = read(request.replace(lse=True), self.impl)
         assert found.lse is not None
-        return Out(Read((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
+        return Out(AttentionOutput((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
 
 
 def _local() -> Unnormalised:
-    from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
-
-    return Unnormalised(Causal() & Band(3), HardCodedGaussian((-1, 0)))
+    return Unnormalised(Causal() & Band(3), kf.HardCodedGaussian((-1, 0)))
 
 
 def _both_ways() -> Unnormalised:
-    from kinformer.core.patterns.full import Full
-    from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
-
-    return Unnormalised(Full(), HardCodedGaussian((-1, 1), 2.0), scale=0.5)
+    return Unnormalised(kf.Full(), kf.HardCodedGaussian((-1, 1), 2.0), scale=0.5)
 
 
 NO_LSE = {"merge": "weights that are not divided by their sum add up over parts of the keys, where merging takes means"}

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.autocast import exact
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
@@ -100,8 +101,8 @@ class DilatedConv(Compression):
 class MostUsed(Compression):
     """One of `rate` states survives, as it is: those that got the most attention per query, in their old order.
 
-    It learns nothing and asks the mechanism for its `mass`; of equals the earlier survives. Source: Rae et al., 2019,
-    arXiv:1911.05507, section 3.2.
+    It learns nothing and asks the mechanism for its `received_attention`; of equals the earlier survives. Source: Rae
+    et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     watches = True
@@ -147,15 +148,11 @@ def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N
 
 
 def _strided() -> Compressive:
-    from kinformer.nn.losses.compression import AttentionReconstruction
-
-    return Compressive(4, 4, 3, StridedConv(16, 2), AttentionReconstruction())
+    return Compressive(4, 4, 3, StridedConv(16, 2), kf.AttentionReconstruction())
 
 
 def _dilated() -> Compressive:
-    from kinformer.nn.losses.compression import AutoEncoding
-
-    return Compressive(3, 4, 1, DilatedConv(16, 3, (2,)), AutoEncoding(16, 3, "mse"))
+    return Compressive(3, 4, 1, DilatedConv(16, 3, (2,)), kf.AutoEncoding(16, 3, "mse"))
 
 
 EXAMPLES = tuple(

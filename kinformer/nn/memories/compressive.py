@@ -9,11 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.cache import survivors
 from kinformer.core.checks import a_part, at_least, if_given, multiple
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
-from kinformer.core.heads import Room, cut
+from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.memory import Memory, Remembered, most, moved
@@ -120,7 +121,7 @@ class Compressive(Memory):
             return {}
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
-    def start(self, room: Room, width: int) -> CompressiveStates:
+    def start(self, room: StateSpec, width: int) -> CompressiveStates:
         near = most(self.near, room.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:
@@ -229,17 +230,11 @@ def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> T
 
 
 def _example() -> Compressive:
-    from kinformer.nn.losses.compression import AutoEncoding
-    from kinformer.nn.memories.compression import StridedConv
-
-    return Compressive(4, 3, 2, StridedConv(16, 2), AutoEncoding(16, 2))
+    return Compressive(4, 3, 2, kf.StridedConv(16, 2), kf.AutoEncoding(16, 2))
 
 
 def _by_segment() -> Compressive:
-    from kinformer.nn.losses.compression import AttentionReconstruction
-    from kinformer.nn.memories.compression import StridedConv
-
-    return Compressive(4, 4, 2, StridedConv(16, 2), AttentionReconstruction("segment"))
+    return Compressive(4, 4, 2, kf.StridedConv(16, 2), kf.AttentionReconstruction("segment"))
 
 
 EXAMPLES = (

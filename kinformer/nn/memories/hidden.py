@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.heads import Room
+from kinformer.core.heads import StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.memory import Memory, beside, most, moved
 from kinformer.core.patterns.segment import Segment
@@ -52,7 +52,7 @@ class Hidden(Memory):
         """The own segment and what is kept before it."""
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
-    def start(self, room: Room, width: int) -> HiddenStates:
+    def start(self, room: StateSpec, width: int) -> HiddenStates:
         slots = most(self.reads, room.length)
         return HiddenStates(
             torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device),

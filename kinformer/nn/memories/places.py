@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
 
@@ -61,10 +62,8 @@ class ByTokens(Places):
 
 
 def _example(places: Places):  # type: ignore[no-untyped-def]
-    from kinformer.nn.memories.compression import MeanPool
-    from kinformer.nn.memories.compressive import Compressive
 
-    return Compressive(4, 5, 3, MeanPool(2), places=places)
+    return kf.Compressive(4, 5, 3, kf.MeanPool(2), places=places)
 
 
 CUTS = (

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.alone import alone
 from kinformer.core.checks import a_flag, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
@@ -85,9 +86,7 @@ class AverageAttention(Layer):
 
 
 def _with_mlp() -> AverageAttention:
-    from kinformer.nn.feedforward.mlp import MLP
-
-    return AverageAttention(16, MLP(16, 24, activation="relu"))
+    return AverageAttention(16, kf.MLP(16, 24, activation="relu"))
 
 
 EXAMPLES = (_with_mlp, lambda: AverageAttention(16), lambda: AverageAttention(16, gate=False))

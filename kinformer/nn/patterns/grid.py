@@ -3,9 +3,101 @@
 from dataclasses import dataclass
 from functools import reduce
 
-from kinformer.core.pattern import Or, Pattern
-from kinformer.nn.patterns.around import Around
+import torch
+from torch import Tensor
+
+from kinformer.core.checks import at_least
+from kinformer.core.layout import Layout, Near
+from kinformer.core.pattern import Index, Or, Pattern
+from kinformer.core.raster import Raster
 from kinformer.nn.patterns.band import Band
+
+
+@dataclass(frozen=True)
+class Around(Pattern):
+    """What `patterns.grid.Grid` says; its fields are told there. It is not taken apart.
+
+    Queries of one block read the same: the places around their block.
+    """
+
+    width: int
+    rows: int
+    columns: int
+    block: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        at_least("Grid.rows", self.rows, 0)
+        at_least("Grid.columns", self.columns, 0)
+        _ = self.raster  # refuses a width that does not split
+
+    @property
+    def raster(self) -> Raster:
+        """The order of positions."""
+        return Raster(self.width, self.block)
+
+    @property
+    def queries(self) -> Raster:
+        """The order of blocks: queries of one block read the same."""
+        return Raster(self.width // self.block[1])
+
+    @property
+    def far(self) -> tuple[int, int]:
+        """How many rows and columns of blocks away the furthest block stands that holds a key."""
+        rows, columns = self.block
+        return -(-self.rows // rows), min(self.width // columns - 1, -(-self.columns // columns))
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        (rows, columns), q, k = self.block, torch.as_tensor(q), torch.as_tensor(k)
+        (top, left), (row, column) = self.queries.place(q // self.raster.size), self.raster.place(k)
+        below, right = row - top * rows, column - left * columns
+        near = (below >= -self.rows) & (below < rows + self.rows)
+        return near & (right >= -self.columns) & (right < columns + self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        return Near(*self.reach())
+
+    def reach(self) -> tuple[float, float]:
+        (rows, columns), (up, aside), raster = self.block, self.far, self.raster
+        first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)  # of its block
+        back = up * raster.band + (aside + 1) * raster.size - 1 - first
+        return back, back  # a picture turned upside down is read alike
+
+    def last(self, k: Tensor) -> Tensor:
+        """The last position that reads k."""
+        (rows, columns), (row, column) = self.block, self.raster.place(k)
+        across = ((column + self.columns) // columns).clamp_max(self.width // columns - 1)
+        return self.raster.size * (self.queries.at((row + self.rows) // rows, across) + 1) - 1
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return self.last(k) >= now
+
+    def capacity(self, length: int) -> int:
+        at = torch.arange(length)
+        # what is there of a key at each position from the next one on, up to its last query
+        gone = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
+        return int((at + 1 - gone).max()) if length else 0
+
+    def period(self) -> int | None:
+        return self.raster.band if self.columns else self.raster.size
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        (rows, columns), size = self.block, self.raster.size
+        q_lo, q_hi, k_lo, k_hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
+        some = q_lo + q_hi + k_lo + k_hi < 0
+        every = ~some
+        keys = list(self.raster.boxes(k_lo, k_hi))
+        for q in self.queries.boxes(q_lo // size, q_hi // size):
+            up, down = q.top * rows - self.rows, q.bottom * rows + rows - 1 + self.rows
+            left, right = q.left * columns - self.columns, q.right * columns + columns - 1 + self.columns
+            least, most = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
+            first, final = q.right * columns - self.columns, q.left * columns + columns - 1 + self.columns
+            for k in keys:
+                there = q.there & k.there
+                meets = (k.bottom >= up) & (k.top <= down) & (k.right >= left) & (k.left <= right)
+                inside = (k.top >= least) & (k.bottom <= most) & (k.left >= first) & (k.right <= final)
+                some, every = some | (there & meets), every & (inside | ~there)
+        return some, every
 
 
 @dataclass(frozen=True)

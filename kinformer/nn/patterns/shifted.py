@@ -73,7 +73,7 @@ def shifted(ctx: Context, n: int) -> Context:
     """The context of the same tokens behind n others: positions and the limits of the batch move by n."""
     only, also = (None if limit is None else Shifted(limit, n) for limit in (ctx.only, ctx.also))
     pos = ctx.pos + n * (ctx.pos >= 0)
-    return ctx.but(pos=pos, full=ctx.full, only=only, also=also, decoding=ctx.decoding)
+    return ctx.replace(pos=pos, full=ctx.full, only=only, also=also, decoding=ctx.decoding)
 
 
 EXAMPLES = (Shifted(Causal() & Band(2), 3), Shifted(Heads(Causal(), Band(2, 0)), 3))

@@ -26,9 +26,15 @@ class Halves(Pictured):
     """
 
     def __init__(
-        self, d: int, rows: int, columns: int, channels: int = 1, *, block: tuple[int, int] = (1, 1),
-        kind: Kind = "learned"
-    ):  # fmt: skip
+        self,
+        d: int,
+        rows: int,
+        columns: int,
+        channels: int = 1,
+        *,
+        block: tuple[int, int] = (1, 1),
+        kind: Kind = "learned",
+    ):
         super().__init__(at_least("d", d, 2), rows, columns, channels, block=block)
         one_of("kind", kind, Kind)
         self.row, self.value = _told(kind, rows, d // 2), _told(kind, columns * channels, d - d // 2)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
@@ -72,10 +73,7 @@ def _told(parts: Sequence[Keys]) -> Keys:
 
 
 def _example() -> ByHeads:
-    from kinformer.nn.projections.qkv import QKV
-    from kinformer.nn.projections.shared_qk import SharedQK
-
-    return ByHeads(QKV(16, 2, head_dim=4), SharedQK(16, 2, head_dim=4, unit=False))
+    return ByHeads(kf.QKV(16, 2, head_dim=4), kf.SharedQK(16, 2, head_dim=4, unit=False))
 
 
 EXAMPLES = (_example,)

@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
@@ -64,9 +65,7 @@ class ByStream(Projection):
 
 
 def _example() -> ByStream:
-    from kinformer.nn.projections.qkv import QKV
-
-    return ByStream(2, QKV(16, 2), QKV(16, 2))
+    return ByStream(2, kf.QKV(16, 2), kf.QKV(16, 2))
 
 
 EXAMPLES = (_example,)

@@ -107,9 +107,14 @@ class Collaborative(Projection):
             k, v = (x.unflatten(0, (trained.key_heads, -1)).repeat_interleave(group, 0) for x in (k, v))
             mix, left, right = _factors(q, k, heads * trained.k_dim if shared is None else shared, sweeps, seed)
             found = cls(
-                trained.d, heads, shared=mix.shape[1], v_dim=trained.v_dim, scale="head", bias=v_bias is not None,
+                trained.d,
+                heads,
+                shared=mix.shape[1],
+                v_dim=trained.v_dim,
+                scale="head",
+                bias=v_bias is not None,
                 content=q_bias is not None,
-            )  # fmt: skip
+            )
             root = (found.squared / trained.k_dim) ** 0.5
             found.mixing.copy_(mix * root)
             found.q.weight.copy_(left.mT)

@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
@@ -14,7 +15,7 @@ class Normed(Projection):
     Choose it for pre-norm layers with a memory, LayerNorm([SG(M), E]) in GTrXL: what is kept are layer inputs as they
     are, so after a step of training all of what a query reads is normed by the same gain, which learns from memories
     too. Give the block `nn.Identity()` where the norm of this sublayer would stand. What a mechanism asks of the
-    layer's input beyond queries and keys (its sides) is projected from x as it is.
+    layer's input beyond queries and keys (its extras) is projected from x as it is.
 
     projection: what is projected with.
     norm: of its width.
@@ -61,10 +62,7 @@ class NormedKeys(Normed):
 
 
 def _example(kind: type[Normed] = Normed) -> Normed:
-    from kinformer.nn.norms.layer import LayerNorm
-    from kinformer.nn.projections.qkv import QKV
-
-    return kind(QKV(16, 2), LayerNorm(16))
+    return kind(kf.QKV(16, 2), kf.LayerNorm(16))
 
 
 def _keys_alone() -> Normed:

@@ -4,6 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import kinformer as kf
 from kinformer.core.checks import a_flag, at_least, head_width, if_given, multiple, one_of
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.position import Rotation
@@ -84,9 +85,7 @@ class QKV(Projection):
 
 
 def _turned() -> QKV:
-    from kinformer.nn.positions.rotary import Rotary
-
-    return QKV(16, 4, key_heads=1, rotation=Rotary(4))
+    return QKV(16, 4, key_heads=1, rotation=kf.Rotary(4))
 
 
 EXAMPLES = (lambda: QKV(16, 2), lambda: QKV(16, 4, key_heads=2, head_dim=6, v_dim=10, bias=False), _turned)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import at_least, multiple, one_of
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns
 
@@ -36,15 +36,19 @@ class FactorisedDense(Synthesizer):
         self.widths = at_least("first", first, 1), multiple("length", length, "first", first) // first
         self.second = one_of("second", second, Second)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {**super().sides(sizes), "first": Side(self.widths[0]), "second": Side(self.widths[1])}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {
+            **super().query_extras(sizes),
+            "first": ExtraProjection(self.widths[0]),
+            "second": ExtraProjection(self.widths[1]),
+        }
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         at, _ = self.places(request.keys.pos, request)
         first, second = self.widths
         other = at % second if self.second == "tiled" else at // first
-        sides = request.queries.sides
-        return columns(sides["first"], at % first) * columns(sides["second"], other)
+        extras = request.queries.extras
+        return columns(extras["first"], at % first) * columns(extras["second"], other)
 
 
 EXAMPLES = (lambda: FactorisedDense(2, 64, 4), lambda: FactorisedDense(2, 63, 9, second="repeated"))

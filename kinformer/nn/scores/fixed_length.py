@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 
@@ -26,7 +26,7 @@ class Synthesizer(Score):
         super().__init__()
         self.heads, self.length = at_least("heads", heads, 1), at_least("length", length, 1)
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self._check(sizes.heads)
         return {}
 

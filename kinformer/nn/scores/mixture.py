@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+import kinformer as kf
 from kinformer.core.checks import a_part, one_of
-from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 
@@ -40,16 +41,16 @@ class Mixture(Score):
         learned = one_of("weights", weights, Weights) == "learned"
         self.weights = nn.Parameter(torch.zeros(len(scores))) if learned else None
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        found: dict[str, Side] = {}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        found: dict[str, ExtraProjection] = {}
         for score in self._scores():
-            wanted = score.sides(sizes)
+            wanted = score.query_extras(sizes)
             if twice := found.keys() & wanted.keys():
                 raise ValueError(f"two scores of a Mixture want a side {min(twice)!r}; give it one of a kind")
             found.update(wanted)
         return found
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         for score in self._scores():
             score.start(room)
 
@@ -66,17 +67,11 @@ class Mixture(Score):
 
 
 def _random() -> Mixture:
-    from kinformer.core.scores.product import Product
-    from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
-
-    return Mixture(RandomSynthesizer(2, 64), Product())
+    return Mixture(kf.RandomSynthesizer(2, 64), kf.Product())
 
 
 def _dense() -> Mixture:
-    from kinformer.nn.scores.factorised_random import FactorisedRandom
-    from kinformer.nn.scores.synthesizer import DenseSynthesizer
-
-    return Mixture(DenseSynthesizer(2, 64, 6), FactorisedRandom(2, 64, 3), weights="sum")
+    return Mixture(kf.DenseSynthesizer(2, 64, 6), kf.FactorisedRandom(2, 64, 3), weights="sum")
 
 
 EXAMPLES = (_random, _dense)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import kinformer as kf
 from kinformer.core.checks import if_given, within
 from kinformer.core.layer import Want
 from kinformer.core.pair_map import PairMap
@@ -52,9 +53,7 @@ class ResidualScores(Score):
 
 
 def _changed() -> ResidualScores:
-    from kinformer.nn.mechanisms.talking_heads import MixHeads
-
-    return ResidualScores(0.7, 0.3, MixHeads(2))
+    return ResidualScores(0.7, 0.3, kf.MixHeads(2))
 
 
 EXAMPLES = (ResidualScores, lambda: ResidualScores(0.7, 0.3), _changed)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import a_flag, at_least
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns
 
@@ -35,12 +35,12 @@ class DenseSynthesizer(Synthesizer):
         self.weight = nn.Parameter(torch.empty(tables, hidden, length).uniform_(-most, most))
         self.bias = nn.Parameter(torch.empty(tables, 1, length).uniform_(-most, most))
 
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {**super().sides(sizes), "dense": Side(self.hidden)}
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {**super().query_extras(sizes), "dense": ExtraProjection(self.hidden)}
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         at, end = self.places(request.keys.pos, request)
-        hidden = request.queries.sides["dense"].relu()  # [B H T hidden]
+        hidden = request.queries.extras["dense"].relu()  # [B H T hidden]
         return columns(hidden @ self.weight[..., :end] + self.bias[..., :end], at)
 
 

@@ -45,9 +45,9 @@ class Grouped(Shorten):
             keys = _padding_first(keys)
         pos = self._pieces(keys.pos[..., None], -1)  # [B 1 R size 1]
         real = pos >= 0
-        sides = {name: self.made(name, self._pieces(side), real) for name, side in keys.sides.items()}
+        extras = {name: self.made(name, self._pieces(side), real) for name, side in keys.extras.items()}
         k, v = self.made("k", self._pieces(keys.k), real), self.made("v", self._pieces(keys.v), real)
-        return Keys(k, v, self._ends(pos[..., 0]), sides, own=keys.own)
+        return Keys(k, v, self._ends(pos[..., 0]), extras, own=keys.own)
 
     def _ends(self, pos: Int[Tensor, "B 1 R size"]) -> Int[Tensor, "B 1 R"]:
         last = pos.amax(3)

@@ -34,15 +34,15 @@ class Matrices(nn.Module):
         return found.to(like.dtype)
 
     def check(self, who: str, keys: Keys) -> None:
-        """ValueError for other heads than it was made for, and for sides, which have no matrix."""
+        """ValueError for other heads than it was made for, and for extras, which have no matrix."""
         found = {keys.k.shape[1], keys.v.shape[1]}
         if self.heads is not None and found != {self.heads}:
             raise ValueError(
                 f"{who} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
                 f"{keys.v.shape[1]} came; give it heads={keys.k.shape[1]}, or none for one matrix that all share"
             )
-        if keys.sides:
+        if keys.extras:
             raise ValueError(
-                f"{who} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.sides)!r} of "
+                f"{who} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} of "
                 "each key; use Pooled"
             )

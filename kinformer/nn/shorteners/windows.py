@@ -55,9 +55,9 @@ class Windows(Shorten):
         def of(name: str, x: Tensor) -> Tensor:
             return self.pooled(name, x, self._places(x, 0), there, middle)
 
-        sides = {name: of(name, side) for name, side in found.sides.items()}
+        extras = {name: of(name, side) for name, side in found.extras.items()}
         at = torch.stack(ends).amax(0)[:, None]
-        return Keys(of("k", found.k), of("v", found.v), at, sides, own=keys.own)
+        return Keys(of("k", found.k), of("v", found.v), at, extras, own=keys.own)
 
     def _places(self, x: Tensor, fill: float) -> Of:
         """x [B G S N] by the place in a window."""

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
 from kinformer.nn.depth.global_ends import GlobalEnds
@@ -23,7 +23,7 @@ ENDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
 def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
     """What the first layers inside read by their own pattern, and what the row's end adds, if they differ."""
     inside = attentions(layer.layer)
-    own = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, Keyed)]
+    own = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
     size, step = span(max(2 * max(map(longest, own)), 3 * layer.block), length, NARROW)
     panels: list[Panel] = []
     for place, part in inside.items():
@@ -62,7 +62,7 @@ def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
 
 def calls_inside(layer: nn.Module, inside: nn.Module, x: Tensor, **labels: Tensor) -> list[MechanismCall]:
     """The calls of the mechanisms of an attention layer inside another layer that reads x."""
-    ctx = Context.of(x).but(labels=labels) if labels else Context.of(x)
+    ctx = Context.of(x).replace(labels=labels) if labels else Context.of(x)
     x, _, ctx = inputs_of(inside, partial(layer, x, None, ctx))
     return calls(inside, x, ctx)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from kinformer.core.position import Position
 from kinformer.nn.aggregations.dynamic_routing import DynamicRouting
 from kinformer.nn.aggregations.em_routing import EMRouting
-from kinformer.nn.biases.camtl import Blocks
+from kinformer.nn.biases.camtl import ConditionalBlocks
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.score_convolution import ScoreConvolution
 from kinformer.nn.mechanisms.talking_heads import MixHeads
@@ -22,9 +22,9 @@ FIRST, TOKENS = 4, 16  # heads or tasks that are drawn; random tokens that are r
 NOTE = "sizes, of the greatest; before any training"
 
 
-@of_parts(Blocks, first=True)
+@of_parts(ConditionalBlocks, first=True)
 @torch.no_grad()
-def task_blocks(bias: Blocks, where: str, length: int | None) -> Picture:
+def task_blocks(bias: ConditionalBlocks, where: str, length: int | None) -> Picture:
     """What the task of a row adds to its scores; a panel for each task."""
     size = min(length or bias.length, bias.length)
     cells = min(CELLS, size)
@@ -36,7 +36,7 @@ def task_blocks(bias: Blocks, where: str, length: int | None) -> Picture:
     return Picture(f"{type(bias).__name__}: what is added to scores", (), panels, note=note)
 
 
-def task_matrix(bias: Blocks, task: int, size: int) -> Float[Tensor, "T T"]:
+def task_matrix(bias: ConditionalBlocks, task: int, size: int) -> Float[Tensor, "T T"]:
     """M of a task, for a row of `size` positions."""
     pos = torch.arange(size)
     rows = bias.rows(torch.full((1, 1, size), task), pos[None, None])[0, 0]  # [T n], a row of the block of each

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -112,7 +112,7 @@ def merged(example: Any, length: int | None) -> Iterator[Picture]:
 def _merged_set(part: nn.Module) -> tuple[str, Pattern] | None:
     if isinstance(part, Delayed):
         return f"estimated from {part.by} tokens back on", Causal() & ~Band(part.by - 1)
-    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, Keyed) else None
+    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
 
 
 def _elements(few: int, length: int | None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context, Layer
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.score import Score
@@ -58,7 +58,7 @@ def sorted_blocks(mechanism: Sinkhorn, layer: Attention, where: str, length: int
     """Which block stands in the place of which, and what a query then takes of each token."""
     size = length or 6 * mechanism.block
     call, count = call_of(layer, size), -(-size // mechanism.block)
-    order = mechanism.sorting(call.keys.sides["sort"], mechanism.blocks_of(call.keys.pos))[0, 0, :count, :count]
+    order = mechanism.sorting(call.keys.extras["sort"], mechanism.blocks_of(call.keys.pos))[0, 0, :count, :count]
     panels, note = [shades("sorted", order)], "sorted: how much of block (column) stands in the place of block (line)"
     if size <= CELLS:
         panels.append(shades("read", first_head(call)))
@@ -124,7 +124,7 @@ def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
     if isinstance(example, Score):
         layers = {"": Attention(QKV(16, 2), Softmax(Causal(), score=example))}
     for place, layer in layers.items():
-        score = layer.mechanism.score if isinstance(layer.mechanism, Keyed) else None
+        score = layer.mechanism.score if isinstance(layer.mechanism, KeyValueMechanism) else None
         if not isinstance(score, Synthesizer | Mixture):
             continue
         size = min([length or NARROW, *(part.length for part in score.modules() if isinstance(part, Synthesizer))])
@@ -146,7 +146,7 @@ def distance(example: Any, length: int | None) -> Iterator[Picture]:
     else:
         layers = attentions(example) if isinstance(example, nn.Module) else {}
     for place, layer in layers.items():
-        bias = layer.mechanism.bias if isinstance(layer.mechanism, Keyed) else None
+        bias = layer.mechanism.bias if isinstance(layer.mechanism, KeyValueMechanism) else None
         if bias is None:
             continue
         (call, *_) = calls(layer, torch.randn(1, length or NARROW, layer.d))

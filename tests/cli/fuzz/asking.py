@@ -4,8 +4,13 @@ from tests.cli.fuzz.drawing import MODELS, NUMBERS, ODD, SMALL, WRITERS, Drawn
 from tests.cli.fuzz.world import UNSIZED
 
 READS = {  # by model, data that it reads
-    "pairs": "pairs", "informer": "series", "acts": "offline", "draws": "images", "tasks": "multitask", "plays": "env",
-}  # fmt: skip
+    "pairs": "pairs",
+    "informer": "series",
+    "acts": "offline",
+    "draws": "images",
+    "tasks": "multitask",
+    "plays": "env",
+}
 SPLIT = ("train", "valid", "test", "x")
 
 
@@ -29,25 +34,54 @@ class Asking(Drawn):
         words = [self.model(*WRITERS), "--tokens", self.mostly("3", "1", "9", *SMALL)]
         if self.chance.random() < 0.8:
             words += ["--prompt", self.mostly("The cat", "a", *ODD)]
-        return words + self.some({
-            "--prompts": (self.path("lines", "short"),), "--source": ("le chat", *ODD),
-            "--sources": (self.path("lines"),),
-            "--state": (self.path("gpt.state", "words.state"),), "--stop": ("e", " ", *ODD), "--temperature": NUMBERS,
-            "--top-k": NUMBERS, "--top-p": ("0.5", *NUMBERS), "--beam": ("2", "3", *SMALL), "--length-penalty": NUMBERS,
-            "--seed": NUMBERS, "--json": None, **self.own("gpt"),
-        }, 0.15) + self.some({
-            "--layers": (self.new() + ".png", self.new()), "--knn": None, "--datastore": (self.store(),),
-            "--pictures": ("1", *NUMBERS), "--label": NUMBERS,
-        }, 0.04)  # fmt: skip
+        return (
+            words
+            + self.some(
+                {
+                    "--prompts": (self.path("lines", "short"),),
+                    "--source": ("le chat", *ODD),
+                    "--sources": (self.path("lines"),),
+                    "--state": (self.path("gpt.state", "words.state"),),
+                    "--stop": ("e", " ", *ODD),
+                    "--temperature": NUMBERS,
+                    "--top-k": NUMBERS,
+                    "--top-p": ("0.5", *NUMBERS),
+                    "--beam": ("2", "3", *SMALL),
+                    "--length-penalty": NUMBERS,
+                    "--seed": NUMBERS,
+                    "--json": None,
+                    **self.own("gpt"),
+                },
+                0.15,
+            )
+            + self.some(
+                {
+                    "--layers": (self.new() + ".png", self.new()),
+                    "--knn": None,
+                    "--datastore": (self.store(),),
+                    "--pictures": ("1", *NUMBERS),
+                    "--label": NUMBERS,
+                },
+                0.04,
+            )
+        )
 
     def pictures(self) -> list[str]:
         """Of what draws."""
         words = [self.model("draws"), "--out", self.new() + self.one(".png", ".png", ".png", "", ".x")]
         words += ["--pictures", self.mostly("1", "2", *SMALL)]
-        return words + self.some({
-            "--temperature": NUMBERS, "--label": ("0", "1", *SMALL), "--enlarge": (self.data("images"),),
-            "--json": None, "--seed": SMALL, "--prompt": ODD, **self.own("image_transformer"),
-        }, 0.12)  # fmt: skip
+        return words + self.some(
+            {
+                "--temperature": NUMBERS,
+                "--label": ("0", "1", *SMALL),
+                "--enlarge": (self.data("images"),),
+                "--json": None,
+                "--seed": SMALL,
+                "--prompt": ODD,
+                **self.own("image_transformer"),
+            },
+            0.12,
+        )
 
     def read(self) -> list[str]:
         words = [self.model(*WRITERS), self.path("short", "lines", "text"), "--save", self.new()]
@@ -58,10 +92,21 @@ class Asking(Drawn):
         kind = READS.get(name, "text")
         rows = [] if kind in UNSIZED else ["--length", self.mostly("8", "4", "1", *NUMBERS)]
         words = [self.path(name), "--data", self.data(kind), *rows, "--bytes", self.mostly("100", *SMALL)]
-        return words + self.keywords(0.1)[3:] + self.some({
-            "--split": ("all", *SPLIT), "--stride": ("1", "3", *NUMBERS), "--lanes": ("1", "2", *NUMBERS),
-            "--json": None, **self.own("gpt"),
-        }, 0.15) + self.some({"--knn": None, "--datastore": (self.store(),)}, 0.05)  # fmt: skip
+        return (
+            words
+            + self.keywords(0.1)[3:]
+            + self.some(
+                {
+                    "--split": ("all", *SPLIT),
+                    "--stride": ("1", "3", *NUMBERS),
+                    "--lanes": ("1", "2", *NUMBERS),
+                    "--json": None,
+                    **self.own("gpt"),
+                },
+                0.15,
+            )
+            + self.some({"--knn": None, "--datastore": (self.store(),)}, 0.05)
+        )
 
     def fill(self) -> list[str]:
         words = [self.path("bert", "bert", "gpt"), "--text", self.mostly("the c_t", "_", "\\_ _", "none", "\\", *ODD)]
@@ -84,18 +129,31 @@ class Asking(Drawn):
             return words + self.some({"--delta": ("0.5", *NUMBERS), "--json": None, **self.own("calm")}, 0.2)
         words += ["--delta", self.mostly("0.9", *NUMBERS), "--epsilon", self.mostly("0.5", *NUMBERS)]
         words += ["--tokens", self.mostly("2", "1", *SMALL), "--thresholds", self.mostly("3", *SMALL)]
-        return words + self.some({
-            "--samples": ("2", "3", *SMALL), "--split": SPLIT, "--consistency": ("textual", "risk", "x"),
-            "--json": None, **self.own("calm"),
-        }, 0.2)  # fmt: skip
+        return words + self.some(
+            {
+                "--samples": ("2", "3", *SMALL),
+                "--split": SPLIT,
+                "--consistency": ("textual", "risk", "x"),
+                "--json": None,
+                **self.own("calm"),
+            },
+            0.2,
+        )
 
     def play(self) -> list[str]:
         words = [self.model("acts", "plays")] if self.chance.random() < 0.8 else []
         words += ["--env", self.data("env").removeprefix("env="), "--episodes", self.mostly("1", "2", *SMALL)]
-        return words + self.some({
-            "--return": ("1", "0", *NUMBERS), "--random": ("0.5", "1", *NUMBERS), "--out": (self.new(),),
-            "--save": (self.new() + ".npz", self.new()), "--seed": SMALL, **self.own("agent"),
-        }, 0.2)  # fmt: skip
+        return words + self.some(
+            {
+                "--return": ("1", "0", *NUMBERS),
+                "--random": ("0.5", "1", *NUMBERS),
+                "--out": (self.new(),),
+                "--save": (self.new() + ".npz", self.new()),
+                "--seed": SMALL,
+                **self.own("agent"),
+            },
+            0.2,
+        )
 
     def datastore(self) -> list[str]:
         """One of its own commands, mostly."""
@@ -105,12 +163,21 @@ class Asking(Drawn):
 
     def build(self) -> list[str]:
         words = [self.model("gpt", "lanes", "words"), "--data", self.data("text"), "--out", self.new()]
-        return words + self.some({
-            "--split": SPLIT, "--tap": ("last_ffn_input", "0", "0.1.input", "9.9", *ODD), "--length": ("8", *NUMBERS),
-            "--dtype": ("float32", "float16", "x"), "--stride": ("4", "8", *NUMBERS), "--append": None,
-            "--index": ("flat", "hnsw", "ivf:lists=2", "ivf_pq", "ivf:lists=x", "x"), "--resume": None, "--json": None,
-            **self.own("gpt"),
-        }, 0.15)  # fmt: skip
+        return words + self.some(
+            {
+                "--split": SPLIT,
+                "--tap": ("last_ffn_input", "0", "0.1.input", "9.9", *ODD),
+                "--length": ("8", *NUMBERS),
+                "--dtype": ("float32", "float16", "x"),
+                "--stride": ("4", "8", *NUMBERS),
+                "--append": None,
+                "--index": ("flat", "hnsw", "ivf:lists=2", "ivf_pq", "ivf:lists=x", "x"),
+                "--resume": None,
+                "--json": None,
+                **self.own("gpt"),
+            },
+            0.15,
+        )
 
     def index(self) -> list[str]:
         return [self.store(), self.mostly("flat", "hnsw", "ivf:lists=2,probes=1", "ivf:x=1", "ivf_pq", "", "x")]

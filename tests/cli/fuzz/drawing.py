@@ -29,12 +29,50 @@ ODD = (
 NUMBERS = ("1", "0", "-1", "2", "3", "1.5", "1e3", "nan", "inf", "-inf", "1000000", "99999999999999999999", "1_0", "٣")
 SMALL = ("1", "2", "0", "-1", "1.5", "nan", "99999999999999999999", "x", "")
 FILES = (
-    "text", "pairs.tsv", "labelled.tsv", "rows.jsonl", "empty", "binary", "short", "lines", "texts", "nothing", "gpt",
-    "lanes", "state", "bert", "pairs", "words", "gpt.state", "words.state", "mine.py", "broken.py", "fails.py",
-    "gpt/model.safetensors", "gpt/config.json", "words/tokenizer.json", "gpt/best", "gpt/trainer", "text/below",
-    "list.json", "object.json", "calm", "tuned", "informer", "acts", "tasks", "draws", "store", "series.csv",
-    "episodes.npz", "pictures.npz", "subjects", "tuned/knn-lm.json", "calm/exits.json", "store/store.json",
-)  # fmt: skip
+    "text",
+    "pairs.tsv",
+    "labelled.tsv",
+    "rows.jsonl",
+    "empty",
+    "binary",
+    "short",
+    "lines",
+    "texts",
+    "nothing",
+    "gpt",
+    "lanes",
+    "state",
+    "bert",
+    "pairs",
+    "words",
+    "gpt.state",
+    "words.state",
+    "mine.py",
+    "broken.py",
+    "fails.py",
+    "gpt/model.safetensors",
+    "gpt/config.json",
+    "words/tokenizer.json",
+    "gpt/best",
+    "gpt/trainer",
+    "text/below",
+    "list.json",
+    "object.json",
+    "calm",
+    "tuned",
+    "informer",
+    "acts",
+    "tasks",
+    "draws",
+    "store",
+    "series.csv",
+    "episodes.npz",
+    "pictures.npz",
+    "subjects",
+    "tuned/knn-lm.json",
+    "calm/exits.json",
+    "store/store.json",
+)
 WRITERS = ("gpt", "lanes", "state", "pairs", "words", "gpt/best", "calm", "tuned")
 MODELS = (*WRITERS, "bert", "informer", "acts", "draws", "tasks", "plays")
 KEYWORDS = ("d", "depth", "heads", "vocab", "dropout", "memory", "window", "pattern", "position", "mlp", "chunk", "x")
@@ -100,10 +138,27 @@ ENVS = (
 )
 SETS = ("maximum", "maximum,most=4", "unique,most=x", "nothing")
 MORE = (
-    "documents=lines", "documents=blank", "documents=joined", "field=text", "field=n", "field=no", "valid=x",
-    "source=source", "target=text", "x=y", "tokenizer=bytes", "documents=", "label=label", "reward=end", "reward=x",
-    "power=0.5", "power=nan", "answer=count", "tokenizer=bpe:260", "tokenizer=bpe:x",
-)  # fmt: skip
+    "documents=lines",
+    "documents=blank",
+    "documents=joined",
+    "field=text",
+    "field=n",
+    "field=no",
+    "valid=x",
+    "source=source",
+    "target=text",
+    "x=y",
+    "tokenizer=bytes",
+    "documents=",
+    "label=label",
+    "reward=end",
+    "reward=x",
+    "power=0.5",
+    "power=nan",
+    "answer=count",
+    "tokenizer=bpe:260",
+    "tokenizer=bpe:x",
+)
 
 
 class Drawn:

@@ -9,10 +9,16 @@ from tests.cli.fuzz.drawing import FILES, LAWS, MODELS, NUMBERS, ODD, SHOWN, SMA
 
 CLAIMS = ("nothing", "", "act_parit", "bigbird", "\udcff")  # a claim that there is takes a minute
 FITTING = {  # by member, what it learns from
-    "transformer": "pairs", "informer": "series", "decision_transformer": "offline", "behaviour_cloning": "offline",
-    "image_transformer": "images", "axial_transformer": "images", "camtl": "multitask", "set_transformer": "sets",
+    "transformer": "pairs",
+    "informer": "series",
+    "decision_transformer": "offline",
+    "behaviour_cloning": "offline",
+    "image_transformer": "images",
+    "axial_transformer": "images",
+    "camtl": "multitask",
+    "set_transformer": "sets",
     "bert_classifier": "labelled",
-}  # fmt: skip
+}
 SIZES = {"informer": "context=4", "image_transformer": "block=8", "axial_transformer": "depth=1"}
 
 
@@ -22,12 +28,24 @@ class Lines(Asking):
     def __init__(self, there: Path, seed: int) -> None:
         super().__init__(there, seed)
         self.commands: dict[str, tuple[int, Callable[[], list[str]]]] = {
-            "list": (1, self.listing), "show": (2, self.show), "train": (6, self.train), "generate": (6, self.generate),
-            "read": (3, self.read), "evaluate": (6, self.evaluate), "fill": (2, self.fill),
-            "compare": (2, self.compare), "cost": (3, self.cost), "check": (1, self.check), "advise": (1, self.advise),
-            "claim": (1, self.claim), "forecast": (2, self.forecast), "calibrate": (2, self.calibrate),
-            "play": (2, self.play), "datastore": (4, self.datastore), "knn-lm": (2, self.knn),
-        }  # fmt: skip
+            "list": (1, self.listing),
+            "show": (2, self.show),
+            "train": (6, self.train),
+            "generate": (6, self.generate),
+            "read": (3, self.read),
+            "evaluate": (6, self.evaluate),
+            "fill": (2, self.fill),
+            "compare": (2, self.compare),
+            "cost": (3, self.cost),
+            "check": (1, self.check),
+            "advise": (1, self.advise),
+            "claim": (1, self.claim),
+            "forecast": (2, self.forecast),
+            "calibrate": (2, self.calibrate),
+            "play": (2, self.play),
+            "datastore": (4, self.datastore),
+            "knn-lm": (2, self.knn),
+        }
 
     def draw(self) -> list[str]:
         """A line that is right or nearly so, and then, more often than not, is spoilt."""
@@ -54,16 +72,29 @@ class Lines(Asking):
         words += ["--data", self.data(*([FITTING[name]] if name in FITTING else [])), "--out", self.new()]
         words += self.one("--steps 1", "--steps 2", "--steps 1", "--minutes 0.0001").split()
         words += ["--batch", self.mostly("2", "1", *NUMBERS), "--length", self.mostly("8", "16", "1", *NUMBERS)]
-        return words + self.some({
-            "--valid": (self.path("text", "pairs.tsv"),), "--lr": ("0.001", "0", "-1", "nan", "1e30", "x"),
-            "--schedule": ("linear", "noam", "inverse_sqrt", "x"), "--warmup": ("0.1", "5", *NUMBERS, "nan", "x"),
-            "--betas": ("0.9,0.98", "0.9", "1,2", "x,", "nan,0"), "--eps": ("1e-9", "0", "nan", "x"),
-            "--seed": SMALL, "--clip": ("1", *SMALL), "--accumulate": ("1", "2", "3", "0"), "--resume": None,
-            "--precision": ("bf16", "float32", "x"), "--checkpointing": None, "--from": (self.path(*MODELS),),
-            "--device": ("cpu", "cuda", "meta", "x", ""), "--parallel": ("ddp", "shard", "x"),
-            "--overwrite": None, "--tensorboard": None,
-            "--then": ("steps=1", "", "steps=1, length=8", "x=1", "steps=x", "length=-1", "batch=0,steps=1"),
-        }, 0.08)  # fmt: skip
+        return words + self.some(
+            {
+                "--valid": (self.path("text", "pairs.tsv"),),
+                "--lr": ("0.001", "0", "-1", "nan", "1e30", "x"),
+                "--schedule": ("linear", "noam", "inverse_sqrt", "x"),
+                "--warmup": ("0.1", "5", *NUMBERS, "nan", "x"),
+                "--betas": ("0.9,0.98", "0.9", "1,2", "x,", "nan,0"),
+                "--eps": ("1e-9", "0", "nan", "x"),
+                "--seed": SMALL,
+                "--clip": ("1", *SMALL),
+                "--accumulate": ("1", "2", "3", "0"),
+                "--resume": None,
+                "--precision": ("bf16", "float32", "x"),
+                "--checkpointing": None,
+                "--from": (self.path(*MODELS),),
+                "--device": ("cpu", "cuda", "meta", "x", ""),
+                "--parallel": ("ddp", "shard", "x"),
+                "--overwrite": None,
+                "--tensorboard": None,
+                "--then": ("steps=1", "", "steps=1, length=8", "x=1", "steps=x", "length=-1", "batch=0,steps=1"),
+            },
+            0.08,
+        )
 
     def compare(self) -> list[str]:
         few = [
@@ -112,9 +143,11 @@ class Lines(Asking):
     def advise(self) -> list[str]:
         words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
         more = {
-            "--length": ("8", "100000000", *SMALL), "--batch": ("2", "1000000", *SMALL), "--json": None,
+            "--length": ("8", "100000000", *SMALL),
+            "--batch": ("2", "1000000", *SMALL),
+            "--json": None,
             "--memory": ("8GB", "1KB", "x", "-1GB", "1e9", *NUMBERS),
-        }  # fmt: skip
+        }
         return words + self.some(more, 0.5)
 
     def check(self) -> list[str]:

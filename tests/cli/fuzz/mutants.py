@@ -12,9 +12,34 @@ from typing import Any
 from tests.cli.fuzz.world import OTHERS, TRAINED, remove
 
 ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2, 7, 10**6, 10**30, 1e308, float("nan"), float("inf"), 0.5, "", "x", "é", "1", "bytes",
-    "tokenizer.json", "../text", "/dev/zero", [], [1], [[]], {}, {"a": 1}, "x" * 5000,
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2,
+    7,
+    10**6,
+    10**30,
+    1e308,
+    float("nan"),
+    float("inf"),
+    0.5,
+    "",
+    "x",
+    "é",
+    "1",
+    "bytes",
+    "tokenizer.json",
+    "../text",
+    "/dev/zero",
+    [],
+    [1],
+    [[]],
+    {},
+    {"a": 1},
+    "x" * 5000,
+)
 DEEP = b"[" * 200_000
 
 
@@ -113,20 +138,22 @@ class Mutants:
             done = ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--knn"]
             return [at / "knn-lm.json"], done
         data = ["--data", f"text={self.there}/text", "--bytes", "20"]
-        return sorted(files), self.chance.choice([
-            ["datastore", "info", str(store), "--json"],
-            ["datastore", "search", str(store), "--prompt", "The cat", "--k", "2"],
-            ["datastore", "search", str(store), "--prompt", "The cat", "--exact", "--json"],
-            ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--datastore", str(store)],
-            ["evaluate", str(at), *data, "--datastore", str(store)],
-            ["knn-lm", str(self.there / "gpt"), *data, "--datastore", str(store), "--k", "2"],
-        ])  # fmt: skip
+        return sorted(files), self.chance.choice(
+            [
+                ["datastore", "info", str(store), "--json"],
+                ["datastore", "search", str(store), "--prompt", "The cat", "--k", "2"],
+                ["datastore", "search", str(store), "--prompt", "The cat", "--exact", "--json"],
+                ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--datastore", str(store)],
+                ["evaluate", str(at), *data, "--datastore", str(store)],
+                ["knn-lm", str(self.there / "gpt"), *data, "--datastore", str(store), "--k", "2"],
+            ]
+        )
 
     def _numbers(self) -> tuple[list[Path], list[str]]:
         """Data of numbers."""
-        name, model = self.chance.choice((
-            ("series.csv", "informer"), ("episodes.npz", "acts"), ("pictures.npz", "draws"), ("subjects", "tasks"),
-        ))  # fmt: skip
+        name, model = self.chance.choice(
+            (("series.csv", "informer"), ("episodes.npz", "acts"), ("pictures.npz", "draws"), ("subjects", "tasks"))
+        )
         at = self.place / name
         (shutil.copytree if name == "subjects" else shutil.copy)(self.there / name, at)
         files, one = sorted(at.iterdir()) if at.is_dir() else [at], OTHERS[model]

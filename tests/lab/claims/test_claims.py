@@ -97,8 +97,10 @@ def test_a_claim_holds_where_all_its_measures_do() -> None:
         return Claim("", "", measures, {}, ()).verdict
 
     assert [verdict(good, good), verdict(good, open_), verdict(good, open_, bad)] == [
-        "holds", "not resolved", "does not hold"
-    ]  # fmt: skip
+        "holds",
+        "not resolved",
+        "does not hold",
+    ]
 
 
 def test_a_power_is_found() -> None:

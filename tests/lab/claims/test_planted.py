@@ -268,7 +268,7 @@ CHEAP: dict[str, Planted] = {
             taught=lambda *_: 4.0,
             by_frequency=lambda: 5.0,
             LONG=(512, 1024),
-        ),  # fmt: skip
+        ),
     ),
     "memory_compressed_length": Planted(
         lambda: memory_compressed_length.claim((0, 1), lengths=(512, 2048)),

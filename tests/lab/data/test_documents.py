@@ -45,7 +45,7 @@ def test_packed_documents_are_read_as_each_alone(name: str) -> None:
     model = PACKING[name]().eval()
     tokens = model.sample(1, sum(SIZES), 3)
     with torch.no_grad():
-        packed = model.logits(tokens, ctx=numbered(tokens).but(only=Document(IDS))).y
+        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(IDS))).y
         alone = torch.cat([model.logits(one).y for one in tokens.split(SIZES, 1)], 1)
         joined = model.logits(tokens).y
     assert torch.allclose(packed, alone, atol=1e-4 * float(alone.abs().max()))

@@ -30,11 +30,15 @@ def asked(jobs: list[dict[str, Any]], folder: Path, count: int = 2) -> list[dict
     words = [sys.executable, "-m", "tests.lab.train.processes", str(folder / "jobs.json")]
     ranks = [
         subprocess.Popen(
-            words, cwd=ROOT, env={**env, "RANK": str(n), "LOCAL_RANK": str(n)}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            words,
+            cwd=ROOT,
+            env={**env, "RANK": str(n), "LOCAL_RANK": str(n)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for n in range(count)
-    ]  # fmt: skip
+    ]
     try:
         told = [rank.communicate(timeout=500) for rank in ranks]
     finally:
@@ -97,9 +101,8 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     folder = Path(job["folder"]) if "folder" in job else None
     resume = job.get("resume", False)
     train(
-        model, data(model), Steps(job["steps"]), settings,
-        folder=folder, hear=heard.append, resume=resume, group=group,
-    )  # fmt: skip
+        model, data(model), Steps(job["steps"]), settings, folder=folder, hear=heard.append, resume=resume, group=group
+    )
     return {
         "loss": [line["loss"] for line in heard if "step" in line],
         "valid": [line["valid"] for line in heard if "valid" in line],

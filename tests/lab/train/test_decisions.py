@@ -192,7 +192,7 @@ def read_alike(model: LM | MLM, sizes: list[int]) -> bool:
     tokens = model.sample(1, sum(sizes), 11)
     ids = torch.tensor([[n for n, size in enumerate(sizes) for _ in range(size)]])
     try:
-        packed = model.logits(tokens, ctx=numbered(tokens).but(only=Document(ids))).y
+        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(ids))).y
     except (ValueError, NotImplementedError):
         return False
     alone = torch.cat([model.logits(document).y for document in tokens.split(sizes, 1)], 1)

@@ -56,9 +56,15 @@ class Learning:
             torch.manual_seed(0)
             model = stack_of(stack) if isinstance(stack, str) else stack
             self.agent = Agent(
-                data.observations, data.actions, model.body, position=model.position, penalties=model.penalties,
-                epochs=EPOCHS, pieces=1, burn_in=burn_in,
-            )  # fmt: skip
+                data.observations,
+                data.actions,
+                model.body,
+                position=model.position,
+                penalties=model.penalties,
+                epochs=EPOCHS,
+                pieces=1,
+                burn_in=burn_in,
+            )
             torch.nn.init.normal_(self.agent.policy.head.weight)
         self.agent.double().train()
         self.rollouts: Rollouts = data.stream(self.agent, ROWS, LENGTH, 0, 0)

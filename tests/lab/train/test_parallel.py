@@ -74,8 +74,12 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
     last = {"loss": losses, "valid": found[-1]["valid"][-1:], "tokens": found[-1]["tokens"]}
     assert apart({**whole, "valid": whole["valid"][-1:]}, last) < CLOSE
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "best", "config.json", "metrics.jsonl", "model.safetensors", "trainer"
-    ]  # fmt: skip
+        "best",
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "trainer",
+    ]
     model = load(tmp_path / "run")
     assert all(value.isfinite().all() for value in model.state_dict().values())
     steps = [json.loads(line).get("step") for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -119,9 +119,8 @@ def test_it_goes_on_at_the_rates_of_its_schedule(
             with nullcontext() if stop is None else pytest.raises(Killed):
                 show = Show() if stop is None else KilledAt(stop)
                 train(
-                    model, text, budget, settings, folder=tmp_path / folder, show=show,
-                    resume=stop != (*stops, None)[0],
-                )  # fmt: skip
+                    model, text, budget, settings, folder=tmp_path / folder, show=show, resume=stop != (*stops, None)[0]
+                )
         return model
 
     whole, parts = trained("whole"), trained("parts", 2, 5)

@@ -55,8 +55,12 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
             train(model, text, Steps(3), SMALL, folder=folder, resume=True)
         assert same(model, whole) and lines(folder) == lines(tmp_path / "whole")
         assert sorted(path.name for path in folder.iterdir()) == [
-            "best", "config.json", "metrics.jsonl", "model.safetensors", "trainer"
-        ]  # fmt: skip
+            "best",
+            "config.json",
+            "metrics.jsonl",
+            "model.safetensors",
+            "trainer",
+        ]
         assert [path.name for path in (folder / "trainer").iterdir()] == ["3"]
         number += 1
     assert number > 25 and kinds.keys() == {"replace", "fsync"}
@@ -150,9 +154,14 @@ def test_a_save_says_of_metrics_what_the_disk_has(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     "line",
-    [{"step": "2", "tokens": 1, "seconds": 1.0}, {"valid": [], "after": 1}, {"step": 0.5, "tokens": 1, "seconds": 1.0},
-     {"step": 1, "tokens": 1e300, "seconds": 1.0}, {"valid": 1.0, "after": 1.5}],
-)  # fmt: skip
+    [
+        {"step": "2", "tokens": 1, "seconds": 1.0},
+        {"valid": [], "after": 1},
+        {"step": 0.5, "tokens": 1, "seconds": 1.0},
+        {"step": 1, "tokens": 1e300, "seconds": 1.0},
+        {"valid": 1.0, "after": 1.5},
+    ],
+)
 def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]) -> None:
     metrics = Metrics(tmp_path, tiny.bigram().metric)
     metrics.write(line | {"minutes": 1.0, "train": 1.0})

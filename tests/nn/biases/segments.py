@@ -6,7 +6,7 @@ from kinformer.attend import read
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import BLOCK, mass, weights
+from kinformer.core.read import BLOCK, received_attention, weights
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -39,7 +39,7 @@ def the_cut_changes_nothing(bias: Bias, cuts: list[int]) -> None:
 
 
 def weights_are_those_of_the_whole(bias: Bias) -> None:
-    """Rows of `weights`, pieces of scores and reads, and `mass`, which goes by blocks of queries."""
+    """Rows of `weights`, pieces of scores and reads, and `received_attention`, which goes by blocks of queries."""
     length = BLOCK + 7
     q, k, v = torch.randn(3, 2, 2, length, 8)
     pos, segment = torch.arange(length).expand(2, 1, -1), torch.randint(0, 3, (2, length))
@@ -51,7 +51,7 @@ def weights_are_those_of_the_whole(bias: Bias) -> None:
     at = torch.stack([torch.randperm(length)[:9] for _ in range(2)])
     rows = torch.stack([matrix[b][:, at[b]] for b in range(2)])
     torch.testing.assert_close(weights(request, found.lse, at), rows, rtol=0, atol=1e-12)
-    torch.testing.assert_close(mass(request, found.lse), matrix.sum(2), rtol=0, atol=1e-11)
+    torch.testing.assert_close(received_attention(request, found.lse), matrix.sum(2), rtol=0, atol=1e-11)
     piece = request.piece(slice(3, 40), slice(10, 30))
     torch.testing.assert_close(scores(piece), scores(request)[:, :, 3:40, 10:30], rtol=0, atol=1e-12)
     torch.testing.assert_close(read(request.piece(slice(9, 60), None)).y, found.y[:, :, 9:60], rtol=0, atol=1e-12)

@@ -12,7 +12,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import BLOCK
 from kinformer.core.score_matrix import scores
 from kinformer.nn.attention import Attention
-from kinformer.nn.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
 from tests.nn.biases.requests import asked
@@ -23,7 +23,7 @@ POS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, 0, 1, 2, 3, -1, -1]])
 TASK = torch.tensor([[1] * 7, [2] * 7])
 
 
-def prior(bias: Blocks, z: Tensor, blocks: int) -> Tensor:
+def prior(bias: ConditionalBlocks, z: Tensor, blocks: int) -> Tensor:
     """M(z), 7 x 7: the blocks A_n modulated, laid along the diagonal one after the other."""
     made, size = torch.zeros(7, 7), math.ceil(7 / blocks)
     gamma, beta = bias.gamma(z), bias.beta(z)
@@ -39,16 +39,16 @@ def prior(bias: Blocks, z: Tensor, blocks: int) -> Tensor:
     return made
 
 
-def with_task(bias: Blocks, pos: Tensor = POS, task: Tensor | None = TASK) -> Tensor:
+def with_task(bias: ConditionalBlocks, pos: Tensor = POS, task: Tensor | None = TASK) -> Tensor:
     q, k = torch.ones(len(pos), 2, pos.shape[1], 4), torch.zeros(len(pos), 2, pos.shape[1], 4)
     request = asked(q, k, q_pos=pos[:, None], k_pos=pos[:, None], bias=bias)
     labels = {} if task is None else {"task": task}
-    return scores(request.but(queries=request.queries._replace(labels=labels)).prepared())
+    return scores(request.replace(queries=request.queries._replace(labels=labels)).prepared())
 
 
 @KINDS
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 7], ids=str)
-def test_the_equation(kind: type[Blocks], blocks: int, float64: None) -> None:
+def test_the_equation(kind: type[ConditionalBlocks], blocks: int, float64: None) -> None:
     """Scores of zero keys are M, of each row its own task's; blocks that do not divide L leave a short one behind."""
     bias = strong(kind(3, 5, 7, blocks))
     found = with_task(bias)
@@ -59,7 +59,7 @@ def test_the_equation(kind: type[Blocks], blocks: int, float64: None) -> None:
 
 
 @KINDS
-def test_batch_mates_of_other_tasks_change_nothing(kind: type[Blocks], float64: None) -> None:
+def test_batch_mates_of_other_tasks_change_nothing(kind: type[ConditionalBlocks], float64: None) -> None:
     layer, x = Attention(QKV(16, 2), Softmax(Full(), strong(kind(3, 5, 7, 2)))), torch.randn(2, 7, 16)
     both = layer(x, None, Context(POS, labels={"task": TASK})).y
     for n in range(2):
@@ -71,7 +71,7 @@ def test_batch_mates_of_other_tasks_change_nothing(kind: type[Blocks], float64: 
 
 
 @KINDS
-def test_what_another_bias_shuts_out_stays_out(kind: type[Blocks]) -> None:
+def test_what_another_bias_shuts_out_stays_out(kind: type[ConditionalBlocks]) -> None:
     class Shut(CAMTL):
         def bind(self, piece):  # type: ignore[no-untyped-def]
             return lambda s, b, h, i, j: torch.where(i == j, s, -torch.inf)
@@ -82,14 +82,14 @@ def test_what_another_bias_shuts_out_stays_out(kind: type[Blocks]) -> None:
 
 @KINDS
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 6]], ids=str)
-def test_it_decodes_with_the_task_of_each_query(kind: type[Blocks], cuts: list[int], float64: None) -> None:
+def test_it_decodes_with_the_task_of_each_query(kind: type[ConditionalBlocks], cuts: list[int], float64: None) -> None:
     bias = strong(kind(3, 5, 12, 4, label="segment"))
     with pytest.raises(ValueError, match="reads the label 'segment' of queries, and they have none"):
         the_cut_changes_nothing(bias, cuts)  # which ends with a call without labels, once the cuts were found alike
 
 
 @KINDS
-def test_rows_of_the_attention_matrix_are_those_of_the_whole(kind: type[Blocks], float64: None) -> None:
+def test_rows_of_the_attention_matrix_are_those_of_the_whole(kind: type[ConditionalBlocks], float64: None) -> None:
     weights_are_those_of_the_whole(strong(kind(3, 5, BLOCK + 7, 9, label="segment")))
 
 
@@ -102,7 +102,7 @@ def test_layers_share_task_embeddings() -> None:
 
 
 @KINDS
-def test_what_it_refuses(kind: type[Blocks]) -> None:
+def test_what_it_refuses(kind: type[ConditionalBlocks]) -> None:
     bias = kind(3, 5, 7, 2)
     with pytest.raises(ValueError, match="reads the label 'task' of queries, and they have none; give Context"):
         with_task(bias, task=None)
@@ -116,7 +116,7 @@ def test_what_it_refuses(kind: type[Blocks]) -> None:
 
 
 @KINDS
-def test_blocks_begin_as_beta_alone_and_a_change_of_them_is_changed_by_about_one(kind: type[Blocks]) -> None:
+def test_blocks_begin_as_beta_alone_and_a_change_of_them_is_changed_by_about_one(kind: type[ConditionalBlocks]) -> None:
     """gamma of the pairs, 1 + gamma of the columns, begin near 1: what is learned in A goes into M as it is."""
     torch.manual_seed(0)
     bias = kind(3, 16, 12, 3)

@@ -97,7 +97,7 @@ def test_a_source_is_read_around_places_in_it(kind: type[Localness]) -> None:
     torch.testing.assert_close(torch.cat([first.y, last.y], 1), short)
     queries, keys = torch.randn(1, 2, 9, 4), torch.randn(1, 2, 3, 4)
     request = asked(queries, keys, q_pos=pos[:, None], k_pos=pos[:, None, :3], bias=bias).prepared()
-    centre = request.queries.sides["local"][..., 0]
+    centre = request.queries.extras["local"][..., 0]
     assert ((centre > 0) & (centre < 3)).all()
 
 
@@ -144,8 +144,8 @@ def test_what_another_bias_shut_out_stays_out_and_two_do_not_meet() -> None:
     q, k, v = torch.randn(3, 1, 2, 6, 4)
     pos = torch.arange(6)[None, None]
     request = asked(q, k, v, q_pos=pos, k_pos=pos, bias=Plus(one, other)).prepared()
-    assert set(request.queries.sides) == {"0.local", "1.local"}
-    assert not torch.equal(*request.queries.sides.values())
+    assert set(request.queries.extras) == {"0.local", "1.local"}
+    assert not torch.equal(*request.queries.extras.values())
 
 
 def test_what_does_not_fit_is_refused() -> None:

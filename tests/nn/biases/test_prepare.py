@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from kinformer.attend import attend, read
 from kinformer.core.bias import Bias, Plus, ScoreFn, at
-from kinformer.core.heads import Room
+from kinformer.core.heads import StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import mass, merge, weights
+from kinformer.core.read import merge, received_attention, weights
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.nn.aggregations.out_projection import Concat
@@ -40,10 +40,10 @@ class PredictedCentre(Bias):
         return {"centre": length * torch.sigmoid(torch.einsum("bhtk,hk->bht", request.queries.q, self.w))[..., None]}
 
     def bind(self, piece: Request) -> ScoreFn:
-        centre, k_pos = piece.queries.sides["centre"], piece.keys.pos
+        centre, k_pos = piece.queries.extras["centre"], piece.keys.pos
         return lambda s, b, h, i, j: s - (at(k_pos, b, h, j) - centre[b, h, i, 0]) ** 2 / 8
 
-    def start(self, room: Room) -> None:
+    def start(self, room: StateSpec) -> None:
         raise NoState("PredictedCentre wants the row's length; use generate(..., recompute=True)")
 
 
@@ -75,7 +75,7 @@ def test_pieces_equal_the_whole(pattern: Pattern) -> None:
     at = torch.tensor([[3, 8], [2, 5]])
     rows = torch.stack([matrix[b][:, at[b]] for b in range(2)])
     torch.testing.assert_close(weights(request, whole.lse, at), rows, rtol=0, atol=1e-12)
-    torch.testing.assert_close(mass(request, whole.lse), matrix.sum(2), rtol=0, atol=1e-12)
+    torch.testing.assert_close(received_attention(request, whole.lse), matrix.sum(2), rtol=0, atol=1e-12)
 
 
 def test_attend_and_a_layer_prepare_it_themselves() -> None:
@@ -94,8 +94,8 @@ def test_two_of_them_in_a_plus_are_told_apart() -> None:
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     at = {"q_pos": POS[:, None], "k_pos": POS[:, None]}
     both, alone = (asked(q, k, v, **at, bias=bias).prepared() for bias in (Plus(one, other), other))
-    assert set(both.queries.sides) == {"0.centre", "1.centre"}
-    assert torch.equal(both.queries.sides["1.centre"], alone.queries.sides["centre"])
+    assert set(both.queries.extras) == {"0.centre", "1.centre"}
+    assert torch.equal(both.queries.extras["1.centre"], alone.queries.extras["centre"])
     added = scores(both) - scores(asked(q, k, v, **at, bias=one).prepared())
     torch.testing.assert_close(added, scores(alone) - scores(asked(q, k, v, **at)), rtol=0, atol=1e-12)
 

@@ -39,7 +39,7 @@ def test_segments_of_one_side_alone_are_refused(side: str) -> None:
     q, pos, segment = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None], torch.zeros(1, 5, dtype=torch.long)
     request = asked(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(2, 4), segments=(segment, segment))
     other = "keys" if side == "queries" else "queries"
-    request = request.but(**{other: getattr(request, other)._replace(labels={})})
+    request = request.replace(**{other: getattr(request, other)._replace(labels={})})
     with pytest.raises(ValueError, match=f"RelativeSegment compares .* only the {side} have one"):
         scores(request)
 

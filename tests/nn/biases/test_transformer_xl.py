@@ -78,7 +78,7 @@ def test_a_table_of_distances_and_a_product_of_positions_are_one_thing() -> None
     q, k = (torch.randn(2, HEADS, 5, DIM, requires_grad=True) for _ in range(2))
     pos = torch.arange(10, 15).expand(2, 1, 5)
     by_positions = asked(q, k, q_pos=pos, k_pos=pos, bias=bias)
-    by_reach, by_row = by_positions.but(pattern=Band(4)), by_positions.but(run=True)
+    by_reach, by_row = by_positions.replace(pattern=Band(4)), by_positions.replace(run=True)
     assert distances(by_positions) is None and distances(by_reach) == distances(by_row) == (-4, 4)
     found = [scores(one) for one in (by_positions, by_reach, by_row)]
     want, *others = (torch.autograd.grad(one.sin().sum(), [q, k, *bias.parameters()]) for one in found)

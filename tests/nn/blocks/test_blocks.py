@@ -119,7 +119,7 @@ def test_remembering_leaves_the_state_that_reading_does(kind: type[PreNorm] | ty
     block, silent = kind(first, MLP(8), second, MLP(8)), Unasked(8)
     read = block(x, block.start(2, 5, dtype=x.dtype), CTX).state
     block.layers[3] = silent
-    kept = block(x, block.start(2, 5, dtype=x.dtype), CTX.but(remember=True)).state
+    kept = block(x, block.start(2, 5, dtype=x.dtype), CTX.replace(remember=True)).state
     for n in (0, 2):
         for (_, ours), (_, theirs) in zip(leaves(kept[n]), leaves(read[n]), strict=True):
             # to rounding: products of other shapes round otherwise on some machines

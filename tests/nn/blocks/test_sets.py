@@ -70,7 +70,7 @@ def test_blocks_are_the_equations(form: str, norm: Any, float64: None) -> None:
     ctx, real = mixed(x), REAL
     source = torch.tensor([[0, 1, 2, 3], [-1, -1, 0, -1], [-1] * 4])
     found = sab(x, None, ctx).y, isab(x, None, ctx).y, pma(x, real).unflatten(-1, (2, D))
-    across = mab(x, None, ctx.but(source=other, source_pos=source)).y
+    across = mab(x, None, ctx.replace(source=other, source_pos=source)).y
     for row, mask in enumerate(real):
         own = x[row, mask]
         torch.testing.assert_close(found[0][row, mask], by_hand(sab, own, own))

@@ -250,7 +250,7 @@ def test_only_to_remember_gives_the_same_state() -> None:
             layer, x = build(halted=halted).train(training), torch.randn(2, 6, D).double()
             start = layer.start(2, 6)
             want = layer(x, fork(start), CTX).state
-            got = layer(x, start, CTX.but(remember=True)).state
+            got = layer(x, start, CTX.replace(remember=True)).state
             for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
                 assert torch.allclose(ours, theirs, atol=1e-12)
 

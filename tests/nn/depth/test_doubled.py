@@ -34,7 +34,7 @@ def test_remembering_brings_the_state_up_to_date(float64: None) -> None:
     layer, x = Doubled(Reversible(blocks), LayerNorm(8)).eval(), torch.randn(2, 6, 8)
     ctx = Context(torch.arange(6).expand(2, 6), run=True)
     whole = layer(x, None, ctx).y
-    first = layer(x[:, :4], layer.start(2, 6), ctx.columns(0, 4).but(remember=True))
+    first = layer(x[:, :4], layer.start(2, 6), ctx.columns(0, 4).replace(remember=True))
     rest = layer(x[:, 4:], first.state, ctx.columns(4, 6)).y
     torch.testing.assert_close(rest, whole[:, 4:], rtol=0, atol=1e-12)
 

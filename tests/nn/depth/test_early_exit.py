@@ -72,10 +72,10 @@ def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
 def test_nobody_leaves_where_nobody_is_sure_in_training_and_where_states_are_asked_for(float64: None) -> None:
     layers, norm, x = blocks(), LayerNorm(D), torch.randn(2, 6, D)
     names = tuple(str(n) for n in range(DEPTH))
-    want = Stack(layers, norm)(x, None, CTX.but(taps=names))
+    want = Stack(layers, norm)(x, None, CTX.replace(taps=names))
     for exits, training, taps in ((9, False, ()), (1, True, ()), (1, False, names)):
         stack = EarlyExit(layers, norm, Told(torch.full((2, 6), exits))).train(training)
-        out = stack(x, None, CTX.but(taps=taps))
+        out = stack(x, None, CTX.replace(taps=taps))
         assert torch.equal(out.y[POS >= 0], want.y[POS >= 0])
         assert torch.equal(out.aux["exit"], torch.where(POS >= 0, 4.0, 0.0).to(x.dtype))
         for name in taps:
@@ -207,7 +207,7 @@ def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_l
     head, x = nn.Linear(D, 7), 3 * torch.randn(2, 6, D)
     for norm in norms:
         nn.init.normal_(norm.weight, std=4.0)
-    lent = EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX.but(head=head))
+    lent = EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX.replace(head=head))
     best = head(norms[0](layers[0](x, None, CTX).y)).softmax(-1).topk(2).values
     first = (best[..., 0] - best[..., 1] >= 0.5) & (POS >= 0)
     assert first.any() and not first.all()
@@ -241,7 +241,7 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1]])
     stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(2, 6, D)
     want = stack(x, stack.start(2, 6), CTX).state
-    got = stack(x, stack.start(2, 6), CTX.but(remember=True)).state
+    got = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
     for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 

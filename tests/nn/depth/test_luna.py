@@ -71,7 +71,7 @@ def test_a_pack_alone_makes_one_of_all_tokens() -> None:
     made, x = LunaStack([LunaBlock(Nested(D, 1), MLP(D))], Packs(1, D)), torch.randn(1, 9, D)
     block = made.blocks[0]
     heard = block.nested.unpack(
-        x, None, Context.of(x).but(source=torch.randn(1, 1, D), source_pos=torch.zeros(1, 1).long())
+        x, None, Context.of(x).replace(source=torch.randn(1, 1, D), source_pos=torch.zeros(1, 1).long())
     )
     torch.testing.assert_close(heard.y, heard.y[:, :1].expand_as(heard.y))
     moved = made(x[:, torch.randperm(9)]).y
@@ -90,7 +90,7 @@ def test_the_packs_learn_and_every_token_reaches_every_other() -> None:
 def test_what_it_cannot_do_is_refused() -> None:
     made, x = stack(), torch.randn(1, 5, D)
     with pytest.raises(ValueError, match=r"cannot honour ctx.only"):
-        made(x, None, Context.of(x).but(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        made(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(NoState, match="use LunaCausal"):
         made.start(1, 5)
     with pytest.raises(ValueError, match="packs are 4 wide and blocks 8"):

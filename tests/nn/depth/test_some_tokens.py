@@ -180,7 +180,7 @@ def test_a_state_goes_on_as_if_all_tokens_had_been_computed(block: str, monkeypa
         for lo, hi in ((0, 4), (4, 8), (8, 9)):
             new = {} if lo else {"source": whole.source, "source_pos": whole.source_pos}
             ctx = Context(whole.pos[:, lo:hi], run=True, **new)
-            kept = layer(x[:, lo:hi], fork(state), ctx.but(remember=True)).state
+            kept = layer(x[:, lo:hi], fork(state), ctx.replace(remember=True)).state
             out = layer(x[:, lo:hi], state, ctx)
             state = out.state
             found += [out.y, out.aux["ponder"], *told(kept), *told(state)]

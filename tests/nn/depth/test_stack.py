@@ -107,7 +107,7 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     stack.layers[2].layers[1].register_forward_hook(lambda *_: calls.append(1))
     want = stack(x, stack.start(2, 6), CTX).state
     calls.clear()
-    got = stack(x, stack.start(2, 6), CTX.but(remember=True)).state
+    got = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
     assert not calls
     for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)

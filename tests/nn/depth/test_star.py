@@ -120,7 +120,7 @@ def test_what_it_cannot_read_is_refused() -> None:
     made, x = rounds(), torch.randn(1, 5, D)
     whole = Context.of(x)
     with pytest.raises(ValueError, match=r"without ctx.only and ctx.also"):
-        made(x, None, whole.but(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        made(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(ValueError, match="a ring reads array order as time"):
         made(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="rounds=0"):

@@ -106,14 +106,14 @@ def test_no_steps_are_refused() -> None:
 def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     layer, x = Universal(block(), 3, Timing(8)), torch.randn(2, 6, 8)
     want = layer(x, layer.start(2, 6), CTX).state
-    got = layer(x, layer.start(2, 6), CTX.but(remember=True)).state
+    got = layer(x, layer.start(2, 6), CTX.replace(remember=True)).state
     for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 
 def test_inner_states_are_handed_back(float64: None) -> None:
     layer, x = Universal(block(), 3, Timing(8)), torch.randn(2, 6, 8)
-    taps = layer(x, None, CTX.but(taps=("0", "1.input", "2"))).taps
+    taps = layer(x, None, CTX.replace(taps=("0", "1.input", "2"))).taps
     assert set(taps) == {"0", "1.input", "2"}
     assert torch.equal(taps["1.input"], taps["0"] + layer.timing(CTX.pos, 1))
     assert torch.equal(taps["2"], layer(x, None, CTX).y)

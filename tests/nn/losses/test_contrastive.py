@@ -52,13 +52,13 @@ def test_the_loss_is_that_of_the_equation() -> None:
 def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> None:
     model, tokens = made(projections=projections), batch()
     body, ctx = model.body, numbered(tokens)
-    labelled = ctx.but(labels={"segment": segments(tokens)})
+    labelled = ctx.replace(labels={"segment": segments(tokens)})
     found = body.whole(model.embedded(tokens, ctx), body.apart(labelled)).y[:, : body.n]
     for r, row in enumerate(segments(tokens)):
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
             own = numbered(alone)
-            seen = body.seen(own.but(labels={"segment": torch.zeros_like(alone)}))
+            seen = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
             torch.testing.assert_close(found[r, n], body.whole(model.embedded(alone, own), seen).y[0, 0])
 
 

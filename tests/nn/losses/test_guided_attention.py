@@ -30,7 +30,7 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
     names = ("next", "period", None, "first", "first", "next", "first")
     part, x = layer(pattern, *names, over=over), torch.randn(2, 6, 14).double()
     labels = torch.tensor([[0, 2, 0, 0, 2, 1], [0, 0, 0, 0, 0, 0]])
-    ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).but(labels={"segment": labels})
+    ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).replace(labels={"segment": labels})
     found = part(x, None, ctx).aux["guided_attention"]
     queries, keys = part.projection.both(x, ctx.pos)
     for b, length in ((0, 6), (1, 4)):

@@ -14,7 +14,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
-from kinformer.core.read import Read
+from kinformer.core.read import AttentionOutput
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
@@ -43,10 +43,12 @@ def lloyd(made: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
     """The clusters of the real queries of a row and head, in order of their positions."""
     normals, offsets = made.planes[:, :-1].tolist(), made.planes[:, -1].tolist()
     bits = [
-        [int(sum(float(a) * b for a, b in zip(x, normal, strict=True)) + offset > 0)
-         for normal, offset in zip(normals, offsets, strict=True)]
+        [
+            int(sum(float(a) * b for a, b in zip(x, normal, strict=True)) + offset > 0)
+            for normal, offset in zip(normals, offsets, strict=True)
+        ]
         for x in q
-    ]  # fmt: skip
+    ]
     centres = [bits[j * len(bits) // made.clusters] for j in range(made.clusters)]
     for turn in range(made.iterations):
         cluster = []
@@ -237,7 +239,7 @@ def test_refusals() -> None:
 def test_dense_where_all_queries_are_one() -> None:
     """One cluster reads with the mean of all queries, whatever they are."""
     queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
-    found: Read = Clustered(HammingKMeans(K, 1))(queries, keys, None, ctx).y
+    found: AttentionOutput = Clustered(HammingKMeans(K, 1))(queries, keys, None, ctx).y
     want = attend(queries.q.mean(2, keepdim=True), keys.k, keys.v)
     torch.testing.assert_close(found.y, want.y.expand_as(found.y))
     assert found.lse is not None and want.lse is not None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.state import fork, leaves
 from kinformer.nn.attention import Attention
@@ -74,7 +74,7 @@ def test_a_layer_decodes_and_padding_says_nothing(key_heads):
 
 def test_a_step_writes_in_place_only_where_nothing_learns():
     mechanism, (q, k, v, rate) = LinearAttention(ELU(), Delta()), inputs(1)
-    state = mechanism.start(Room(B, T, q.dtype, q.device), Sizes(H, H, H, K, V))
+    state = mechanism.start(StateSpec(B, T, q.dtype, q.device), HeadSizes(H, H, H, K, V))
     place = state.inside.s.data_ptr()
     before = call(mechanism, q, k, v, rate, state).state
     assert before.inside.s.data_ptr() == place

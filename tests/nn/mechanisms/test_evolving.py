@@ -79,7 +79,7 @@ def test_the_equation(kind: str, kernel: str, read: str, ordered: bool) -> None:
     q, k, below = drawn(7, 7)
     pos = PADDED if ordered else PADDED[:, torch.randperm(7)]
     ctx = Context(pos, run=ordered)
-    ctx = ctx.but(below={"scores": PerPair(below, ctx.by_head, ctx.by_head)})
+    ctx = ctx.replace(below={"scores": PerPair(below, ctx.by_head, ctx.by_head)})
     out = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx)
     for b in range(3):
         want = naive(part, q[b], k[b], below[b], pos[b], pos[b], kernel)
@@ -176,7 +176,7 @@ def test_what_a_bias_beneath_shut_out_stays_out_and_gives_no_nan() -> None:
         out = torch.rand(1, 2, 5, 5) < 0.4
         out[0, :, 2] = True
         ctx = Context(torch.arange(5)[None], run=True)
-        ctx = ctx.but(below={"scores": PerPair(below.masked_fill(out, -torch.inf), ctx.by_head, ctx.by_head)})
+        ctx = ctx.replace(below={"scores": PerPair(below.masked_fill(out, -torch.inf), ctx.by_head, ctx.by_head)})
         found = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx)
         assert torch.equal(found.up["scores"].scores == -torch.inf, out) and (found.y.y[0, :, 2] == 0).all()
         gradients = torch.autograd.grad(found.y.y.sin().sum(), [q, k, below, *part.parameters()])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, PerPair, State, Want
 from kinformer.core.mechanism import NoState
 from kinformer.core.pair_map import PairMap
@@ -177,17 +177,17 @@ class Distance(Bias):
         self.table = nn.Parameter(torch.randn(10, 8))
 
     def bind(self, piece: Request) -> ScoreFn:
-        weight, q_pos, k_pos = piece.queries.sides["weight"], piece.queries.pos, piece.keys.pos
+        weight, q_pos, k_pos = piece.queries.extras["weight"], piece.queries.pos, piece.keys.pos
         return lambda s, b, h, i, j: s + weight[b, h, i, 0] * (at(q_pos, b, h, i) - at(k_pos, b, h, j))
 
     def values(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         return self.table, (q_pos[..., :, None] - k_pos[..., None, :]).abs()
 
-    def sides(self, sizes: Sizes) -> dict[str, Side]:
-        return {"weight": Side(1)}
+    def query_extras(self, sizes: HeadSizes) -> dict[str, ExtraProjection]:
+        return {"weight": ExtraProjection(1)}
 
-    def aux(self, sides: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"weight": sides["weight"].square().mean()}
+    def aux(self, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"weight": extras["weight"].square().mean()}
 
 
 def test_a_bias_means_what_it_means_to_softmax() -> None:
@@ -247,7 +247,7 @@ def test_changed_weights_say_that_they_cannot_be_merged() -> None:
 
 def test_a_pattern_that_reads_ahead_has_no_state() -> None:
     with pytest.raises(NoState, match="Causal"):
-        Explicit(Full()).start(Room(1, 4, torch.float64, torch.device("cpu")), Sizes(2, 2, 2, 8, 8))
+        Explicit(Full()).start(StateSpec(1, 4, torch.float64, torch.device("cpu")), HeadSizes(2, 2, 2, 8, 8))
 
 
 class AddOne(PairMap):
@@ -306,10 +306,10 @@ def test_attention_that_is_changed_does_not_tell_where_it_went() -> None:
     q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None, None]
     given = Queries(q, pos), Keys(q, q, pos)
     plain, ctx = Explicit(Causal()), Context(pos[0])
-    assert torch.allclose(plain.mass(*given, plain(*given, None, ctx).y, ctx).sum(), torch.tensor(3.0))
+    assert torch.allclose(plain.received_attention(*given, plain(*given, None, ctx).y, ctx).sum(), torch.tensor(3.0))
     for changed in (Explicit(Causal(), before=AddOne()), Explicit(Causal(), after=AddOne())):
         with pytest.raises(ValueError, match="does not tell how much attention a key got"):
-            changed.mass(*given, changed(*given, None, ctx).y, ctx)
+            changed.received_attention(*given, changed(*given, None, ctx).y, ctx)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, -1.0), (0.0, 1.0), (1.0, 0.0)], ids=str)

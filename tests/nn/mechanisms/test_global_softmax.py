@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.attend import attend
 from kinformer.core.cache import KV
-from kinformer.core.heads import Room, Sizes
+from kinformer.core.heads import HeadSizes, StateSpec
 from kinformer.core.layer import Context, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -145,7 +145,7 @@ def test_a_bias_counts_in_both_reads() -> None:
 class Projected(GlobalSoftmax):
     """Every global query, key and value is made."""
 
-    def late(self, sizes: Sizes, ctx: Context) -> bool:
+    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
         return False
 
 
@@ -322,7 +322,7 @@ def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
 @pytest.mark.parametrize("mechanism", [GlobalSoftmax(Band(2)), GlobalSoftmax(Causal() & Band(2), Rows(2))])
 def test_what_reads_ahead_has_no_state(mechanism: GlobalSoftmax) -> None:
     with pytest.raises(NoState, match="use Causal\\(\\) & it"):
-        mechanism.start(Room(1, 8, torch.float64, torch.device("cpu")), Sizes(2, 2, 2, 8, 8))
+        mechanism.start(StateSpec(1, 8, torch.float64, torch.device("cpu")), HeadSizes(2, 2, 2, 8, 8))
 
 
 def test_additions_without_a_limit_read_ahead_and_are_refused_with_a_state() -> None:
@@ -367,7 +367,10 @@ def test_remembering_alone_leaves_the_same_state() -> None:
         torch.randn(2, 6, 16),
     )
     ctx = Context.of(x)
-    wanted, found = layer(x, layer.start(2, 9), ctx).state, layer(x, layer.start(2, 9), ctx.but(remember=True)).state
+    wanted, found = (
+        layer(x, layer.start(2, 9), ctx).state,
+        layer(x, layer.start(2, 9), ctx.replace(remember=True)).state,
+    )
     for (_, one), (_, other) in zip(leaves(wanted), leaves(found), strict=True):
         close(one, other)  # to rounding: products of other shapes round otherwise on some machines
 

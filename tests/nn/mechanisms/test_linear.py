@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
@@ -57,7 +57,7 @@ def numbered(t=T):
     return torch.arange(t).expand(B, t)
 
 
-def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, sides=None, own=True):
+def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, extras=None, own=True):
     k_pos = numbered(k.shape[2]) if k_pos is None else k_pos
     ctx = run(numbered(q.shape[2])) if ctx is None else ctx
     queries, keys = Queries(q, ctx.by_head), Keys(k, v, k_pos[:, None], sides or {}, own=own)
@@ -65,8 +65,8 @@ def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, sides=None, own=T
 
 
 def begun(mechanism, length=T, groups=H, dtype=torch.float64, cross=False):
-    room = Room(B, length, dtype, torch.device("cpu"))
-    return mechanism.start(room, Sizes(H, groups, groups, K, V, cross))
+    room = StateSpec(B, length, dtype, torch.device("cpu"))
+    return mechanism.start(room, HeadSizes(H, groups, groups, K, V, cross))
 
 
 def sums(state):
@@ -94,9 +94,9 @@ def recurrence(mechanism, q, k, v, gate):
 
 @every
 def test_the_parallel_form_is_the_recurrence(mechanism):
-    q, k, v, sides = inputs()
-    out = call(mechanism, q, k, v, state=begun(mechanism), sides=sides)
-    wanted, s, z = recurrence(mechanism, q, k, v, sides["gate"])
+    q, k, v, extras = inputs()
+    out = call(mechanism, q, k, v, state=begun(mechanism), extras=extras)
+    wanted, s, z = recurrence(mechanism, q, k, v, extras["gate"])
     assert torch.allclose(out.y.y, wanted, atol=1e-12, rtol=1e-12)
     ours_s, ours_z = sums(out.state)
     assert torch.allclose(ours_s[-1, -1], s, atol=1e-12) and torch.allclose(ours_z[-1, -1], z, atol=1e-12)
@@ -105,12 +105,12 @@ def test_the_parallel_form_is_the_recurrence(mechanism):
 @every
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 7], [T - 1, 1]], ids=str)
 def test_chunks_are_the_whole(mechanism, sizes):
-    q, k, v, sides = inputs()
-    whole = call(mechanism, q, k, v, sides=sides)
+    q, k, v, extras = inputs()
+    whole = call(mechanism, q, k, v, extras=extras)
     assert whole.state is None
     state, found = begun(mechanism), []
     for at in torch.arange(T).split(sizes):
-        part = {name: side[:, :, at] for name, side in sides.items()}
+        part = {name: side[:, :, at] for name, side in extras.items()}
         pos = numbered()[:, at]
         out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], pos, state, run(pos), part)
         state = out.state
@@ -122,13 +122,13 @@ def test_chunks_are_the_whole(mechanism, sizes):
 
 @every
 def test_padding_on_either_side_changes_nothing(mechanism):
-    q, k, v, sides = inputs()
-    alone = call(mechanism, q, k, v, state=begun(mechanism), sides=sides)
+    q, k, v, extras = inputs()
+    alone = call(mechanism, q, k, v, state=begun(mechanism), extras=extras)
     pos = torch.full((B, T + 4), -1)
-    placed = [100 * torch.randn(*x.shape[:2], T + 4, x.shape[-1]) for x in (q, k, v, sides["gate"])]
+    placed = [100 * torch.randn(*x.shape[:2], T + 4, x.shape[-1]) for x in (q, k, v, extras["gate"])]
     for b, left in enumerate((4, 1)):
         pos[b, left : left + T] = torch.arange(T)
-        for x, y in zip(placed, (q, k, v, sides["gate"]), strict=True):
+        for x, y in zip(placed, (q, k, v, extras["gate"]), strict=True):
             x[b, :, left : left + T] = y[b]
     out = call(mechanism, *placed[:3], pos, begun(mechanism), run(pos), {"gate": placed[3]})
     for b in range(B):
@@ -140,10 +140,10 @@ def test_padding_on_either_side_changes_nothing(mechanism):
 
 def test_a_chunk_of_padding_leaves_the_state_alone():
     mechanism = LinearAttention(ELU(), GatedSum())
-    q, k, v, sides = inputs()
-    before = call(mechanism, q, k, v, state=begun(mechanism), sides=sides).state
+    q, k, v, extras = inputs()
+    before = call(mechanism, q, k, v, state=begun(mechanism), extras=extras).state
     for length in (T, 1):
-        nothing, some = torch.full((B, length), -1), {"gate": sides["gate"][:, :, :length]}
+        nothing, some = torch.full((B, length), -1), {"gate": extras["gate"][:, :, :length]}
         given = (x[:, :, :length] for x in (q, k, v))
         out = call(mechanism, *given, nothing, fork(before), run(nothing), some)
         assert all(torch.equal(new, old) for new, old in zip(out.state.inside, before.inside, strict=True))
@@ -151,11 +151,11 @@ def test_a_chunk_of_padding_leaves_the_state_alone():
 
 def test_an_empty_read_is_zero_with_finite_gradients():
     for mechanism in (LinearAttention(ELU()), FullLinearAttention(ELU()), LinearAttention(RandomFourier(H, K))):
-        q, k, v, sides = inputs()
+        q, k, v, extras = inputs()
         q, k, v = (x.requires_grad_() for x in (q, k, v))
         pos = numbered().clone()
         pos[0] = -1
-        out = call(mechanism, q, k, v, pos, None, run(pos), sides)
+        out = call(mechanism, q, k, v, pos, None, run(pos), extras)
         assert out.y.y[0].count_nonzero() == 0
         assert out.y.lse is None or bool((out.y.lse[0] == -torch.inf).all())
         out.y.y.sum().backward()
@@ -169,7 +169,7 @@ def test_saturated_gates_neither_overflow_nor_lose_the_past():
         gate = torch.full((B, H, T, 1), level)
         gate[:, :, 0] = 0.0
         reads = [
-            call(LinearAttention(ELU(), GatedSum()), *(x.to(dtype) for x in (q, k, v)), sides={"gate": gate})
+            call(LinearAttention(ELU(), GatedSum()), *(x.to(dtype) for x in (q, k, v)), extras={"gate": gate})
             for dtype in (torch.float32, torch.float64)
         ]
         assert torch.allclose(reads[0].y.y.double(), reads[1].y.y, atol=1e-5)
@@ -225,10 +225,10 @@ def test_the_state_does_not_grow_and_resets_by_row():
 @pytest.mark.parametrize("update", [Sum(), GatedSum()], ids=["sum", "gated"])
 def test_a_step_writes_into_its_state_where_nothing_learns(update):
     """No copy of S and no look at the device: B7, B8."""
-    mechanism, (q, k, v, sides) = LinearAttention(ELU(), update), inputs(t=1)
+    mechanism, (q, k, v, extras) = LinearAttention(ELU(), update), inputs(t=1)
     state = begun(mechanism)
     place = state.inside.s.data_ptr()
-    assert call(mechanism, q, k, v, state=state, sides=sides).state.inside.s.data_ptr() == place
+    assert call(mechanism, q, k, v, state=state, extras=extras).state.inside.s.data_ptr() == place
     asked = []
 
     class Watched(torch.utils._python_dispatch.TorchDispatchMode):
@@ -239,7 +239,7 @@ def test_a_step_writes_into_its_state_where_nothing_learns(update):
 
     size = state.inside.s.numel()
     with Watched():
-        call(mechanism, q, k, v, state=state, sides=sides)
+        call(mechanism, q, k, v, state=state, extras=extras)
     assert asked and not any(name.startswith(("_local_scalar_dense", "cat", "is_nonzero")) for name, _ in asked)
     made = [name for name, numbers in asked if numbers >= size and not name.partition(".")[0].endswith("_")]
     assert all(name.startswith(("view", "expand", "unsafe_view", "_unsafe_view", "reshape", "slice")) for name in made)
@@ -247,10 +247,10 @@ def test_a_step_writes_into_its_state_where_nothing_learns(update):
 
 @every
 def test_a_step_that_learns_leaves_the_state_before_it_alone(mechanism):
-    q, k, v, sides = inputs()
-    before = call(mechanism, q, k, v, state=begun(mechanism), sides=sides).state
+    q, k, v, extras = inputs()
+    before = call(mechanism, q, k, v, state=begun(mechanism), extras=extras).state
     q, k, v = (x[:, :, :1].requires_grad_() for x in (q, k, v))
-    copy, one = fork(before), {"gate": sides["gate"][:, :, :1]}
+    copy, one = fork(before), {"gate": extras["gate"][:, :, :1]}
     after = call(mechanism, q, k, v, numbered(1) + T, before, run(numbered(1) + T), one)
     assert all(torch.equal(x, y) for x, y in zip(before.inside, copy.inside, strict=True))
     assert all(g.abs().sum() > 0 for g in torch.autograd.grad(after.y.y.sin().sum(), (q, k, v)))
@@ -282,7 +282,7 @@ def test_work_grows_with_the_row(update):
     mechanism = LinearAttention(ELU(), update, piece=4)
 
     def written(t):
-        q, k, v, sides = inputs(t=t)
+        q, k, v, extras = inputs(t=t)
         q, k, v = (x.requires_grad_() for x in (q, k, v))
         pos, numbers = numbered(t), 0
 
@@ -294,7 +294,7 @@ def test_work_grows_with_the_row(update):
                 return out
 
         with Counted():
-            y = call(mechanism, q, k, v, pos, ctx=run(pos), sides={**sides, "rate": sides["gate"]}).y.y
+            y = call(mechanism, q, k, v, pos, ctx=run(pos), extras={**extras, "rate": extras["gate"]}).y.y
             torch.autograd.grad(y.sin().sum(), (q, k, v))
         return numbers
 
@@ -302,14 +302,14 @@ def test_work_grows_with_the_row(update):
 
 
 def test_key_heads_are_shared_by_groups_of_query_heads():
-    q, k, v, sides = inputs(groups=1)
+    q, k, v, extras = inputs(groups=1)
     for mechanism in (LinearAttention(ELU()), LinearAttention(ELU(), GatedSum()), FullLinearAttention(ELU())):
-        shared = call(mechanism, q, k, v, sides=sides).y
+        shared = call(mechanism, q, k, v, extras=extras).y
         spread = call(
             mechanism,
             q,
             *(x.expand(-1, H, -1, -1) for x in (k, v)),
-            sides={"gate": sides["gate"].expand(-1, H, -1, -1)},
+            extras={"gate": extras["gate"].expand(-1, H, -1, -1)},
         ).y
         assert torch.allclose(shared.y, spread.y, atol=1e-13) and torch.allclose(shared.lse, spread.lse, atol=1e-13)
 
@@ -331,18 +331,18 @@ def test_each_key_head_has_a_gate(key_heads):
 def test_remembering_alone_leaves_the_same_state(update):
     layer, x = Attention(QKV(16, 2), LinearAttention(ELU(), update)), torch.randn(B, T, 16)
     wanted = layer(x, layer.start(B, T), run(numbered())).state
-    found = layer(x, layer.start(B, T), run(numbered()).but(remember=True)).state
+    found = layer(x, layer.start(B, T), run(numbered()).replace(remember=True)).state
     assert all(torch.allclose(a, b, atol=1e-13) for a, b in zip(found.inside, wanted.inside, strict=True))
 
 
 @pytest.mark.parametrize("rule", [Sum(), GatedSum()], ids=["sum", "gated"])
 def test_the_lse_is_the_log_of_the_sum_of_the_kernel_and_merges(rule):
-    q, k, v, sides = inputs()
+    q, k, v, extras = inputs()
     mechanism = LinearAttention(ELU(), rule)
-    whole = call(mechanism, q, k, v, sides=sides).y
+    whole = call(mechanism, q, k, v, extras=extras).y
     odd = torch.where(numbered() % 2 == 1, numbered(), -1)
     even = torch.where(numbered() % 2 == 0, numbered(), -1)
-    joined = merge(*(call(mechanism, q, k, v, k_pos, sides=sides).y for k_pos in (odd, even)))
+    joined = merge(*(call(mechanism, q, k, v, k_pos, extras=extras).y for k_pos in (odd, even)))
     assert torch.allclose(whole.y, joined.y, atol=1e-12) and torch.allclose(whole.lse, joined.lse, atol=1e-12)
     if isinstance(rule, Sum):
         kernel = torch.where(q > 0, q + 1, q.exp()) @ torch.where(k > 0, k + 1, k.exp()).mT
@@ -359,9 +359,9 @@ class Scaled(ELU):
 
 
 def test_what_a_map_leaves_out_is_added_back():
-    q, k, v, sides = inputs()
+    q, k, v, extras = inputs()
     for mechanism in (LinearAttention, lambda map: LinearAttention(map, GatedSum(), piece=3), FullLinearAttention):
-        plain, scaled = (call(mechanism(m), q, k, v, sides=sides).y for m in (ELU(), Scaled()))
+        plain, scaled = (call(mechanism(m), q, k, v, extras=extras).y for m in (ELU(), Scaled()))
         assert torch.allclose(plain.y, scaled.y, atol=1e-12) and torch.allclose(plain.lse, scaled.lse, atol=1e-12)
 
 

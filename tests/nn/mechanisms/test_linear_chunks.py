@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
@@ -14,7 +14,7 @@ from kinformer.nn.mechanisms import linear, update
 from kinformer.nn.mechanisms.delta import Delta
 from kinformer.nn.mechanisms.features import Quotient
 from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.nn.mechanisms.summed import Summed, Weights
+from kinformer.nn.mechanisms.update import Summed, Weights
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -40,8 +40,8 @@ def results(name: str, x: dict[str, torch.Tensor], groups: int, state: bool) -> 
     mechanism = MAKE[name](groups)
     pos = torch.stack([torch.arange(T), torch.arange(T) - 5]).clamp_min(-1)
     ctx = Context(pos, run=True)
-    sizes = Sizes(H, groups, groups, K, V)
-    old = mechanism.start(Room(B, T, torch.float64, pos.device), sizes) if state else None
+    sizes = HeadSizes(H, groups, groups, K, V)
+    old = mechanism.start(StateSpec(B, T, torch.float64, pos.device), sizes) if state else None
     keys = Keys(x["k"], x["v"], ctx.by_head, {"gate": x["gate"], "rate": x["rate"]})
     out = mechanism(Queries(x["q"], ctx.by_head), keys, old, ctx)
     found = [out.y.y]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -53,7 +53,7 @@ def test_two_softmaxes_over_one_set_of_values(causal: bool, combine: Combine, gr
         for i in at:
             read = [j for j in at if j <= i or not causal]
             window = [j for j in read if abs(i - j) <= WINDOW]
-            v, narrow, low_q = keys.v[b, g], keys.sides["low_k"][b, g], queries.sides["low_q"][b, h, i]
+            v, narrow, low_q = keys.v[b, g], keys.extras["low_k"][b, g], queries.extras["low_q"][b, h, i]
             low = softmaxed(low_q, [narrow[j] for j in read], [v[j] for j in read])
             band = softmaxed(queries.q[b, h, i], [keys.k[b, g, j] for j in window], [v[j] for j in window])
             share = 1 / (1 + (-mechanism.gate[h]).exp()) if mechanism.gate is not None else None
@@ -62,7 +62,7 @@ def test_two_softmaxes_over_one_set_of_values(causal: bool, combine: Combine, gr
 
 
 def test_the_cache_holds_narrow_keys_of_all_and_wide_ones_of_the_window() -> None:
-    room, sizes = Room(B, 40, torch.float32, torch.device("cpu")), Sizes(H, H, H, K, V)
+    room, sizes = StateSpec(B, 40, torch.float32, torch.device("cpu")), HeadSizes(H, H, H, K, V)
     state = LowRankBand(H, Causal() & Band(WINDOW), Causal(), RANK).start(room, sizes)
     assert state.low.k.shape == (B, H, 40, RANK) and state.low.v.shape == (B, H, 40, V)
     assert state.band.k.shape == (B, H, WINDOW + 1, K)

@@ -7,7 +7,7 @@ import torch
 
 from kinformer.attend import read
 from kinformer.core.choice import Choices
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
@@ -16,9 +16,8 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.scores.product import Product
 from kinformer.core.vectors import unit
 from kinformer.nn.attention import Attention
-from kinformer.nn.mechanisms.lsh import LSH
+from kinformer.nn.mechanisms.lsh import LSH, Rotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
-from kinformer.nn.mechanisms.rotations import Rotations
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
 from kinformer.nn.patterns.band import Band
@@ -52,8 +51,8 @@ def call(mechanism, q, k, v, pos=None, state=None, **given):
 
 def started(mechanism, cross=False):
     """A state for rows of T tokens."""
-    room = Room(B, T, torch.get_default_dtype(), torch.device("cpu"))
-    return mechanism.start(room, Sizes(H, H, H, K, K, cross))
+    room = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(room, HeadSizes(H, H, H, K, K, cross))
 
 
 def hashed(x, r):
@@ -477,7 +476,7 @@ def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
 
 def test_a_step_of_the_published_form_reads_two_chunks_a_round(monkeypatch):
     mechanism, length = PublishedLSH(H, K, 4, 3, 2), 50
-    state = mechanism.start(Room(B, length + 1, torch.float64, torch.device("cpu")), Sizes(H, H, H, K, K))
+    state = mechanism.start(StateSpec(B, length + 1, torch.float64, torch.device("cpu")), HeadSizes(H, H, H, K, K))
     q, k, v = inputs(length + 1)
     state = call(mechanism, *(x[:, :, :length] for x in (q, k, v)), state=state).state
     step = [x[:, :, length:] for x in (q, k, v)]
@@ -534,7 +533,7 @@ def test_key_heads_of_groups_are_hashed_for_each_of_their_query_heads():
         found, state = call(mechanism, q, k, v).y, None
         spread = call(mechanism, q, *(x.repeat_interleave(2, 1) for x in (k, v))).y
         assert torch.allclose(found.y, spread.y, atol=1e-13) and torch.allclose(found.lse, spread.lse, atol=1e-13)
-        state = mechanism.start(Room(B, T, torch.float64, torch.device("cpu")), Sizes(4, 2, 2, K, K))
+        state = mechanism.start(StateSpec(B, T, torch.float64, torch.device("cpu")), HeadSizes(4, 2, 2, K, K))
         assert torch.allclose(call(mechanism, q, k, v, state=state).y.y, spread.y, atol=1e-13)
         with pytest.raises(ValueError, match="was made for 4 heads of width 4 and got 3"):
             call(mechanism, q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
@@ -559,10 +558,10 @@ def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
     out = mechanism(queries, keys, None, ctx)
     ones = torch.eye(T).expand(B, H, T, T)
     attention = call(mechanism, q, k, ones).y.y
-    assert torch.allclose(mechanism.mass(queries, keys, out.y, ctx), attention.sum(2).mean(1), atol=1e-12)
+    assert torch.allclose(mechanism.received_attention(queries, keys, out.y, ctx), attention.sum(2).mean(1), atol=1e-12)
     published = PublishedLSH(H, K, 4, 3)
     with pytest.raises(TypeError, match="PublishedLSH does not tell how much attention a key got"):
-        published.mass(queries, keys, published(queries, keys, None, ctx).y, ctx)
+        published.received_attention(queries, keys, published(queries, keys, None, ctx).y, ctx)
 
 
 @both

@@ -61,7 +61,7 @@ def test_a_token_unpacks_running_averages(weight: str, heads: int) -> None:
         real = PADDED[b] >= 0
         for h in range(heads):
             g = h // (heads // G)
-            parts = (queries.q[b, h], keys.k[b, g], keys.v[b, g], keys.sides["pack"][b, g])
+            parts = (queries.q[b, h], keys.k[b, g], keys.v[b, g], keys.extras["pack"][b, g])
             torch.testing.assert_close(y[b, h, real], loop(mechanism, *(x[real] for x in parts), g))
 
 
@@ -110,9 +110,9 @@ def test_wrong_use_is_refused() -> None:
     with pytest.raises(ValueError, match="LunaCausal packs the sequence that asks"):
         mechanism(queries, keys._replace(own=False), None, ctx)
     with pytest.raises(ValueError, match="cannot honour"):
-        mechanism(queries, keys, None, ctx.but(only=Causal()))
+        mechanism(queries, keys, None, ctx.replace(only=Causal()))
     with pytest.raises(ValueError, match="array order as time"):
-        mechanism(queries, keys, None, ctx.but(run=False))
+        mechanism(queries, keys, None, ctx.replace(run=False))
     with pytest.raises(ValueError, match="2 key heads of width 4 got 1 of width 4"):
         Attention(QKV(8, 2, key_heads=1, head_dim=4), mechanism)
 

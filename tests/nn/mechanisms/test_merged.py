@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
@@ -85,8 +85,8 @@ def test_what_comes_late_is_what_linear_attention_reads_of_moved_keys(update, si
         if enters:
             assert torch.equal(late.k[b, :, t], of_row[0].k[b, :, t - by])
             assert torch.equal(late.v[b, :, t], of_row[0].v[b, :, t - by])
-            for name, side in late.sides.items():
-                assert torch.equal(side[b, :, t], of_row[0].sides[name][b, :, t - by])
+            for name, side in late.extras.items():
+                assert torch.equal(side[b, :, t], of_row[0].extras[name][b, :, t - by])
     state, done = layer.start(B, T), []
     for at in torch.arange(T).split(sizes):
         out = layer(x[:, at], state, Context(pos[:, at], run=True))
@@ -98,7 +98,7 @@ def test_what_comes_late_is_what_linear_attention_reads_of_moved_keys(update, si
 def test_the_state_does_not_grow_with_the_row():
     def size(length):
         state = near_far(4, FAVOR(K, 16)).start(
-            Room(B, length, torch.float64, torch.device("cpu")), Sizes(H, H, H, K, K)
+            StateSpec(B, length, torch.float64, torch.device("cpu")), HeadSizes(H, H, H, K, K)
         )
         return sum(leaf.numel() for leaf in (state[0].k, state[1].k, state[1].body.inside.s))
 
@@ -119,7 +119,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="read 1 has no lse, so it cannot be merged"):
         call(near_far(3, RandomFourier(H, K)), q, q, q)
     with pytest.raises(NoState):
-        Merged(Softmax(Full())).start(Room(B, T, q.dtype, q.device), Sizes(H, H, H, K, K))
+        Merged(Softmax(Full())).start(StateSpec(B, T, q.dtype, q.device), HeadSizes(H, H, H, K, K))
     with pytest.raises(ValueError, match="^Merged got no mechanism; give it one or more"):
         Merged()
     with pytest.raises(ValueError, match="^by=0"):

@@ -171,7 +171,7 @@ def test_a_flat_index_finds_what_is_found_without_it(
 ) -> None:
     one = request(pattern, groups, whole)
     q, k = torch.randn(B, H, T, K), torch.randn(B, groups, T, K)
-    one = one.but(queries=one.queries._replace(q=q), keys=one.keys._replace(k=k, v=k))
+    one = one.replace(queries=one.queries._replace(q=q), keys=one.keys._replace(k=k, v=k))
     assert read(one, indexed(one, 4, Flat(), segment)) == wanted(one, 4)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import attend
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
@@ -205,8 +205,8 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
     queries, keys, ctx = bundles(PADDED)
     documents = Document(torch.zeros(B, T, dtype=torch.long))
     cases: list[tuple[Any, str]] = [
-        (lambda: Nystrom(3)(queries, keys, None, ctx.but(run=False)), "run=True"),
-        (lambda: Nystrom(3)(queries, keys, None, ctx.but(only=documents)), "ctx.only"),
+        (lambda: Nystrom(3)(queries, keys, None, ctx.replace(run=False)), "run=True"),
+        (lambda: Nystrom(3)(queries, keys, None, ctx.replace(only=documents)), "ctx.only"),
         (lambda: Nystrom(3)(queries, None, None, ctx), "source"),
         (lambda: Nystrom(3)(queries, keys._replace(pos=ctx.by_head.expand(-1, H, -1)), None, ctx), "by head"),
         (lambda: Nystrom(3, skip=ValueConv(3, 3))(queries, keys, None, ctx), "made for 3 heads and got 2"),
@@ -220,7 +220,7 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
             call()
         assert "\n" not in str(told.value)
     with pytest.raises(NoState, match="use Softmax"):
-        Nystrom(3).start(Room(1, 4, torch.float32, torch.device("cpu")), Sizes(2, 2, 2, 4, 4))
+        Nystrom(3).start(StateSpec(1, 4, torch.float32, torch.device("cpu")), HeadSizes(2, 2, 2, 4, 4))
 
 
 @pytest.mark.parametrize(("length", "kernel"), [(1, 9), (5, 3), (64, 33), (200, 65), (130, 131)])

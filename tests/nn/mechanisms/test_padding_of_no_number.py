@@ -27,13 +27,13 @@ def read(mechanism: Any, wild: bool) -> list[Tensor]:
     at = torch.where(real, pos, -1)[:, None]
     queries, keys = queries._replace(pos=at), keys._replace(pos=at)
     if wild:
-        sides = {name: spoiled(side, real) for name, side in queries.sides.items()}
-        queries = queries._replace(q=spoiled(queries.q, real), sides=sides)
-        sides = {name: spoiled(side, real) for name, side in keys.sides.items()}
-        keys = keys._replace(k=spoiled(keys.k, real), v=spoiled(keys.v, real), sides=sides)
+        extras = {name: spoiled(side, real) for name, side in queries.extras.items()}
+        queries = queries._replace(q=spoiled(queries.q, real), extras=extras)
+        extras = {name: spoiled(side, real) for name, side in keys.extras.items()}
+        keys = keys._replace(k=spoiled(keys.k, real), v=spoiled(keys.v, real), extras=extras)
     out = mechanism(queries, keys, None, Context(at[:, 0], run=True, labels=queries.labels))
     y = out.y.y.transpose(1, 2)[real]
-    leaves = [queries.q, keys.k, keys.v, *queries.sides.values(), *keys.sides.values()]
+    leaves = [queries.q, keys.k, keys.v, *queries.extras.values(), *keys.extras.values()]
     weights = [weight for weight in mechanism.parameters() if weight.requires_grad]
     found = torch.autograd.grad(y.sin().sum(), [*leaves, *weights], allow_unused=True)
     by_token = [None if one is None else one.transpose(1, 2)[real] for one in found[: len(leaves)]]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kinformer.core.choice import recomputed
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
@@ -40,8 +40,8 @@ def call(mechanism, q, k, v, pos=None, state=None, **limits):
 
 
 def begun(mechanism, length, k, v):
-    sizes = Sizes(len(mechanism.head_scale), k.shape[1], v.shape[1], k.shape[3], v.shape[3])
-    return mechanism.start(Room(len(k), length, k.dtype, k.device), sizes)
+    sizes = HeadSizes(len(mechanism.head_scale), k.shape[1], v.shape[1], k.shape[3], v.shape[3])
+    return mechanism.start(StateSpec(len(k), length, k.dtype, k.device), sizes)
 
 
 def shaken(mechanism):

@@ -149,7 +149,7 @@ def test_refusals() -> None:
         layer(torch.randn(3, 6, 16), None, ctx)
     sent = PerPair(torch.rand(3, 4, 6, 6), ctx.by_head, ctx.by_head)
     with pytest.raises(ValueError, match="the weights from below .* one pattern"):
-        layer(torch.randn(3, 6, 16), None, ctx.but(below={"weights": sent}))
+        layer(torch.randn(3, 6, 16), None, ctx.replace(below={"weights": sent}))
     with pytest.raises(NoState, match="reads up to"):
         lazy(Full()).start(1, 4)
     other = Stack([PreNorm(Attention(QKV(16, 2), Explicit(Causal(), up=True))), PreNorm(layer)])

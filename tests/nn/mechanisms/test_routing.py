@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kinformer.attend import read
 from kinformer.core.choice import Choices
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.patterns.causal import Causal
@@ -50,8 +50,8 @@ def call(mechanism, q, k, v, pos=None, state=None, **given):
 
 def started(mechanism, groups=H, cross=False):
     """A state for rows of T tokens."""
-    room = Room(B, T, torch.get_default_dtype(), torch.device("cpu"))
-    return mechanism.start(room, Sizes(H, groups, groups, K, K, cross))
+    room = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(room, HeadSizes(H, groups, groups, K, K, cross))
 
 
 def normed(x):

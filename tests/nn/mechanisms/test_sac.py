@@ -63,7 +63,7 @@ def test_each_token_reads_itself_and_what_the_network_chose(by: str, groups: int
     out = mechanism(queries, keys, None, ctx)
     for b in range(B):
         real = PADDED[b] >= 0
-        nodes = keys.sides["node"][b][:, real]
+        nodes = keys.extras["node"][b][:, real]
         walks = [walked(mechanism, one) for one in (nodes if by == "head" else [nodes.mean(0)])]
         total = torch.tensor([sum(worth[t] for _, worth in walks) for t in range(int(real.sum()))])
         torch.testing.assert_close(out.aux["log_p"][b, real], total)

@@ -55,7 +55,7 @@ def test_each_token_reads_itself_and_the_keys_of_its_pairs(by: str, pattern: Ful
     out = mechanism(queries, keys, None, ctx)
     for b in range(B):
         real = PADDED[b] >= 0
-        nodes = keys.sides["node"][b][:, real]
+        nodes = keys.extras["node"][b][:, real]
         walks = [walked(mechanism, one, 2) for one in (nodes if by == "head" else [nodes.mean(0)])]
         total = torch.tensor([sum(worth[t] for _, worth in walks) for t in range(int(real.sum()))])
         torch.testing.assert_close(out.aux["log_p"][b, real], total)
@@ -88,10 +88,10 @@ def test_pairs_that_are_handed_up_are_read_above() -> None:
     queries, keys, ctx = bundles()
     up = first(queries, keys, None, ctx).up
     q, k, v = (torch.randn(B, H, T, K) for T in (queries.q.shape[2],) * 3)
-    found = GivenPairs()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx.but(below=up)).y.y
+    found = GivenPairs()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx.replace(below=up)).y.y
     for b in range(B):
         real = PADDED[b] >= 0
-        pairs, _ = walked(first, keys.sides["node"][b][:, real].mean(0), 1)
+        pairs, _ = walked(first, keys.extras["node"][b][:, real].mean(0), 1)
         for t in range(int(real.sum())):
             read = sorted({t} | {j for i, j in pairs if i == t})
             for h in range(H):

@@ -253,4 +253,4 @@ def test_it_wants_and_sends_what_its_mechanism_does():
     sizes = layer(inner).sizes
     part = Shortened(inner, Pooled(2))
     assert (part.wants, part.sends) == (inner.wants, inner.sends)
-    assert part.sides(sizes) == inner.sides(sizes) and part.key_sides(sizes) == inner.key_sides(sizes)
+    assert part.query_extras(sizes) == inner.query_extras(sizes) and part.key_extras(sizes) == inner.key_extras(sizes)

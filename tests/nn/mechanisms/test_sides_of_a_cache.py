@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from kinformer.core import cache, keyed
-from kinformer.core.heads import Keys, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, drawn
 from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 
-SIZES = Sizes(2, 2, 2, WIDTH, WIDTH)
+SIZES = HeadSizes(2, 2, 2, WIDTH, WIDTH)
 MADE = [(one.name, one.make) for one in discovered("mechanisms")]
 
 
@@ -30,12 +30,12 @@ def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
     for module in (keyed, shortened):
         monkeypatch.setattr(module, "written", noted)
     queries, keys = drawn(mechanism)
-    state = mechanism.start(Room(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
+    state = mechanism.start(StateSpec(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
     for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, None)):
         q, k = queries.cut(at), keys.cut(at)
-        q = q._replace(q=q.q.bfloat16(), sides={name: side.bfloat16() for name, side in q.sides.items()})
-        sides = {name: side.bfloat16() for name, side in k.sides.items()}
-        k = k._replace(k=k.k.bfloat16(), v=k.v.bfloat16(), sides=sides)
+        q = q._replace(q=q.q.bfloat16(), extras={name: side.bfloat16() for name, side in q.extras.items()})
+        extras = {name: side.bfloat16() for name, side in k.extras.items()}
+        k = k._replace(k=k.k.bfloat16(), v=k.v.bfloat16(), extras=extras)
         seen.clear()
         with torch.no_grad():
             ctx = Context(q.pos[:, 0], run=True, full=True, labels=q.labels)
@@ -47,7 +47,7 @@ def test_all_numbers_of_kept_keys_have_the_precision_of_those_who_ask(monkeypatc
     judged = []
     for name, make in MADE:
         made = make()
-        if not isinstance(made, Mechanism) or not made.key_sides(SIZES):
+        if not isinstance(made, Mechanism) or not made.key_extras(SIZES):
             continue
         try:
             seen = read_by(made.bfloat16().eval(), monkeypatch)
@@ -55,7 +55,7 @@ def test_all_numbers_of_kept_keys_have_the_precision_of_those_who_ask(monkeypatc
             continue
         finally:
             monkeypatch.undo()
-        wrong = [keys for keys in seen for x in (keys.k, keys.v, *keys.sides.values()) if x.dtype != torch.bfloat16]
+        wrong = [keys for keys in seen for x in (keys.k, keys.v, *keys.extras.values()) if x.dtype != torch.bfloat16]
         assert not wrong, f"{name} reads kept numbers of another precision"
-        judged += [name] * any(keys.sides for keys in seen)
+        judged += [name] * any(keys.extras for keys in seen)
     assert len(judged) >= 5, judged

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
@@ -127,7 +127,7 @@ def test_every_query_reads_its_own_block_and_the_sorted_one(form: str, groups: i
     assert (found.lse is None) == (mechanism.mixture or mechanism.apart)
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at, g = PADDED[b] >= 0, h * groups // H
-        told = (x[b, g, at] for x in (keys.k, keys.v, keys.sides["sort"]))
+        told = (x[b, g, at] for x in (keys.k, keys.v, keys.extras["sort"]))
         want = loop(mechanism, queries.q[b, h, at], *told, int(at.sum()))
         torch.testing.assert_close(found.y[b, h, at], want)
         assert not found.y[b, h, ~at].any()
@@ -212,8 +212,8 @@ def test_refusals() -> None:
         Sinkhorn(2, PairNet(2), cut=1)
     with pytest.raises(ValueError, match="near=True"):
         Sinkhorn(2, PairNet(2), near=True)
-    room = Room(1, 4, torch.float64, torch.device("cpu"))
+    room = StateSpec(1, 4, torch.float64, torch.device("cpu"))
     with pytest.raises(NoState, match="use "):
-        Sinkhorn(2, PairNet(2), causal=False).start(room, Sizes(2, 2, 2, 4, 4))
+        Sinkhorn(2, PairNet(2), causal=False).start(room, HeadSizes(2, 2, 2, 4, 4))
     with pytest.raises(ValueError, match="across use Softmax"):
         Attention(QKV(8, 2), Sinkhorn(2, PairNet(2)), cross=True)

@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, PerPair, Want
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Heads
@@ -36,10 +36,10 @@ def inputs(groups=H):
     return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
 
 
-def call(mechanism, q, k, v, sides=None, *, head=0, key_sides=None, **told):
+def call(mechanism, q, k, v, extras=None, *, head=0, key_extras=None, **told):
     ctx = Context(POS, run=True, **told)
     queries = Queries(q, ctx.by_head, sides or {}, head=head)
-    return mechanism(queries, Keys(k, v, ctx.by_head, key_sides or {}), None, ctx)
+    return mechanism(queries, Keys(k, v, ctx.by_head, key_extras or {}), None, ctx)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -61,12 +61,14 @@ def test_what_is_asked_of_the_input_and_what_comes_from_below_reach_their_part()
     span = DynamicSpan(5, ramp=2)
     parts = Softmax(Causal(), span), Explicit(Causal(), score=ResidualScores(), up=True)
     mechanism, (q, k, v) = SplitHeads(*parts), inputs()
-    assert {name: side.width for name, side in mechanism.sides(Sizes(H, H, H, K, K)).items()} == {"0.span": 1}
+    assert {name: side.width for name, side in mechanism.query_extras(HeadSizes(H, H, H, K, K)).items()} == {
+        "0.span": 1
+    }
     assert mechanism.wants == (Want("1.scores", optional=True),) and mechanism.sends == {"1.scores"}
-    sides, pos = torch.randn(B, H, T, 1), POS[:, None]
+    extras, pos = torch.randn(B, H, T, 1), POS[:, None]
     below = {"1.scores": PerPair(torch.randn(B, 2, T, T), pos, pos)}
-    out = call(mechanism, q, k, v, {"0.span": sides}, below=below)
-    first = call(parts[0], *(x[:, :2] for x in (q, k, v)), {"span": sides[:, :2]})
+    out = call(mechanism, q, k, v, {"0.span": extras}, below=below)
+    first = call(parts[0], *(x[:, :2] for x in (q, k, v)), {"span": extras[:, :2]})
     second = call(parts[1], *(x[:, 2:] for x in (q, k, v)), below={"scores": below["1.scores"]}, head=2)
     assert torch.equal(out.y.y, torch.cat([first.y.y, second.y.y], 1))
     assert torch.equal(out.aux["0.span"], first.aux["span"])
@@ -76,17 +78,17 @@ def test_what_is_asked_of_the_input_and_what_comes_from_below_reach_their_part()
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_what_is_asked_of_keys_reaches_its_part(groups):
     gated, wide = LinearAttention(ELU(), GatedSum()), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(3))
-    mechanism, (q, k, v), sizes = SplitHeads(gated, wide), inputs(groups), Sizes(H, groups, groups, K, K)
-    widths = {name: side.width for name, side in mechanism.key_sides(sizes).items()}
+    mechanism, (q, k, v), sizes = SplitHeads(gated, wide), inputs(groups), HeadSizes(H, groups, groups, K, K)
+    widths = {name: side.width for name, side in mechanism.key_extras(sizes).items()}
     assert widths == {"0.gate": 1, "1.global_k": K, "1.global_v": K}
-    key_sides = {name: torch.randn(B, groups, T, width) for name, width in widths.items()}
-    sides = {"1.global_q": torch.randn(B, H, T, K)}
-    out = call(mechanism, q, k, v, sides, key_sides=key_sides)
+    key_extras = {name: torch.randn(B, groups, T, width) for name, width in widths.items()}
+    extras = {"1.global_q": torch.randn(B, H, T, K)}
+    out = call(mechanism, q, k, v, extras, key_extras=key_extras)
     for n, part in enumerate((gated, wide)):
         pieces = [x if x.shape[1] == 1 else x.chunk(2, 1)[n] for x in (q, k, v)]
-        own = {name[2:]: x for name, x in key_sides.items() if name.startswith(f"{n}.")}
+        own = {name[2:]: x for name, x in key_extras.items() if name.startswith(f"{n}.")}
         own = {name: x if groups == 1 else x.chunk(2, 1)[n] for name, x in own.items()}
-        alone = call(part, *pieces, {"global_q": sides["1.global_q"][:, 2:]}, key_sides=own)
+        alone = call(part, *pieces, {"global_q": extras["1.global_q"][:, 2:]}, key_extras=own)
         assert torch.equal(out.y.y[:, 2 * n : 2 * n + 2], alone.y.y)
 
 
@@ -132,9 +134,9 @@ def test_what_is_wrong_is_said_in_words():
     halves = SplitHeads(Softmax(Causal()), Softmax(Full()), Softmax(Causal()))
     with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3 mechanisms; give a multiple of them"):
         call(halves, *inputs())
-    room = Room(1, 8, torch.float64, torch.device("cpu"))
+    room = StateSpec(1, 8, torch.float64, torch.device("cpu"))
     with pytest.raises(ValueError, match="4 heads of keys cannot be split evenly among 3"):
-        halves.start(room, Sizes(6, 4, 4, K, K))
+        halves.start(room, HeadSizes(6, 4, 4, K, K))
     with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3"):
         Attention(QKV(16, 4), halves)
     with pytest.raises(ValueError, match="SplitHeads got no mechanism"):
@@ -142,4 +144,4 @@ def test_what_is_wrong_is_said_in_words():
     with pytest.raises(ValueError, match="is the class Softmax; give a mechanism"):
         inspect.unwrap(SplitHeads.__init__)(SplitHeads.__new__(SplitHeads), Softmax)
     with pytest.raises(NoState):
-        halves.start(room, Sizes(3, 3, 3, K, K))
+        halves.start(room, HeadSizes(3, 3, 3, K, K))

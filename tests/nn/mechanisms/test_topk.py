@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -28,11 +28,11 @@ B, H, T, K = 2, 4, 13, 3
 PATTERNS = [Causal(), Full(), Causal() & Band(4)]
 
 
-def exact(pattern: Pattern, k: int) -> Keyed:
+def exact(pattern: Pattern, k: int) -> KeyValueMechanism:
     return TopK(pattern, k)
 
 
-def with_equals(pattern: Pattern, k: int) -> Keyed:
+def with_equals(pattern: Pattern, k: int) -> KeyValueMechanism:
     return Explicit(pattern, before=BestOfRow(k))
 
 
@@ -42,7 +42,7 @@ def inputs(whole: bool, groups: int) -> tuple[Tensor, Tensor, Tensor]:
     return (q.sign(), k.sign(), v) if whole else (q, k, v)
 
 
-def call(mechanism: Keyed, q: Tensor, k: Tensor, v: Tensor) -> Any:
+def call(mechanism: KeyValueMechanism, q: Tensor, k: Tensor, v: Tensor) -> Any:
     ctx = Context.of(q[:, 0])
     return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
 
@@ -186,7 +186,7 @@ def test_keys_that_rounding_alone_tells_apart_are_equal(equals: bool, length: in
     [TopK(Causal(), 3), TopK(Causal(), 3, search=Flat()), with_equals(Causal(), 3), TopKEquals(Causal(), 3)],
     ids=["exact", "flat", "before", "equals"],
 )
-def test_a_long_key_changes_no_choice_among_earlier_keys(mechanism: Keyed, length: int) -> None:
+def test_a_long_key_changes_no_choice_among_earlier_keys(mechanism: KeyValueMechanism, length: int) -> None:
     """By its norm alone, 1e13 times that of others, all scores of a row would count as equal."""
     q, k, v = (torch.randn(1, 2, length, 4) for _ in range(3))
     at = length // 2

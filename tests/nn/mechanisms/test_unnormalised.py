@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.attend import attend, explain
 from kinformer.attend.planning import planned
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -47,7 +47,7 @@ def naive(layer: Attention, x: Tensor, pos: Tensor, pattern: Pattern, *, normali
 
 @pytest.mark.parametrize("pattern", [Full(), Causal(), Causal() & Band(2)], ids=repr)
 @pytest.mark.parametrize("kind", [Softmax, Unnormalised])
-def test_equals_a_loop_over_the_equation(kind: type[Keyed], pattern: Pattern) -> None:
+def test_equals_a_loop_over_the_equation(kind: type[KeyValueMechanism], pattern: Pattern) -> None:
     """Rows with padding on either side; what is padding has no weight, and changes no other."""
     pos = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, 0, 1, 2, 3, -1]])
     layer = Attention(Values(9, 3), kind(pattern, HardCodedGaussian(OFFSETS, SIGMA)), aggregation=Concat())

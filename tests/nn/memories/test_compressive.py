@@ -227,7 +227,7 @@ def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(way: str) -> None
     wider = {"dilated": 3, "most_used": 2}.get(way, 0)  # what convolutions hear beside a block; the rest of a segment
     plain, others = layer(x, None, ctx).y[0, t], x.repeat(t, 1, 1)
     others[torch.arange(t), torch.arange(t)] += 3.0  # row p has another token at p
-    read = layer(others, None, ctx.but(pos=ctx.pos.expand(t, -1))).y[:, t]
+    read = layer(others, None, ctx.replace(pos=ctx.pos.expand(t, -1))).y[:, t]
     moved = ((read - plain).abs().amax(-1) > 1e-9).tolist()
     assert not any(moved[: furthest - wider])
     if way != "most_used":

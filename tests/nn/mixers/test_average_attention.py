@@ -65,8 +65,9 @@ def test_its_state_is_a_sum_and_a_count_however_long_the_row() -> None:
     for state in states:
         found = dict(leaves(state))
         assert {name: (tuple(one.shape), one.dtype) for name, one in found.items()} == {
-            "total": ((2, D), torch.float32), "tokens": ((2,), torch.int64)
-        }  # fmt: skip
+            "total": ((2, D), torch.float32),
+            "tokens": ((2,), torch.int64),
+        }
     x = torch.randn(2, 5, D)
     after = layer(x, states[0], Context.of(x)).state
     assert {name: one.dtype for name, one in leaves(after)} == {"total": torch.float32, "tokens": torch.int64}

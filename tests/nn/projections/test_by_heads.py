@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.nn.projections.by_heads import ByHeads
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
@@ -18,7 +18,7 @@ def flat(made: tuple[Queries, Keys]) -> list[Tensor]:
 def test_each_run_of_heads_is_its_projections() -> None:
     first, second = QKV(16, 4, key_heads=2, head_dim=3, v_dim=5), QKV(16, 4, key_heads=2, head_dim=3, v_dim=5)
     both, x, pos = ByHeads(first, second), torch.randn(2, 6, 16), torch.arange(6).expand(2, -1)
-    assert both.sizes() == Sizes(8, 4, 4, 3, 5)
+    assert both.sizes() == HeadSizes(8, 4, 4, 3, 5)
     for way in (lambda part: part(x, pos, x[:, :4], pos[:, :4]), lambda part: part.both(x, pos)):
         for made, one, other in zip(*(flat(way(part)) for part in (both, first, second)), strict=True):
             assert torch.equal(made, torch.cat([one, other], 1))

@@ -32,7 +32,7 @@ def sided(layer: Attention, x: Tensor) -> dict[str, list[list[Tensor]]]:
     if layer.side is None:
         return {}
     rows, first, found = x @ layer.side.weight.T + layer.side.bias, 0, {}
-    for name, side in layer.sides.items():
+    for name, side in layer.extras.items():
         found[name] = [
             [row[first + h * side.width : first + (h + 1) * side.width] for row in rows] for h in range(HEADS)
         ]
@@ -40,13 +40,13 @@ def sided(layer: Attention, x: Tensor) -> dict[str, list[list[Tensor]]]:
     return found
 
 
-def by_hand(score: Score, sides: dict[str, list[list[Tensor]]], h: int, i: int, j: int) -> Tensor:
+def by_hand(score: Score, extras: dict[str, list[list[Tensor]]], h: int, i: int, j: int) -> Tensor:
     """The score of a pair, as the paper's section 3 writes it."""
     if isinstance(score, DenseSynthesizer):
         table = 0 if len(score.weight) == 1 else h
-        return sides["dense"][h][i].clamp_min(0) @ score.weight[table, :, j] + score.bias[table, 0, j]
+        return extras["dense"][h][i].clamp_min(0) @ score.weight[table, :, j] + score.bias[table, 0, j]
     if isinstance(score, FactorisedDense):
-        first, second = sides["first"][h][i], sides["second"][h][i]
+        first, second = extras["first"][h][i], extras["second"][h][i]
         a, c = len(first), len(second)
         tiled, other = first.repeat(c), second.repeat(a) if score.second == "tiled" else second.repeat_interleave(a)
         return tiled[j] * other[j]
@@ -86,11 +86,11 @@ def test_a_layer_is_the_papers_equation_beside_any_padding(form: str, causal: bo
 def read(layer: Attention, score: Score, x: Float[Tensor, "T D"], causal: bool) -> Tensor:
     """softmax(scores) G(x), pair by pair, of one row."""
     v = (x @ layer.projection.v.weight.T + layer.projection.v.bias).view(len(x), HEADS, -1)
-    sides, y = sided(layer, x), torch.zeros(HEADS, len(x), v.shape[-1])
+    extras, y = sided(layer, x), torch.zeros(HEADS, len(x), v.shape[-1])
     for h in range(HEADS):
         for i in range(len(x)):
             keys = range(i + 1) if causal else range(len(x))
-            weight = torch.stack([by_hand(score, sides, h, i, j) for j in keys]).softmax(0)
+            weight = torch.stack([by_hand(score, extras, h, i, j) for j in keys]).softmax(0)
             y[h, i] = sum(w * v[j, h] for w, j in zip(weight, keys, strict=True))
     return layer.aggregation(y[None], torch.arange(len(x))[None])[0]
 
@@ -115,8 +115,8 @@ def test_with_factors_that_share_a_divisor_tiles_repeat_and_repeats_do_not() -> 
 
     def different(**keywords: str) -> int:
         layer = Attention(Values(D, HEADS), Softmax(Full(), score=FactorisedDense(HEADS, 16, 4, **keywords)))
-        sides = sided(layer, x[0])
-        scores = [by_hand(layer.mechanism.score, sides, 0, 3, j) for j in range(16)]
+        extras = sided(layer, x[0])
+        scores = [by_hand(layer.mechanism.score, extras, 0, 3, j) for j in range(16)]
         return len({round(one.item(), 12) for one in scores})
 
     assert different() == 4 and different(second="repeated") == 16
@@ -132,9 +132,10 @@ def test_values_own_nothing_of_queries_and_keys() -> None:
     layer = Attention(Values(D, HEADS, bias=False), Softmax(Causal(), score=RandomSynthesizer(HEADS, LENGTH)))
     sizes = {name: tuple(one.shape) for name, one in layer.named_parameters()}
     assert sizes == {
-        "projection.v.weight": (D, D), "mechanism.score.table": (HEADS, LENGTH, LENGTH),
+        "projection.v.weight": (D, D),
+        "mechanism.score.table": (HEADS, LENGTH, LENGTH),
         "aggregation.linear.weight": (D, D),
-    }  # fmt: skip
+    }
     state = layer.start(1, LENGTH)
     assert state.k.numel() == 0 and state.v.shape == (1, HEADS, LENGTH, 3)
     queries, keys = layer.projection.both(torch.randn(1, 4, D), torch.arange(4)[None])

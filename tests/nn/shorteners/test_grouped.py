@@ -17,12 +17,12 @@ POS = torch.tensor([[2, 3, 4, 7, 9, 11, -1], [0, 1, 2, 3, 4, 5, 6], [-1] * 7])  
 G, K, V = 2, 4, 5
 
 
-def keys(pos: Tensor = POS, sides: bool = True) -> Keys:
+def keys(pos: Tensor = POS, extras: bool = True) -> Keys:
     rows, n = pos.shape
     k, v, side = torch.randn(rows, G, n, K), torch.randn(rows, G, n, V), torch.randn(rows, G, n, 1)
     labels = {"segment": torch.zeros(rows, n).long()}
     tags = {"bucket": torch.zeros(rows, G, n, 1).long()}
-    return Keys(k, v, pos[:, None], {"gate": side} if sides else {}, labels, tags, own=False)
+    return Keys(k, v, pos[:, None], {"gate": side} if extras else {}, labels, tags, own=False)
 
 
 def groups(row: list[int], size: int, align: str) -> list[list[int]]:
@@ -61,15 +61,15 @@ CASES = [
 
 @pytest.mark.parametrize("align", ["first", "last"])
 @pytest.mark.parametrize("size", [1, 3, 20])
-@pytest.mark.parametrize(("make", "by_hand", "sides"), CASES, ids=["mean", "max", "by head", "shared"])
+@pytest.mark.parametrize(("make", "by_hand", "extras"), CASES, ids=["mean", "max", "by head", "shared"])
 def test_each_key_is_made_of_those_that_follow_one_another(
-    make: Any, by_hand: Any, sides: bool, size: int, align: str
+    make: Any, by_hand: Any, extras: bool, size: int, align: str
 ) -> None:
-    part, whole = make(size, align), keys(sides=sides)
+    part, whole = make(size, align), keys(extras=extras)
     found = part(whole)
     assert found.k.shape[2] == -(-7 // size) and not found.own and found.labels == {} and found.tags == {}
     pairs = [("k", found.k, whole.k), ("v", found.v, whole.v)]
-    pairs += [(name, found.sides[name], side) for name, side in whole.sides.items()]
+    pairs += [(name, found.extras[name], side) for name, side in whole.extras.items()]
     for b, row in enumerate(POS.tolist()):
         made = groups(row, size, align)
         pos = found.pos[b, 0].tolist()
@@ -88,22 +88,22 @@ def test_each_key_is_made_of_those_that_follow_one_another(
 @pytest.mark.parametrize("make", [lambda: Pooled(3), lambda: MaxPooled(3), lambda: Convolved(3, K, V)])
 def test_padding_gives_nothing_and_gets_no_gradient(make: Any) -> None:
     k = torch.randn(3, G, 7, K, requires_grad=True)
-    make()(keys(sides=False)._replace(k=k)).k.sum().backward()
+    make()(keys(extras=False)._replace(k=k)).k.sum().backward()
     assert k.grad is not None and k.grad.isfinite().all()
     assert k.grad[0, :, 6].count_nonzero() == 0 and k.grad[2].count_nonzero() == 0
-    assert make()(keys(POS[:, :0], sides=False)).k.shape == (3, G, 0, K)
+    assert make()(keys(POS[:, :0], extras=False)).k.shape == (3, G, 0, K)
 
 
 def test_tied_keys_and_values_share_their_kernels_and_no_bias_is_none() -> None:
     part = Convolved(2, K, tied=True, bias=False)
     assert [weight.shape for weight in part.parameters()] == [(1, 2, K, K)]
-    same = keys(sides=False)
+    same = keys(extras=False)
     found = part(same._replace(v=same.k))
     torch.testing.assert_close(found.k, found.v)
 
 
 def said() -> list[str]:
-    narrow = keys(sides=False)
+    narrow = keys(extras=False)
     return refusals(
         [
             lambda: Pooled(0),

@@ -153,7 +153,7 @@ def said() -> list[str]:
             lambda: Linformer(4, 0),
             wide,
             lambda: Linformer(9, 2, heads=3)(keys()),
-            lambda: Linformer(9, 2)(keys()._replace(sides={"gate": torch.zeros(3, G, 6, 1)})),
+            lambda: Linformer(9, 2)(keys()._replace(extras={"gate": torch.zeros(3, G, 6, 1)})),
         ]
     )
 

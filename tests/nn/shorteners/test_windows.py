@@ -40,7 +40,7 @@ def test_each_window_is_of_the_keys_that_are_there(kind: str, size: int) -> None
     for weight in made.parameters():
         torch.nn.init.normal_(weight)
     if kind == "dynamic":  # it makes kernels for keys and values and nothing else
-        whole = whole._replace(sides={})
+        whole = whole._replace(extras={})
     found = made(whole)
     assert found.k.shape[2] == 7 + size - 1 and not found.own and found.labels == {} and found.tags == {}
     for b in range(3):
@@ -71,7 +71,7 @@ class Row:
 def test_padding_gives_nothing_and_gets_no_gradient(kind: str) -> None:
     whole, made = keys(), MADE[kind](3)
     k, v = whole.k.requires_grad_(), whole.v.requires_grad_()
-    found = made(whole._replace(sides={}))
+    found = made(whole._replace(extras={}))
     (found.k.square().sum() + found.v.square().sum()).backward()
     for one in (k, v):
         reached = one.grad.abs().sum((1, 3)) > 0
@@ -79,7 +79,7 @@ def test_padding_gives_nothing_and_gets_no_gradient(kind: str) -> None:
 
 
 def test_a_dynamic_kernel_begins_as_the_mean_and_chooses_by_its_middle() -> None:
-    whole = keys()._replace(sides={})
+    whole = keys()._replace(extras={})
     made, mean = DynamicWindows(3, H, K, V), MeanWindows(3)(whole)
     torch.testing.assert_close(made(whole).k, mean.k)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"MeanWindows got positions by head"):
         MeanWindows(2)(whole._replace(pos=POS[:, None].expand(-1, H, -1)))
     with pytest.raises(ValueError, match="'k' are for 1 heads of width 4, and 2 of width 4 came"):
-        DynamicWindows(2, 1, K, V)(whole._replace(sides={}))
+        DynamicWindows(2, 1, K, V)(whole._replace(extras={}))
     with pytest.raises(ValueError, match="'gate' are for"):
         DynamicWindows(2, H, K, V)(whole)
     with pytest.raises(ValueError, match="size=0"):

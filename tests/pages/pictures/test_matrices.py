@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinformer.core.discover import find_member
-from kinformer.nn.biases.camtl import Blocks
+from kinformer.nn.biases.camtl import ConditionalBlocks
 from kinformer.pages.pictures.matrices import mixed_heads, score_convolution, task_blocks, task_matrix
 from kinformer.pages.pictures.structures import guided, lent
 from kinformer.pages.pictures.support.panel import Picture
@@ -47,7 +47,7 @@ def test_guides_are_drawn_once_with_the_heads_that_have_them() -> None:
 @pytest.mark.parametrize("form", ["columns", "pairs"])
 def test_blocks_of_a_task_stand_on_the_diagonal(form: str) -> None:
     model = find_member("camtl")(**SMALL, length=10, blocks=3, form=form)
-    (part, *_) = (one for one in model.modules() if isinstance(one, Blocks))
+    (part, *_) = (one for one in model.modules() if isinstance(one, ConditionalBlocks))
     torch.nn.init.normal_(part.blocks)
     found = task_matrix(part, 1, 9)
     rows = part.rows(torch.ones(1, 1, 9, dtype=torch.long), torch.arange(9)[None, None])[0, 0]

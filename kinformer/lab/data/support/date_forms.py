@@ -13,10 +13,18 @@ EPOCH, MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 # Y year; m, d month and day of two digits; n, j without a leading 0
 DAYS = [
     sign.join(fields)
-    for fields in (("{Y}", "{m}", "{d}"), ("{d}", "{m}", "{Y}"), ("{m}", "{d}", "{Y}"), ("{Y}", "{m}"),
-                   ("{Y}", "{n}", "{j}"), ("{j}", "{n}", "{Y}"), ("{n}", "{j}", "{Y}"), ("{Y}", "{n}"))
+    for fields in (
+        ("{Y}", "{m}", "{d}"),
+        ("{d}", "{m}", "{Y}"),
+        ("{m}", "{d}", "{Y}"),
+        ("{Y}", "{m}"),
+        ("{Y}", "{n}", "{j}"),
+        ("{j}", "{n}", "{Y}"),
+        ("{n}", "{j}", "{Y}"),
+        ("{Y}", "{n}"),
+    )
     for sign in "-/."
-]  # fmt: skip
+]
 NUMBERS = ["{Y}{m}{d}", "{Y}{m}{d}.0", "{Y}", "{Y}.0"]
 # H, I hour of 24 and of 12 in two digits; G, g without a leading 0; M minute, S second, f1 to f6 its fraction
 SECONDS = ["", ":{S}", *(f":{{S}}.{{f{n}}}" for n in range(1, 7))]
@@ -56,11 +64,22 @@ def _fields(date: datetime) -> dict[str, str]:
     half, zone = "AM" if date.hour < 12 else "PM", f"{date:%z}"
     hour = date.hour % 12 or 12
     numbers = {
-        "Y": f"{date.year:04}", "m": f"{date.month:02}", "d": f"{date.day:02}", "n": str(date.month),
-        "j": str(date.day), "H": f"{date.hour:02}", "G": str(date.hour), "I": f"{hour:02}", "g": str(hour),
-        "M": f"{date.minute:02}", "S": f"{date.second:02}", "p": half, "q": half.lower(),
-        "basic_z": zone, "z": f"{zone[:3]}:{zone[3:]}" if zone else "",
-    }  # fmt: skip
+        "Y": f"{date.year:04}",
+        "m": f"{date.month:02}",
+        "d": f"{date.day:02}",
+        "n": str(date.month),
+        "j": str(date.day),
+        "H": f"{date.hour:02}",
+        "G": str(date.hour),
+        "I": f"{hour:02}",
+        "g": str(hour),
+        "M": f"{date.minute:02}",
+        "S": f"{date.second:02}",
+        "p": half,
+        "q": half.lower(),
+        "basic_z": zone,
+        "z": f"{zone[:3]}:{zone[3:]}" if zone else "",
+    }
     return numbers | {f"f{n}": f"{date.microsecond:06}"[:n] for n in range(1, 7)}
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import Keyed
+from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
@@ -35,7 +35,7 @@ class MechanismCall(NamedTuple):
     """What a mechanism with a cache of keys was handed."""
 
     name: str
-    mechanism: Keyed
+    mechanism: KeyValueMechanism
     queries: Queries
     keys: Keys
     ctx: Context
@@ -75,7 +75,7 @@ def attentions(example: Any) -> dict[str, Attention]:
 
 def tagged(module: nn.Module) -> bool:
     """Does a mechanism choose by content, by numbers that it gives to keys?"""
-    return isinstance(module, Keyed) and type(module).tags is not Mechanism.tags
+    return isinstance(module, KeyValueMechanism) and type(module).tags is not Mechanism.tags
 
 
 def by_content(module: nn.Module) -> bool:
@@ -120,7 +120,11 @@ def clustered_tokens(rows: int, d: int, kinds: int = 5) -> Tensor:
 def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[MechanismCall]:
     """What each mechanism with a cache of keys was handed while a layer read x."""
     mechanism_calls: list[MechanismCall] = []
-    inside = [(name, mechanism) for name, mechanism in layer.mechanism.named_modules() if isinstance(mechanism, Keyed)]
+    inside = [
+        (name, mechanism)
+        for name, mechanism in layer.mechanism.named_modules()
+        if isinstance(mechanism, KeyValueMechanism)
+    ]
     was = layer.training
     layer.eval()
     with ExitStack() as hooks:
@@ -133,7 +137,7 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Mecha
             hooks.callback(mechanism.register_forward_pre_hook(note).remove)
         ctx = Context.of(x) if ctx is None else ctx
         if layer.cross:
-            ctx = ctx.but(source=x, source_pos=positions(x))
+            ctx = ctx.replace(source=x, source_pos=positions(x))
         try:
             layer(x, None, ctx)
         except ValueError:
