@@ -12,7 +12,7 @@ from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
 from kinformer.core.absent import absent
-from kinformer.pages.printable import shown
+from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
@@ -270,7 +270,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         """The prompt, once what is warned of beforehand has been said."""
         nonlocal begun
         if not begun:
-            print(shown(start.decode(errors="replace")), end="", flush=True)
+            print(for_stream(start.decode(errors="replace")), end="", flush=True)
         begun = True
 
     def say(new: list[int]) -> None:
@@ -278,14 +278,16 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         begin()
         said += speak(new[0])
         end = said.find(stop) + len(stop) if stop and stop in said else len(said)
-        print(shown(said[len(printed) : end]), end="", flush=True)
+        print(for_stream(said[len(printed) : end]), end="", flush=True)
         printed = said[:end]
 
     try:
         (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
         text = one.text.decode(errors="replace")
         begin()
-        print(shown(text[len(printed) :]) if text.startswith(printed) else "", end="")  # a letter that is not whole
+        print(
+            for_stream(text[len(printed) :]) if text.startswith(printed) else "", end=""
+        )  # a letter that is not whole
     finally:
         if begun:
             print()
@@ -296,7 +298,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
 def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Search for what goes on from one prompt, and print what was found."""
     (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
-    print(shown((start + one.text).decode(errors="replace")))
+    print(for_stream((start + one.text).decode(errors="replace")))
     _said(len(one.tokens), milliseconds)
     return [one]
 
@@ -321,7 +323,7 @@ def _in_batch(
 
 def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
     for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{shown((start + one.text).decode(errors='replace'))}")
+        print(f"[{number}]\n{for_stream((start + one.text).decode(errors='replace'))}")
     _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
 
 
@@ -338,7 +340,7 @@ def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sourc
         }
         for number, (start, one) in enumerate(zip(starts, found, strict=True))
     ]
-    print(shown(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
+    print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
 
 
 def _said(tokens: int, milliseconds: float) -> None:

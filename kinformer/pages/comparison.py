@@ -34,8 +34,8 @@ def drawings(results: Results) -> Iterator[tuple[str, str]]:
         lines, end = _curves(results, against)
         plot = Plot("", xlabel, f"{measure} on valid", [line._replace(label="") for line in lines], xlim=(0, end))
         yield f"Quality against {name}: {measure} on valid.{many}", svg(plot)
-    told = f"Quality against parameters: {measure} on {split}, with its interval where there are seeds."
-    yield told, svg(_sizes(results, f"{measure} on {split}"))
+    description = f"Quality against parameters: {measure} on {split}, with its interval where there are seeds."
+    yield description, svg(_sizes(results, f"{measure} on {split}"))
     if any(row.lengths for row in results.members):
         setting = "of one row, forward and backward, on the CPU"
         clock = "milliseconds"

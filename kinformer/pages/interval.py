@@ -20,8 +20,8 @@ def interval(values: Sequence[float]) -> Interval | None:
 def unresolved(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]]:
     """The pairs of names whose intervals overlap; what has none, of one seed, is told from nothing."""
     return [
-        (one, other)
-        for (one, a), (other, b) in combinations(intervals.items(), 2)
+        (name, other)
+        for (name, a), (other, b) in combinations(intervals.items(), 2)
         if a is None or b is None or (a[0] <= b[1] and b[0] <= a[1])
     ]
 
@@ -41,8 +41,8 @@ def within(t: float, freedom: int) -> float:
     """The share of Student's t between -t and t. Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
-    term, found = (math.cos(angle) if odd else 1.0), 0.0
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
     for n in range(1 + odd, freedom, 2):
-        found += term
+        total += term
         term *= math.cos(angle) ** 2 * n / (n + 1)
-    return 2 / math.pi * (angle + math.sin(angle) * found) if odd else math.sin(angle) * found
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total

@@ -8,7 +8,7 @@ from pathlib import Path
 from kinformer.checkpoint.files import write
 from kinformer.pages.comparison import drawings
 from kinformer.pages.plots import colour
-from kinformer.pages.results import Results, Row
+from kinformer.pages.results import MemberResult, Results
 
 CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
 CONTROL[ord("\r")] = ""  # lines of a text may end in two
@@ -57,8 +57,8 @@ def _table(results: Results) -> Iterator[str]:
     heads, rows = results.cells()
     yield '<div class="scroll"><table><thead><tr>'
     yield "".join(f'<th scope="col">{escape(head)}</th>' for head in heads) + "</tr></thead><tbody>\n"
-    for place, (first, *others) in enumerate(rows):
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
+    for place, (first, *cells_after) in enumerate(rows):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in cells_after)
         yield f'<tr><td><div class="name">{_dot(place)}<span>{_breakable(first)}</span></div></td>{cells}</tr>\n'
     for name, value in results.levels.items():
         yield f"<tr><td>{escape(name)}</td><td></td><td>{value:.3f}</td>{'<td></td>' * (len(heads) - 3)}</tr>\n"
@@ -84,22 +84,22 @@ def _drawings(results: Results) -> Iterator[str]:
     yield '<h2>Curves</h2>\n<ul class="key">'
     yield "".join(f"<li>{_dot(place)}{escape(row.name)}</li>" for place, row in enumerate(results.members))
     yield '</ul>\n<div class="drawings">\n'
-    for number, (told, svg) in enumerate(drawings(results)):
+    for number, (description, svg) in enumerate(drawings(results)):
         own = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg)  # no two drawings have a name for one thing
-        alternative = own.replace("<svg", f'<svg role="img" aria-label="{escape(told)}"', 1)
-        yield f"<figure>{alternative}<figcaption>{escape(told)}</figcaption></figure>\n"
+        alternative = own.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+        yield f"<figure>{alternative}<figcaption>{escape(description)}</figcaption></figure>\n"
     yield "</div>\n"
 
 
 def _samples(results: Results) -> Iterator[str]:
-    shown = [(place, row) for place, row in enumerate(results.members) if row.shown]
-    if shown:
+    sampled = [(place, row) for place, row in enumerate(results.members) if row.shown]
+    if sampled:
         yield "<h2>Samples</h2>\n"
-    for place, row in shown:
+    for place, row in sampled:
         yield f"<p>{_dot(place)}<b>{escape(row.name)}</b> {escape(row.shown)}</p>\n<pre>{_text(row)}</pre>\n"
 
 
-def _text(row: Row) -> str:
+def _text(row: MemberResult) -> str:
     prompt = f'<span class="soft">{escape(row.prompt)}</span>'
     if row.answer is not None:
         return prompt
@@ -107,6 +107,6 @@ def _text(row: Row) -> str:
 
 
 def _about(results: Results) -> Iterator[str]:
-    told = {**results.settings, **results.settings["versions"], "versions": None}
-    words = ", ".join(f"{name} {value}" for name, value in told.items() if value not in (None, []))
+    settings = {**results.settings, **results.settings["versions"], "versions": None}
+    words = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, []))
     yield f'<h2>Settings</h2>\n<p class="soft">{escape(words)}</p>\n'

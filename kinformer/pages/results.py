@@ -21,7 +21,7 @@ MEMORY = (
 
 
 @dataclass(frozen=True)
-class Row:
+class MemberResult:
     """One member: how it was written, where its model is, and what was measured of it: means over its seeds.
 
     interval: that of the first measure over seeds, None for a single one. milliseconds: None where it does not write
@@ -63,12 +63,14 @@ class Row:
         """Whether the sample goes on from the prompt."""
         return self.shown.startswith("goes on")
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """It as it stands in results.json, each measure under its own name."""
-        found: dict[str, Any] = {}
+        record: dict[str, Any] = {}
         for name, value in asdict(self).items():
-            found |= {one.replace(" ", "_"): n for one, n in value.items()} if name == "measures" else {name: value}
-        return found
+            record |= (
+                {measure.replace(" ", "_"): n for measure, n in value.items()} if name == "measures" else {name: value}
+            )
+        return record
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Results:
 
     settings: dict[str, Any]
     levels: dict[str, float]
-    members: list[Row]
+    members: list[MemberResult]
 
     @property
     def unresolved(self) -> list[tuple[str, str]]:
@@ -91,9 +93,9 @@ class Results:
     def save(self, path: Path) -> None:
         """Write everything as JSON."""
         named = "compressors" if "train_bytes" in self.settings and "unigram entropy" not in self.levels else "levels"
-        rows = [row.told() for row in self.members]
-        told = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved}
-        write_file(path, (json.dumps(told, indent=2) + "\n").encode())
+        rows = [row.as_json() for row in self.members]
+        record = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved}
+        write_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
     def show(self, console: Console, folder: Path) -> None:
         """Print the samples, then the table."""
@@ -111,15 +113,15 @@ class Results:
 
     def notes(self) -> list[str]:
         """What a reader of the table must know, a sentence or two each."""
-        given = self.settings
-        notes = [f"Of {given['measured']} of {given['data']}. {given['hardware']}."]
-        if "train_bytes" in given:
+        settings = self.settings
+        notes = [f"Of {settings['measured']} of {settings['data']}. {settings['hardware']}."]
+        if "train_bytes" in settings:
             many = "xz -9e" in self.levels
             less = " The compressors start from nothing on the same bytes; the members" if many else " The members"
-            notes[0] += f"{less} had {given['train_bytes']:,} others to learn from."
+            notes[0] += f"{less} had {settings['train_bytes']:,} others to learn from."
         elif "guessing" in self.levels:
             notes[0] += " Accuracy is the share of answers that are right, on rows that nobody learned from."
-        notes += given["matched"]
+        notes += settings["matched"]
         return [note for note in (*notes, self._resolution(), *self._rates(), MEMORY) if note]
 
     def _resolution(self) -> str:
@@ -128,7 +130,7 @@ class Results:
             return ""
         if self.members[0].interval is None:
             return "One seed each: nothing tells chance from merit, and no order is resolved; --seeds 3 may."
-        pairs = ", ".join(f"{one} and {other}" for one, other in self.unresolved)
+        pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved)
         count = len(self.members[0].runs)
         return f"Means of {count} seeds, with the {SURE:.0%} interval of each mean (Student's t). " + (
             f"Not resolved, since their intervals overlap: {pairs}." if pairs else "All members are told apart."
@@ -136,14 +138,14 @@ class Results:
 
     def _rates(self) -> list[str]:
         """At what rate each member is reported, and where a better one may lie outside of those that were tried."""
-        found = []
+        sentences = []
         for row in self.members:
             if row.tried:
                 means = ", ".join(f"{lr}: {'not finite' if v is None else f'{v:.3f}'}" for lr, v in row.tried.items())
                 ends = [float(lr) for lr, value in row.tried.items() if value is not None]
                 edge = " at the edge of what was tried;" if row.lr in (min(ends), max(ends)) else ""
-                found.append(f"{row.name}:{edge} lr {row.lr:g}, the best on valid ({means}).")
-        return found
+                sentences.append(f"{row.name}:{edge} lr {row.lr:g}, the best on valid ({means}).")
+        return sentences
 
     def table(self) -> Table:
         """The numbers, as they are printed."""
@@ -161,15 +163,15 @@ class Results:
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The headings of the table, and a row of words for each member."""
-        first, *others = self.members[0].measures
-        others = [name for name in others if all(name in row.measures for row in self.members)]
+        first, *more = self.members[0].measures
+        more = [name for name in more if all(name in row.measures for row in self.members)]
         rates = ["lr"] * any(row.tried for row in self.members)
         speed = f"{self.settings.get('counted', 'tokens')}/s"
-        heads = ["member", "parameters", first, *others, *rates, speed, "ms per token", "state", "memory"]
+        heads = ["member", "parameters", first, *more, *rates, speed, "ms per token", "state", "memory"]
         rows = []
         for row in self.members:
             spread = "" if row.interval is None else f" ± {(row.interval[1] - row.interval[0]) / 2:.3f}"
-            values = [f"{row.value:.3f}{spread}", *(f"{row.measures[name]:.3f}" for name in others)]
+            values = [f"{row.value:.3f}{spread}", *(f"{row.measures[name]:.3f}" for name in more)]
             rate = [f"{row.lr:g}"] * len(rates)
             clock = "-" if row.ms_per_token is None else f"{row.ms_per_token:.1f}"
             state = "-" if row.state_bytes is None else size(row.state_bytes)

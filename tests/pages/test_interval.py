@@ -20,12 +20,12 @@ def test_student_s_t_is_the_tables() -> None:
 
 
 def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
-    drawn = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
-    held = sum(low <= 0 <= high for low, high in filter(None, map(interval, drawn))) / len(drawn)
-    assert abs(held - 0.95) < 4 * math.sqrt(0.95 * 0.05 / len(drawn))
+    picture = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    covered = sum(low <= 0 <= high for low, high in filter(None, map(interval, picture))) / len(picture)
+    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / len(picture))
     assert interval([1.0]) is None
 
 
 def test_overlapping_intervals_are_not_resolved() -> None:
-    found = unresolved({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
-    assert found == [("a", "b"), ("a", "d"), ("b", "d"), ("c", "d")]
+    result = unresolved({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
+    assert result == [("a", "b"), ("a", "d"), ("b", "d"), ("c", "d")]

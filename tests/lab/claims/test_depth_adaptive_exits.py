@@ -20,11 +20,11 @@ from kinformer.lab.claims.depth_adaptive_exits import (
 def test_easy_answers_are_what_is_asked_with_and_hard_ones_what_was_asked_with_before() -> None:
     batch = rows(600, torch.Generator().manual_seed(0))
     for source, tokens, hard in zip(batch.source, batch.target.tokens.tolist(), batch.hard.tolist(), strict=True):
-        asked, answers = tokens[::2], tokens[1::2]
+        question, answers = tokens[::2], tokens[1::2]
         assert not hard[0] and (int(source) == 1 or not any(hard))
         for n in range(QUESTIONS):
-            assert asked[n] // KINDS == 1 + hard[n]
-            assert answers[n] == asked[n - hard[n]] % KINDS
+            assert question[n] // KINDS == 1 + hard[n]
+            assert answers[n] == question[n - hard[n]] % KINDS
     assert batch.target.scored is not None and batch.target.scored.tolist()[0] == [False, True] * QUESTIONS
     assert float(batch.hard.float().mean()) == pytest.approx(0.5, abs=0.03)
     assert float(batch.source.float().mean()) == pytest.approx(2 / 3, abs=0.06)
@@ -48,12 +48,12 @@ def test_what_answers_take_is_counted_at_answers_alone() -> None:
         for n in range(QUESTIONS):
             at = 1 + 2 * n  # what is read there is the question, behind the begin
             layers[bool(batch.hard[b, n])].append(int(out.aux["exit"][b, at]))
-            wanted = int(batch.target.tokens[b, at])
-            right.append(int(out.y[b, at].argmax()) == wanted)
-            every.append(int(full.y[b, at].argmax()) == wanted)
-    both = layers[False] + layers[True]
-    assert 1 < sum(both) / len(both) < DEPTH, "some leave early"
-    mean = [sum(one) / len(one) for one in (layers[False], layers[True], both, right, every)]
+            expected = int(batch.target.tokens[b, at])
+            right.append(int(out.y[b, at].argmax()) == expected)
+            every.append(int(full.y[b, at].argmax()) == expected)
+    pair = layers[False] + layers[True]
+    assert 1 < sum(pair) / len(pair) < DEPTH, "some leave early"
+    mean = [sum(x) / len(x) for x in (layers[False], layers[True], pair, right, every)]
     model.exits.rule.leave_at(0.6)
     assert measure_exits(model, batch) == pytest.approx(ExitResult(*mean))
     assert alike(model, batch)[-1] == pytest.approx(mean[-1]) and len(alike(model, batch)) == DEPTH

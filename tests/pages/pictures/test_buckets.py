@@ -45,17 +45,17 @@ def test_what_else_is_kept_with_keys_is_no_group() -> None:
 @pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
 def test_buckets_of_many_positions_are_shares_of_cells(make) -> None:
     torch.manual_seed(0)
-    one = next(buckets.pictures(make(), CELLS)).panels
+    x = next(buckets.pictures(make(), CELLS)).panels
     torch.manual_seed(0)
     picture = next(buckets.pictures(make(), 10 * CELLS))
-    assert "a cell is 10 by 10" in picture.note and len(picture.panels) == len(one)
+    assert "a cell is 10 by 10" in picture.note and len(picture.panels) == len(x)
     torch.manual_seed(0)
     layer = Attention(SharedQK(16, 2), make())
     (call,) = calls(layer, clustered_tokens(10 * CELLS, 16))
     read, number = read_weights(call)[0].abs() > buckets.TINY, next(iter(buckets.tags_of(call).values()))
     for n, panel in enumerate(picture.panels[1:]):
         order = number[:, n].argsort(stable=True)
-        its, same = read[order][:, order], number[order, n][:, None] == number[order, n]
-        shares = torch.where(same, its, its / 3).view(CELLS, 10, CELLS, 10).mean((1, 3))
+        own, same = read[order][:, order], number[order, n][:, None] == number[order, n]
+        shares = torch.where(same, own, own / 3).view(CELLS, 10, CELLS, 10).mean((1, 3))
         torch.testing.assert_close(panel.level, shares)
         assert panel.rows == panel.columns == tuple(str(k) for k in order[::10].tolist())

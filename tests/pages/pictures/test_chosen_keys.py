@@ -38,6 +38,4 @@ def test_few_queries_read_and_the_others_get_a_mean() -> None:
     assert int((kind[:, 0] == 1).sum()) == 6 and bool(((kind == 0) | (kind == kind[:, :1])).all())
     (picture,) = reading_queries(informer(**TINY, depth=1), 16)
     assert int((picture.panels[0].kind[:, 0] == 1).sum()) == 3
-    assert not [one for one in patterns(informer(**TINY), 8) if "Full" in one.caption] and not list(
-        reading_queries(3, 8)
-    )
+    assert not [x for x in patterns(informer(**TINY), 8) if "Full" in x.caption] and not list(reading_queries(3, 8))

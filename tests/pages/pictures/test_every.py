@@ -9,9 +9,9 @@ from kinformer.pages.pictures.support.every import pictures
 @pytest.mark.prove
 def test_the_pictures_of_every_member_are_drawn() -> None:
     failed = {}
-    for file, one in examples("members"):
+    for file, x in examples("members"):
         try:
-            list(pictures(one.make(), 12))
+            list(pictures(x.make(), 12))
         except Exception as error:
             failed[file] = repr(error)
     assert not failed, failed

@@ -14,13 +14,13 @@ from kinformer.pages.pictures.support.panel import Picture
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
 
 
-def drawn(drawer: Any, name: str, length: int | None = None, **more: Any) -> Picture:
+def picture_of(drawer: Any, name: str, length: int | None = None, **more: Any) -> Picture:
     (picture,) = drawer(find_member(name)(**{**SMALL, **more}), length)
     return picture
 
 
 def test_a_lazy_block_reads_by_the_weights_of_its_first_layer() -> None:
-    kind = drawn(lent, "lazyformer", depth=5, every=3).panels[0].kind
+    kind = picture_of(lent, "lazyformer", depth=5, every=3).panels[0].kind
     want = torch.diag(torch.tensor([1, 0, 0, 1, 0]))
     want[1, 0] = want[2, 0] = want[4, 3] = 2
     assert torch.equal(kind, want)
@@ -29,7 +29,7 @@ def test_a_lazy_block_reads_by_the_weights_of_its_first_layer() -> None:
 
 @pytest.mark.parametrize("form", ["encoder", "decoder"])
 def test_a_causal_convolution_hears_of_nothing_ahead(form: str) -> None:
-    picture = drawn(score_convolution, "predictive_attention", form=form)
+    picture = picture_of(score_convolution, "predictive_attention", form=form)
     kind, names = picture.panels[1].kind, picture.panels[1].rows
     at = names.index("0")
     assert kind[at - 1, at] and bool(kind[at + 1 :].any() | kind[:, at + 1 :].any()) is (form == "encoder")
@@ -37,7 +37,7 @@ def test_a_causal_convolution_hears_of_nothing_ahead(form: str) -> None:
 
 
 def test_guides_are_drawn_once_with_the_heads_that_have_them() -> None:
-    picture = drawn(guided, "guided_attention", 6, heads=4, guides=("previous", "period"), share=0.75)
+    picture = picture_of(guided, "guided_attention", 6, heads=4, guides=("previous", "period"), share=0.75)
     previous, period = picture.panels
     assert previous.title.startswith("layer 0 head 0, layer 0 head 2, layer 1 head 1: ")
     assert torch.equal(previous.kind, torch.diag(torch.ones(5, dtype=torch.long), -1))
@@ -47,14 +47,14 @@ def test_guides_are_drawn_once_with_the_heads_that_have_them() -> None:
 @pytest.mark.parametrize("form", ["columns", "pairs"])
 def test_blocks_of_a_task_stand_on_the_diagonal(form: str) -> None:
     model = find_member("camtl")(**SMALL, length=10, blocks=3, form=form)
-    (part, *_) = (one for one in model.modules() if isinstance(one, ConditionalBlocks))
+    (part, *_) = (x for x in model.modules() if isinstance(x, ConditionalBlocks))
     torch.nn.init.normal_(part.blocks)
-    found = task_matrix(part, 1, 9)
+    result = task_matrix(part, 1, 9)
     rows = part.rows(torch.ones(1, 1, 9, dtype=torch.long), torch.arange(9)[None, None])[0, 0]
     for i in range(9):
         for j in range(9):
             want = rows[i, j % 4] if i // 4 == j // 4 else 0.0
-            assert found[i, j] == want
+            assert result[i, j] == want
     (picture,) = task_blocks(model, None)
     assert [panel.title for panel in picture.panels] == ["task 0", "task 1"] and picture.panels[0].kind.shape == (
         10,
@@ -63,11 +63,11 @@ def test_blocks_of_a_task_stand_on_the_diagonal(form: str) -> None:
 
 
 def test_mixes_of_heads() -> None:
-    talking = drawn(mixed_heads, "talking_heads", softmax_heads=3, value_heads=4)
+    talking = picture_of(mixed_heads, "talking_heads", softmax_heads=3, value_heads=4)
     assert [panel.kind.shape for panel in talking.panels] == [(3, 2), (4, 3)]
-    shared = drawn(mixed_heads, "collaborative", shared=6)
+    shared = picture_of(mixed_heads, "collaborative", shared=6)
     assert shared.panels[0].kind.shape == (2, 6) and shared.line == "head"
     for routing in ("em", "dynamic"):
-        voted = drawn(mixed_heads, "routing_by_agreement", routing=routing, capsules=4)
+        voted = picture_of(mixed_heads, "routing_by_agreement", routing=routing, capsules=4)
         assert voted.panels[0].kind.shape == (2, 4) and bool((voted.panels[0].kind == 1).all())
     assert not list(mixed_heads(find_member("gpt")(**SMALL), None))

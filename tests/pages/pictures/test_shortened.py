@@ -16,5 +16,5 @@ def test_positions_and_shortened_keys() -> None:
     table = Sinusoidal(4)(torch.arange(5)[None])[0].float()
     torch.testing.assert_close(picture.panels[0].level, (table - table.min()) / (table.max() - table.min()))
     (picture,) = shortened.pictures(Shortened(Softmax(Full()), Pooled(4)), 8)
-    read, made = picture.panels
-    assert read.kind.tolist() == [[1, 1]] * 8 and made.kind.tolist() == [[1, 0]] * 4 + [[0, 1]] * 4
+    read, built = picture.panels
+    assert read.kind.tolist() == [[1, 1]] * 8 and built.kind.tolist() == [[1, 0]] * 4 + [[0, 1]] * 4

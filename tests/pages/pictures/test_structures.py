@@ -35,11 +35,11 @@ def test_near_keys_that_both_parts_read_are_drawn_so() -> None:
 def test_who_reads_whom_in_a_star() -> None:
     at = torch.arange(1, 7)
     far = (at[:, None] - at).abs()
-    made = (
+    built = (
         (StarRounds([StarRound(8, 2)]), (far <= 1) | (far == 5)),
         (PublishedStarRounds([PublishedStarRound(8, 2)]), far <= 1),
     )
-    for layer, ring in made:
+    for layer, ring in built:
         (picture,) = star(layer, 6)
         kind = picture.panels[0].kind
         assert (kind[0] == 1).all() and (kind[:, 0] == 1).all()
