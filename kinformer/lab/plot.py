@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from statistics import linear_regression, mean
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Axes = Literal["", "x", "y", "xy"]
 Limits = tuple[float | None, float | None]  # None leaves an end to the data
@@ -67,6 +67,12 @@ def seed_mean(runs: Sequence[Sequence[float]]) -> list[float]:
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The exponent p of y = c x^p, fitted by least squares in logarithms."""
     return linear_regression([math.log(value) for value in x], [math.log(value) for value in y]).slope
+
+
+def by_category(title: str, unit: str, values: Mapping[str, Sequence[float]], **options: Any) -> Plot:
+    """The samples of each category, in one unit. options: further fields of the plot, such as `bars`."""
+    labels = (unit, "") if options.get("horizontal") else ("", unit)
+    return Plot(title, *labels, samples={"": list(values.values())}, categories=list(values), **options)
 
 
 def growth_lines(counts: Mapping[str, Sequence[float]], lengths: Sequence[int]) -> list[PlotLine]:

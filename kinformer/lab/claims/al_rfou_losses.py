@@ -8,7 +8,7 @@ from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
-from kinformer.lab.plot import Plot
+from kinformer.lab.plot import by_category
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.al_rfou import al_rfou
@@ -46,11 +46,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     facts = {f"bits per byte at the last position, {name}": f"{mean(of):.3f}" for name, of in bits_by_name.items()}
     facts["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
     measure = Measure("bits per byte that they save", less, "least", 0)
-    plot = Plot(
-        f"12 layers, {steps} steps, losses",
-        "bits per byte at the last position",
-        samples={"": list(bits_by_name.values())},
-        categories=list(bits_by_name),
-        horizontal=True,
+    plot = by_category(
+        f"12 layers, {steps} steps, losses", "bits per byte at the last position", bits_by_name, horizontal=True
     )
     return Claim(SAYS, SOURCE, (measure,), facts, (plot,))

@@ -7,7 +7,7 @@ from typing import Any
 from kinformer.lab.claims.support.episodes import offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.environments.support.rolling import Way, rolled
-from kinformer.lab.plot import Plot
+from kinformer.lab.plot import by_category
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory
@@ -55,12 +55,6 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         Measure("success that reading the whole episode adds to two steps", longer, "least", 0.0),
     )
     facts = {f"success, {name}": f"{mean(run[name] for run in runs):.3f}" for name in runs[0]}
-    plot = Plot(
-        "share of episodes that succeed",
-        "share of episodes that succeed",
-        samples={"": [[run[name] for run in runs] for name in runs[0]]},
-        categories=list(runs[0]),
-        bars=True,
-        horizontal=True,
-    )
+    success, title = {name: [run[name] for run in runs] for name in runs[0]}, "share of episodes that succeed"
+    plot = by_category(title, title, success, bars=True, horizontal=True)
     return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.plot import Plot
+from kinformer.lab.plot import by_category
 from kinformer.lab.train.fit import fit
 from kinformer.members.hard_coded_gaussian import hard_coded_gaussian
 from kinformer.members.transformer import transformer
@@ -61,12 +61,5 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     )
     facts = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in bits_by_form.items()}
     facts["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
-    plot = Plot(
-        "words translated, in reverse",
-        "",
-        "bits per token",
-        samples={"": list(bits_by_form.values())},
-        categories=list(bits_by_form),
-        ylim=(0, None),
-    )
+    plot = by_category("words translated, in reverse", "bits per token", bits_by_form, ylim=(0, None))
     return Claim(SAYS, SOURCE, measures, facts, (plot,))

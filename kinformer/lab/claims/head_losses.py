@@ -11,7 +11,7 @@ from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.data.text import read as read_text
-from kinformer.lab.plot import Plot
+from kinformer.lab.plot import by_category
 from kinformer.lab.train.fit import fit
 from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention
@@ -76,13 +76,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         "steps of training": f"{steps} of {ROWS} rows of {LENGTH} bytes",
     }
     plots = [
-        Plot(
-            title,
-            "",
-            unit,
-            samples={"": list(by_weight.values())},
-            categories=("without the loss", "with it"),
-            levels=((0, ""),),
+        by_category(
+            title, unit, dict(zip(("without the loss", "with it"), by_weight.values(), strict=True)), levels=((0, ""),)
         )
         for title, unit, by_weight in (
             ("how alike heads are", "cosine", alike),

@@ -17,7 +17,7 @@ from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import Text
 from kinformer.lab.datastore.datastore import Datastore
-from kinformer.lab.plot import Plot
+from kinformer.lab.plot import by_category
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.spalm import START, spalm
@@ -161,15 +161,8 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
     )
     facts["logit that a looked-up embedding gives to its own token"] = f"{mean(x.own_logit for x in every):.2f}"
     plots = [
-        Plot(
-            title,
-            "",
-            ylabel,
-            samples={"": [[numbers[name] for numbers in runs] for name in runs[0]]},
-            categories=list(runs[0]),
-            bars=True,
-        )
-        for title, ylabel, runs in (
+        by_category(title, unit, {name: [numbers[name] for numbers in runs] for name in runs[0]}, bars=True)
+        for title, unit, runs in (
             ("people in the datastore", "bits per byte of test", [run.bits for run in every]),
             ("names", "bits per byte of names", [run.names for run in every]),
             ("share looked up", "1 - g", [{"at names": x.at_names, "elsewhere": x.elsewhere} for x in every]),

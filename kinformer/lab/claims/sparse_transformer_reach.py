@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.pattern import Pattern
 from kinformer.lab.claims.support.trained import patterns, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope
+from kinformer.lab.plot import Plot, PlotLine, by_category, growth_lines, slope
 from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.members.support.factors import Sets, Use
@@ -88,13 +88,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
     everything = [n * (n + 1) / 2 for n in lengths]
     lines = [PlotLine(lengths, everything, "all earlier tokens", "--", "tab:gray"), *growth_lines(count, lengths)]
     growth = Plot("pairs read", "tokens in a row", "pairs", lines, log="xy", ticks=lengths)
-    uses = Plot(
-        f"three ways to use two sets, {steps} steps",
-        "",
-        "bits per byte of valid",
-        samples={"": list(bits.values())},
-        categories=list(bits),
-    )
+    uses = by_category(f"three ways to use two sets, {steps} steps", "bits per byte of valid", bits)
     return Claim(SAYS, SOURCE, (*reach, *cost), facts, (reading, growth, uses))
 
 
