@@ -17,8 +17,8 @@ import torch
 
 from kinformer.lab.claims.agent_memory import RATE
 from kinformer.lab.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
-from kinformer.lab.claims.support.agents import ENTROPY, Curve, draw_curves, learned
-from kinformer.lab.claims.support.verdict import Draw
+from kinformer.lab.claims.support.agents import ENTROPY, LearningCurve, curves_plot, learned
+from kinformer.lab.plot import Plot
 
 RESULTS = Path(__file__).parent / "results"
 FOUND, SEEDS = RESULTS / "agents.json", (0, 1, 2)
@@ -73,17 +73,17 @@ def train(name: str, member: str, seed: int) -> None:
     print(key, found["seconds"], "s", [round(one, 2) for one in found[task.what]], flush=True)
 
 
-def curves(name: str) -> dict[str, list[Curve]]:
+def curves(name: str) -> dict[str, list[LearningCurve]]:
     """Of each member whose seeds are all there."""
-    found, own = there(), dict[str, list[Curve]]()
+    found, own = there(), dict[str, list[LearningCurve]]()
     for member in TASKS[name].stacks:
         of = [found.get(f"{name}, {member}, {seed}") for seed in SEEDS]
         if all(of):
-            own[member] = [Curve(*(one[part] for part in Curve._fields)) for one in of]
+            own[member] = [LearningCurve(*(one[part] for part in LearningCurve._fields)) for one in of]
     return own
 
 
-def tell(name: str) -> dict[str, Draw]:
+def tell(name: str) -> list[Plot]:
     """The table of a task; its picture, if all of one member is there."""
     task, own, found = TASKS[name], curves(name), there()
     digits = 2 if task.what == "success" else 0
@@ -95,36 +95,28 @@ def tell(name: str) -> dict[str, Draw]:
         )
         print(f"| {member} | {some[0].parameters:,} | {took:.0f} | {' | '.join(cells)} |")
     if not own:
-        return {}
+        return []
     print("steps:", " | ".join(f"{one:,}" for one in next(iter(own.values()))[0].steps))
-    return {task.spec: lambda axes: draw_curves(own, task.what, axes)}
+    return [curves_plot(task.spec, own, task.what)]
 
 
-def decided() -> dict[str, Draw]:
+def decided() -> list[Plot]:
     """What the trainings of `solves` decide; nothing before all are there."""
     by = [curves(f"solves {lr:g}") for lr in RATES]
     if any(len(one) < len(GATES) for one in by):
-        return {}
+        return []
     claim = judged({gate: [[one[gate][seed] for one in by] for seed in SEEDS] for gate in GATES})
     for one in claim.measures:
-        print(f"{one.what}: {one.said}: {one.verdict}")
-    for what, said in claim.told.items():
+        print(f"{one.quantity}: {one.summary}: {one.verdict}")
+    for what, said in claim.facts.items():
         print(f"{what}: {said}")
-    return claim.drawn
+    return list(claim.plots)
 
 
-def draw(name: str, drawn: dict[str, Draw]) -> None:
+def draw(name: str, plots: list[Plot]) -> None:
     """bench/results/agents_NAME.png."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    for title, one in drawn.items():
-        figure, axes = pyplot.subplots(figsize=(6.4, 4), layout="constrained")
-        one(axes)
-        axes.set_title(title, fontsize=10)
-        figure.savefig(RESULTS / f"agents_{name}.png", dpi=110)
+    for plot in plots:
+        save_plots([plot], "", RESULTS / f"agents_{name}.png")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.trained import Heads, heads
+from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit
@@ -154,7 +154,7 @@ class Read(nn.Module):
             for wanted in (mechanism.query_extras(sizes), mechanism.key_extras(sizes))
         )
 
-    def forward(self, given: Heads) -> Tensor:
+    def forward(self, given: HeadInputs) -> Tensor:
         q, k, v = given
         ctx = Context.of(q[:, 0])
         queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.extras.items()})
@@ -164,7 +164,7 @@ class Read(nn.Module):
         return out.y.y
 
 
-def trained(causal: bool) -> dict[int, tuple[Heads, Heads]]:
+def trained(causal: bool) -> dict[int, tuple[HeadInputs, HeadInputs]]:
     """Heads of a small model that learned text, for each length: of a row to fit to, and of one to measure on."""
     of: dict[str, int] = {"d": WIDTH * HEADS, "depth": DEPTH, "heads": HEADS}
     model: Model = gpt(**of, position="rotary") if causal else bert(**of, position="rotary", norm="pre")
@@ -172,9 +172,9 @@ def trained(causal: bool) -> dict[int, tuple[Heads, Heads]]:
     print(f"{'a decoder' if causal else 'an encoder'}: {found.points[-1].valid:.2f} bits per byte", flush=True)
     text = read_spec(TEXT).valid  # type: ignore[attr-defined]
 
-    def row(n: int, length: int) -> Heads:
+    def row(n: int, length: int) -> HeadInputs:
         tokens = torch.as_tensor(text[n * length : (n + 1) * length]).long()[None]
-        return Heads(*(torch.cat(x, 1) for x in zip(*heads(model, tokens), strict=True)))
+        return HeadInputs(*(torch.cat(x, 1) for x in zip(*heads(model, tokens), strict=True)))
 
     return {length: (row(0, length), row(1, length)) for length in LENGTHS}
 
@@ -183,7 +183,7 @@ def dense(causal: bool) -> Read:
     return Read(Softmax(Causal() if causal else Full(), lse=False))
 
 
-def fitted(read: Read, given: Heads, wanted: Tensor, rate: float) -> Read:
+def fitted(read: Read, given: HeadInputs, wanted: Tensor, rate: float) -> Read:
     """Its parameters trained to read as softmax does, and what moves with steps moved."""
     parameters = list(read.parameters())
     optimiser = torch.optim.Adam(parameters, rate) if parameters else None
@@ -199,20 +199,20 @@ def fitted(read: Read, given: Heads, wanted: Tensor, rate: float) -> Read:
 
 
 @torch.no_grad()
-def error(read: Read, given: Heads, wanted: Tensor) -> float:
+def error(read: Read, given: HeadInputs, wanted: Tensor) -> float:
     """The root of squared differences over that of what softmax reads."""
     return float((read(given) - wanted).norm() / wanted.norm())
 
 
 @torch.no_grad()
-def multiplied(read: Read, given: Heads) -> int:
+def multiplied(read: Read, given: HeadInputs) -> int:
     with counting() as tally:
         read(given)
     return tally.flops
 
 
 def measured(
-    rows: list[Approximation], given: dict[int, tuple[Heads, Heads]], length: int, rounds: int
+    rows: list[Approximation], given: dict[int, tuple[HeadInputs, HeadInputs]], length: int, rounds: int
 ) -> dict[str, list[Point]]:
     """Every approximation of a panel at every budget."""
     at, causal, made = given[length][1], rows[0].causal, dict[tuple[str, int], Read]()
@@ -239,7 +239,7 @@ def measured(
     return found
 
 
-def timed(read: Read, given: Heads) -> Contender:
+def timed(read: Read, given: HeadInputs) -> Contender:
     def call() -> object:
         with torch.no_grad():
             return read(given)
@@ -247,7 +247,7 @@ def timed(read: Read, given: Heads) -> Contender:
     return ready(call)
 
 
-def equal_cost(given: Heads, length: int) -> None:
+def equal_cost(given: HeadInputs, length: int) -> None:
     """A window and an estimate behind it, against either alone that multiplies as much."""
     with torch.no_grad():
         wanted, whole = dense(True).eval()(given), multiplied(dense(True), given)
@@ -266,7 +266,7 @@ def equal_cost(given: Heads, length: int) -> None:
     print()
 
 
-def within(make: Callable[[int], Mechanism], given: Heads, budget: int, size: int) -> bool:
+def within(make: Callable[[int], Mechanism], given: HeadInputs, budget: int, size: int) -> bool:
     return multiplied(Read(make(size)), given) <= budget
 
 

@@ -55,8 +55,8 @@ def _print(found: "Advice") -> None:
     from rich.table import Table
 
     from kinformer.cli.support.advice import BASELINE, reason
-    from kinformer.cli.support.afford import size
     from kinformer.cli.support.members import quality
+    from kinformer.pages.units import size
 
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(

@@ -224,8 +224,9 @@ def _by_test(model: Any, data: Any, how: How) -> Calibrated:
 def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
     """By a search of thresholds by layer, which also draws a picture."""
     from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.searched import LEAST, draw, lines, rows_of, searched
+    from kinformer.cli.support.searched import LEAST, lines, plot, rows_of, searched
     from kinformer.nn.exits.thresholds import SEGMENTS
+    from kinformer.pages.plots import save_plots
 
     depth, rows, by = len(model.exits.layers), how.samples or LEAST, how.search or 1
     with from_user(ValueError, LookupError), noted():
@@ -245,7 +246,7 @@ def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
         "kept": [{"threshold": one.threshold, "value": found.value(one), "layers": one.layers} for one in found.kept],
     }
     with from_user(OSError, code=FAILED):
-        draw(found, depth, folder / "exits.png")
+        save_plots((plot(found, depth),), "", folder / "exits.png", size=(7, 4.2))
     return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within)
 
 

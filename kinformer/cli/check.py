@@ -180,12 +180,13 @@ def _sum(found: list["Verdict"]) -> str:
 
 def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
     from kinformer.checkpoint.files import write
-    from kinformer.cli.support.judged import draw
+    from kinformer.cli.support.judged import plots
     from kinformer.cli.support.training import make_folder
+    from kinformer.pages.plots import save_plots
 
     make_folder(out)
     with from_user(OSError, code=FAILED):
         write(out / "report.txt", ("\n".join(report.lines) + "\n").encode())
     if drawings or growth.lines():
         matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
-        draw(matrices, growth, out / "picture.png")
+        save_plots(plots(matrices, growth), "", out / "picture.png", size=(4, 4))

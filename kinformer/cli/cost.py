@@ -44,11 +44,12 @@ def cost(
     """
     one = wanted(member, keywords or ())
 
-    from kinformer.cli.support.afford import decides_length, memory, refuse_too_large, size
+    from kinformer.cli.support.afford import decides_length, memory, refuse_too_large
     from kinformer.cli.support.progress import progress
     from kinformer.core.model import Forecaster
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
+    from kinformer.pages.units import size
 
     refuse_too_large(one, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
@@ -89,7 +90,7 @@ def _giga(flops: int) -> str:
 
 
 def _memory(found: "Cost", there: int | None) -> str:
-    from kinformer.cli.support.afford import size
+    from kinformer.pages.units import size
 
     whole = "" if found.process is None else f", {size(found.process)} of a whole process"
     free = "" if there is None else f"; {size(there)} are free here"

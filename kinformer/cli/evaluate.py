@@ -111,10 +111,10 @@ def evaluate(
             if calibrated is not None:
                 scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)
     if out is not None:
-        from kinformer.cli.support.heads import draw
+        from kinformer.pages.head_values import save_head_values
 
         with from_user(OSError, code=FAILED):
-            draw(heads, out, f"{folder}: {model.member.name}")
+            save_head_values(heads, out, f"{folder}: {model.member.name}")
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
         of = {"data": found.name, "bytes": limit, **reading}
@@ -122,7 +122,7 @@ def evaluate(
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
         print(json.dumps({**about, **of, **exits, **told}, indent=2))
         return
-    from kinformer.cli.support.heads import tables
+    from kinformer.pages.head_values import tables
 
     for part, its in scores.items():
         _print(folder, found, part, its)

@@ -11,7 +11,7 @@ import typer
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.options import Device, Json, Own
 from kinformer.cli.support import early
-from kinformer.cli.support.printable import shown
+from kinformer.pages.printable import for_stream
 
 
 def fill(
@@ -57,11 +57,11 @@ def fill(
     ]
     if as_json:
         about = {"folder": str(folder), "text": text, "blanks": answers, "filled": whole}
-        print(shown(json.dumps(about, ensure_ascii=False)))
+        print(for_stream(json.dumps(about, ensure_ascii=False)))
         return
     for number, row in enumerate(answers, 1):
         print(f"blank {number}: " + ", ".join(f"{one['text']!r} {one['probability']:.3f}" for one in row))
-    print(shown(whole))
+    print(for_stream(whole))
 
 
 def _shown(text: bytes) -> str:

@@ -11,8 +11,8 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
-from kinformer.cli.support.printable import shown
 from kinformer.core.absent import absent
+from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
@@ -162,12 +162,13 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how
     most = len(model.exits.layers)
     print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
     if picture is not None:
-        from kinformer.cli.support.layers import draw
         from kinformer.decoding.spelling import spelling
+        from kinformer.pages.exit_layers import save_exit_layers
 
         with from_user(OSError, code=FAILED):
             title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
-            draw(spelling(model), written, most, picture, title)
+            texts = [(text.tokens, text.layers) for text in written]
+            save_exit_layers(spelling(model), texts, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:
@@ -269,7 +270,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         """The prompt, once what is warned of beforehand has been said."""
         nonlocal begun
         if not begun:
-            print(shown(start.decode(errors="replace")), end="", flush=True)
+            print(for_stream(start.decode(errors="replace")), end="", flush=True)
         begun = True
 
     def say(new: list[int]) -> None:
@@ -277,14 +278,16 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         begin()
         said += speak(new[0])
         end = said.find(stop) + len(stop) if stop and stop in said else len(said)
-        print(shown(said[len(printed) : end]), end="", flush=True)
+        print(for_stream(said[len(printed) : end]), end="", flush=True)
         printed = said[:end]
 
     try:
         (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
         text = one.text.decode(errors="replace")
         begin()
-        print(shown(text[len(printed) :]) if text.startswith(printed) else "", end="")  # a letter that is not whole
+        print(
+            for_stream(text[len(printed) :]) if text.startswith(printed) else "", end=""
+        )  # a letter that is not whole
     finally:
         if begun:
             print()
@@ -295,7 +298,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
 def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Search for what goes on from one prompt, and print what was found."""
     (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
-    print(shown((start + one.text).decode(errors="replace")))
+    print(for_stream((start + one.text).decode(errors="replace")))
     _said(len(one.tokens), milliseconds)
     return [one]
 
@@ -320,7 +323,7 @@ def _in_batch(
 
 def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
     for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{shown((start + one.text).decode(errors='replace'))}")
+        print(f"[{number}]\n{for_stream((start + one.text).decode(errors='replace'))}")
     _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
 
 
@@ -337,7 +340,7 @@ def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sourc
         }
         for number, (start, one) in enumerate(zip(starts, found, strict=True))
     ]
-    print(shown(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
+    print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
 
 
 def _said(tokens: int, milliseconds: float) -> None:

@@ -59,8 +59,9 @@ def knn_lm(
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
     from kinformer.cli.support.loaded import loaded
-    from kinformer.cli.support.tuning import draw
+    from kinformer.cli.support.tuning import plots
     from kinformer.cli.support.wanted_text import text_of
+    from kinformer.pages.plots import save_plots
 
     model = loaded(folder, member, device)
     _refuse_other(model)
@@ -81,7 +82,8 @@ def knn_lm(
     else:
         _print(folder, tuned, scores)
     try:  # behind what took so long to find
-        draw(swept, folder / PICTURE, f"{folder} beside {datastore}, {len(store):,} entries, on valid of {found.name}")
+        title = f"{folder} beside {datastore}, {len(store):,} entries, on valid of {found.name}"
+        save_plots(plots(swept), title, folder / PICTURE, share_y=True)
         tuned.save(folder)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error

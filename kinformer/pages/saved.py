@@ -12,6 +12,6 @@ def saved(figure: Any, path: Path, dpi: int = 110) -> None:
 
     Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.
     """
-    drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=dpi)
-    write(path, drawn.getvalue())
+    buffer = BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:] or "png", dpi=dpi)
+    write(path, buffer.getvalue())

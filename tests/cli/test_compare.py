@@ -13,7 +13,6 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.interval import interval, quantile, unresolved, within
 from kinformer.cli.support.lengths import against_length
 from kinformer.cli.support.match import matched, parameters
 from kinformer.cli.support.trials import Spent
@@ -320,32 +319,6 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert not [one for one in text if ord(one) < 32 and one != "\n"]
     ids = [value for name, value in page.given if name == "id"]
     assert len(ids) == len(set(ids)), "one id twice"
-
-
-# intervals ----------------------------------------------------------------------------------------------------------
-
-
-def test_student_s_t_is_the_tables() -> None:
-    """The integral of its density, by the rule of the trapezium; and infinitely many degrees are the normal's."""
-    for freedom in (1, 2, 3, 7):
-        t = torch.linspace(-2.5, 2.5, 100_001, dtype=torch.float64)
-        density = (1 + t.square() / freedom).pow(-(freedom + 1) / 2)
-        norm = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
-        assert within(2.5, freedom) == pytest.approx(float(torch.trapezoid(density, t)) * norm, rel=1e-9)
-        assert within(quantile(0.95, freedom), freedom) == pytest.approx(0.95)
-    assert within(1.3, 4000) == pytest.approx(math.erf(1.3 / math.sqrt(2)), rel=1e-3)
-
-
-def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
-    drawn = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
-    held = sum(low <= 0 <= high for low, high in filter(None, map(interval, drawn))) / len(drawn)
-    assert abs(held - 0.95) < 4 * math.sqrt(0.95 * 0.05 / len(drawn))
-    assert interval([1.0]) is None
-
-
-def test_overlapping_intervals_are_not_resolved() -> None:
-    found = unresolved({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
-    assert found == [("a", "b"), ("a", "d"), ("b", "d"), ("c", "d")]
 
 
 def test_a_budget_says_what_it_is() -> None:

@@ -96,10 +96,10 @@ def test_a_disk_that_is_full_at_the_end_loses_no_result(
 ) -> None:
     before = (Path(made.out) / FILE).read_bytes()
 
-    def full(*_: object) -> None:
+    def full(*_: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("kinformer.cli.support.tuning.draw", full)
+    monkeypatch.setattr("kinformer.pages.plots.save_plots", full)
     assert run(made.tune()) == 1
     said = capsys.readouterr()
     assert "test  knn" in said.out and "No space left" in said.err

@@ -5,17 +5,12 @@ from pathlib import Path
 
 import numpy
 import pytest
-import torch
 from matplotlib import image
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.errors import UserError
-from kinformer.cli.support.gallery import save, write
+from kinformer.cli.support.gallery import write
 from kinformer.members.image_transformer import image_transformer
-from kinformer.nn.patterns.axial import Axial
-from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.image_2d import Image2D
-from kinformer.pages.pictures import around
 from tests.cli.test_commands import fails
 
 SMALL = ("d=16", "depth=1", "heads=2")
@@ -80,34 +75,3 @@ def test_a_member_that_knows_classes_draws_one_of_them(
     assert json.loads(capsys.readouterr().out) == {"out": str(png), "pictures": 2, "shape": [3, 4, 4]}
     fails(capsys, ["generate", out, "--out", str(tmp_path / "no" / "a.png")], "there is no file or folder")
     fails(capsys, ["generate", out, "--label", "10", "--out", str(png)], "knows the classes 0 to 9; give one of these")
-
-
-def test_pictures_stand_side_by_side(tmp_path: Path) -> None:
-    pixels = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(5, 3, 2, 2) * 50
-    save(pixels, tmp_path / "a.png", 3)
-    found = (image.imread(tmp_path / "a.png")[..., :3] * 255).round()
-    times = found.shape[0] // 6  # two rows of pictures, each two places high, and a gap
-    assert found.shape == (6 * times, 9 * times, 3)
-    corners = found[:: 3 * times, :: 3 * times, 0]
-    assert corners.tolist() == [[0, 50, 100], [150, 200, 128]]
-    with pytest.raises(ValueError, match="pictures of 2 channels have no PNG"):
-        save(pixels[:, :2], tmp_path / "b.png", 3)
-
-
-def test_what_a_place_reads_is_drawn_in_the_picture() -> None:
-    (drawn,) = around.pictures(Image2D(6, (2, 3), (1, 1)), 48)
-    (panel,) = drawn.panels
-    assert panel.kind.tolist() == [
-        [0, 0, 0, 0, 0, 0],
-        [0, 0, 0, 0, 0, 0],
-        [0, 0, 0, 0, 0, 0],
-        [0, 0, 1, 1, 1, 1],
-        [0, 0, 1, 1, 1, 1],
-        [0, 0, 1, 2, 0, 0],
-        [0, 0, 0, 0, 0, 0],
-        [0, 0, 0, 0, 0, 0],
-    ]
-    assert "what place (5, 3) reads, generated as number 33" in drawn.caption
-    (drawn,) = around.pictures(Axial((3, 4), 0), None)
-    assert drawn.panels[0].kind.tolist() == [[0, 0, 1, 0], [0, 0, 2, 0], [0, 0, 1, 0]]
-    assert list(around.pictures(Band(3), None)) == []

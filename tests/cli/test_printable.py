@@ -11,10 +11,9 @@ from rich.console import Console
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.printable import printable
-from kinformer.cli.support.results import Results, Row
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
+from kinformer.pages.results import MemberResult, Results
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]  # C0, DEL and C1
 STEERS = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\x7f"
@@ -23,12 +22,6 @@ STEERS = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\x7f"
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_control_characters_other_than_newline_and_tab_are_replaced() -> None:
-    assert printable("".join(CONTROLS)) == "�" * 63
-    text = "one\n\ttwo é 漢 🙂 �"
-    assert printable(text) == text
 
 
 @pytest.mark.parametrize("more", [[], ["--beam", "2"], ["lines"], ["--json"]])
@@ -67,7 +60,7 @@ def test_fill_replaces_them_on_a_terminal_alone(tmp_path: Path, monkeypatch: pyt
 
 
 def test_samples_of_a_comparison_never_hold_them(tmp_path: Path) -> None:
-    row = Row(
+    row = MemberResult(
         name="gpt",
         folder="gpt",
         member="gpt",

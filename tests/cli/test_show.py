@@ -1,7 +1,6 @@
 """`kinformer show`: what words mean, what pages say, and that pictures and numbers are of the sets that are read."""
 
 import inspect
-import math
 import re
 from pathlib import Path
 
@@ -17,49 +16,17 @@ from kinformer.cli.support.page import pictures
 from kinformer.cli.support.parts import named
 from kinformer.cli.support.sparsity import numbers
 from kinformer.cli.support.topics import ALSO, TOPICS
-from kinformer.core.discover import examples, kinds, members, modules
+from kinformer.core.discover import kinds, members, modules
 from kinformer.core.expression import parse
 from kinformer.core.keywords import signature
 from kinformer.core.layout import Near, Residue
 from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.patterns.full import Full
-from kinformer.nn.attention import Attention
-from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.biases.t5 import T5
-from kinformer.nn.mechanisms.lsh import LSH
-from kinformer.nn.mechanisms.lsh_published import PublishedLSH
-from kinformer.nn.mechanisms.retrieval import Retrieval
-from kinformer.nn.mechanisms.routing import Routing
-from kinformer.nn.mechanisms.routing_published import PublishedRouting
-from kinformer.nn.mechanisms.shortened import Shortened
-from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.memories.compression import MeanPool
-from kinformer.nn.memories.compressive import Compressive
-from kinformer.nn.memories.hidden import Hidden
-from kinformer.nn.memories.places import BySlots, ByTokens
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
-from kinformer.nn.positions.sinusoidal import Sinusoidal
-from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.shared_qk import SharedQK
-from kinformer.nn.shorteners.pooled import Pooled
-from kinformer.pages.pictures import (
-    buckets,
-    distance,
-    global_ends,
-    global_nodes,
-    positions,
-    retrieval,
-    shortened,
-    slots,
-    steps,
-    who_reads,
-)
-from kinformer.pages.pictures.support.layers import calls, clustered, joined, place_of, weighed
-from kinformer.pages.pictures.support.panel import CELLS, Picture, grid, span
-from kinformer.pages.pictures.support.spelled import longest, spelled
+from kinformer.pages.pictures import who_reads
+from kinformer.pages.pictures.support.panel import Picture
 
 ROOT = Path(__file__).parents[2]
 TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "lab" / "train" / "tiny.py"
@@ -313,21 +280,6 @@ def test_a_pattern_is_drawn_as_it_reads(capsys: pytest.CaptureFixture[str]) -> N
     assert cells(out, "who reads whom")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
 
 
-@pytest.mark.parametrize("longest_one", [1, 8, 9, 64, 100, 500])
-def test_a_window_never_fills_its_drawing(longest_one: int) -> None:
-    size, step = span(longest_one, None, CELLS)
-    assert size == CELLS * step and (3 * longest_one <= size or size >= 2048)
-    assert step == 1 or 3 * longest_one > size // 2
-
-
-def test_a_cell_says_how_many_of_its_pairs_are_read() -> None:
-    kind = torch.zeros(5, 5, dtype=torch.long)
-    kind[0, 0], kind[0, 1], kind[1, 0], kind[4, 4] = 1, 2, 2, 1
-    panel = grid("", kind, 2)
-    assert panel.kind.tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 1]] and panel.level[0, 0] == 0.75
-    assert panel.level[2, 2] == 1 and panel.rows == ("0", "2", "4")
-
-
 def test_heads_and_layers_stand_side_by_side() -> None:
     (picture,) = who_reads.pictures(Heads(Causal(), Band(1)), 6)
     assert [panel.title for panel in picture.panels] == ["head 0: Causal()", "head 1: Band(1)"]
@@ -340,141 +292,9 @@ def test_heads_and_layers_stand_side_by_side() -> None:
     assert torch.equal(picture.panels[1].kind == 2, parse("Rows(1)").matrix(16))
 
 
-@pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
-def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make) -> None:
-    mechanism = make()
-    torch.manual_seed(0)
-    layer = Attention(SharedQK(16, 2), mechanism)
-    (call,) = calls(layer, clustered(12, 16))
-    number = next(iter(buckets.tags_of(call).values()))
-    torch.manual_seed(0)
-    first, *later = next(buckets.pictures(mechanism, 12)).panels
-    same = (number[:, None] == number).any(-1)
-    alone = torch.eye(12, dtype=torch.bool) if isinstance(mechanism, LSH) else torch.zeros(12, 12, dtype=torch.bool)
-    expected = same.tril(-1) if isinstance(mechanism, LSH) else same.tril()
-    read = first.kind > 0
-    assert torch.equal(read & ~alone, expected & ~alone)
-    for n, panel in enumerate(later):
-        order = torch.tensor([int(name) for name in panel.rows])
-        assert number[order, n].tolist() == sorted(number[:, n].tolist())
-        assert torch.equal(panel.kind > 0, read[order][:, order])
-        assert bool((panel.kind[panel.level == 1] == (number[order, n] + 1).expand(12, 12)[panel.level == 1]).all())
-
-
-def test_what_else_is_kept_with_keys_is_no_group() -> None:
-    """Published routing caches how much each centroid likes a token: drawn as groups they were 2**40 kinds."""
-    for mechanism, name in ((PublishedRouting(2, 8, 3, 4), "cluster"), (PublishedLSH(2, 8, 4, 3), "bucket")):
-        (call,) = calls(Attention(SharedQK(16, 2), mechanism), clustered(12, 16))
-        assert list(buckets.tags_of(call)) == [name]
-
-
-@pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
-def test_buckets_of_many_positions_are_shares_of_cells(make) -> None:
-    torch.manual_seed(0)
-    one = next(buckets.pictures(make(), CELLS)).panels
-    torch.manual_seed(0)
-    picture = next(buckets.pictures(make(), 10 * CELLS))
-    assert "a cell is 10 by 10" in picture.note and len(picture.panels) == len(one)
-    torch.manual_seed(0)
-    layer = Attention(SharedQK(16, 2), make())
-    (call,) = calls(layer, clustered(10 * CELLS, 16))
-    read, number = weighed(call)[0].abs() > buckets.TINY, next(iter(buckets.tags_of(call).values()))
-    for n, panel in enumerate(picture.panels[1:]):
-        order = number[:, n].argsort(stable=True)
-        its, same = read[order][:, order], number[order, n][:, None] == number[order, n]
-        shares = torch.where(same, its, its / 3).view(CELLS, 10, CELLS, 10).mean((1, 3))
-        torch.testing.assert_close(panel.level, shares)
-        assert panel.rows == panel.columns == tuple(str(k) for k in order[::10].tolist())
-
-
 def test_more_positions_than_a_member_has_are_drawn_of_those_that_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "gpt", "d=8", "heads=2", "depth=1", "length=16", "--length", "64"]) == 0
     assert "64 positions" in capsys.readouterr().out
-
-
-def test_slots_of_a_memory_are_those_that_it_hands_to_its_layer() -> None:
-    for places in (BySlots(), ByTokens()):  # the same tokens are in them, wherever they are said to stand
-        (picture,) = slots.pictures(Compressive(4, 4, 2, MeanPool(2), places=places), 24)
-        row = picture.panels[0].kind[18].tolist()  # its segment is 16..19, the memory 12..15, two slots of two before
-        assert row == [0] * 8 + [3, 3, 4, 4] + [2] * 4 + [1] * 3 + [0] * 5
-    (picture,) = slots.pictures(Hidden(5, 3), 20)
-    kind = picture.panels[0].kind
-    at = torch.arange(20)
-    inside = at[:, None] // 5 == at // 5
-    assert torch.equal(kind == 1, inside.tril()) and picture.kinds == ("own segment", "memory")
-    assert torch.equal(kind == 2, parse("Causal() & Segment(5, 3)").matrix(20) & ~inside)
-
-
-def test_the_four_pieces_of_global_tokens() -> None:
-    soft, hard = (
-        next(global_nodes.pictures(one.make(), 15)) for file, one in examples("depth") if file == "global_tokens"
-    )
-    kind = soft.panels[0].kind
-    assert (kind[:3, :3] == 1).all() and (kind[:3, 3:] == 2).all() and (kind[3:, :3] == 3).all()
-    assert torch.equal(kind[3:, 3:] == 4, Band(2).matrix(12))
-    kind = hard.panels[0].kind
-    for n in range(3):  # each reads the four tokens of its own segment alone, and these read it alone
-        assert (kind[n, 3:] == 2).nonzero().flatten().tolist() == list(range(4 * n, 4 * n + 4))
-        assert (kind[3:, n] == 3).nonzero().flatten().tolist() == list(range(4 * n, 4 * n + 4))
-
-
-def test_a_line_of_steps_is_filled_while_tokens_take_it() -> None:
-    for kind, file, word in (
-        ("depth", "act", "steps"),
-        ("depth", "recurrent_act", "steps"),
-        ("depth", "early_exit", "exit"),
-    ):
-        make = next(one.make for name, one in examples(kind) if name == file)
-        torch.manual_seed(0)
-        layer = make().eval()
-        torch.manual_seed(1)
-        (picture,) = steps.pictures(layer, 7)
-        torch.manual_seed(1)
-        taken = layer(2 * torch.randn(1, 7, 16)).aux[word][0]
-        assert picture.panels[0].level.sum(0).tolist() == taken.tolist()
-
-
-def test_nodes_at_a_rows_end_are_drawn_as_the_layer_reads() -> None:
-    (one,) = (one.make() for file, one in examples("depth") if file == "global_ends")
-    (picture,) = global_ends.pictures(one, 8)  # blocks of 3, so the last one is 6, 7
-    last = torch.arange(8) >= 6
-    whole = parse("Block(3)").matrix(8) | last | last[:, None]
-    assert torch.equal(picture.panels[0].kind > 0, whole)
-    assert torch.equal(picture.panels[0].kind == 1, parse("Block(3)").matrix(8))
-
-
-def test_what_is_found_among_far_keys_is_what_has_weight() -> None:
-    torch.manual_seed(0)
-    (picture,) = retrieval.pictures(Retrieval(2, 3, 6, 2, cache=1, apart=True), 15)
-    kind = picture.panels[0].kind
-    near, may = (parse(text).matrix(15) for text in ("Causal() & Segment(3, 1)", "Causal() & Segment(3, 7)"))
-    assert torch.equal(kind == 1, near) and torch.equal(kind > 0, may)
-    assert (kind == 2).sum(1).tolist() == (may & ~near).sum(1).clamp(max=2).tolist()
-
-
-def test_a_bias_is_drawn_by_what_it_leaves_of_a_weight() -> None:
-    slope = 2.0**-4  # of the first of two heads
-    (picture,) = distance.pictures(ALiBi(2), 6)
-    at = torch.arange(6)
-    expected = torch.exp(-slope * (at[:, None] - at)).tril()
-    torch.testing.assert_close(picture.panels[0].level, expected)
-    assert list(distance.pictures(T5(2), 6)) == []  # it has learned nothing yet
-
-
-def test_positions_and_shortened_keys() -> None:
-    (picture,) = positions.pictures(Sinusoidal(4), 5)
-    table = Sinusoidal(4)(torch.arange(5)[None])[0].float()
-    torch.testing.assert_close(picture.panels[0].level, (table - table.min()) / (table.max() - table.min()))
-    (picture,) = shortened.pictures(Shortened(Softmax(Full()), Pooled(4)), 8)
-    read, made = picture.panels
-    assert read.kind.tolist() == [[1, 1]] * 8 and made.kind.tolist() == [[1, 0]] * 4 + [[0, 1]] * 4
-
-
-def test_a_drawing_that_is_full_is_made_longer() -> None:
-    (picture,) = who_reads.pictures(parse("Block(1, 1) | Random(3, 1) | Tokens(1) | Rows(1)"), None)
-    assert picture.panels[0].level.mean() < 0.7
-    (picture,) = who_reads.pictures(Causal(), None)  # that stays as full as it is
-    assert len(picture.panels[0].rows) == CELLS and not picture.note
 
 
 def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
@@ -487,20 +307,6 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
         drawn = [one for page in small if page.heading == f"members/{name}" for one in pictures(page, 12)]
         assert all(isinstance(one, Picture) and one.panels for one in drawn)
         assert bool(drawn) != (name in without), name
-
-
-def test_places_are_named_as_a_reader_counts() -> None:
-    assert place_of("body.layers.3.layers.0") == "layer 3"
-    assert place_of("decoder.layers.2.layers.1") == "decoder layer 2"
-    assert joined(["encoder layer 0", "encoder layer 1", "encoder layer 2"]) == "encoder layers 0-2"
-    assert joined(["layer 0", "layer 1", "layer 2"]) == "layers 0-2" and joined(["layer 1", "layer 3"]) == "layers 1, 3"
-    assert joined([""]) == "" and joined(["layer 2"]) == "layer 2"
-
-
-@pytest.mark.parametrize("text", ["Causal() & (Band(64) | Tokens(2))", "Heads(Full(), ~Block(4, 1))", "Fixed(8, 1)"])
-def test_a_pattern_is_spelled_as_one_would_write_it(text: str) -> None:
-    assert spelled(parse(text)) == text and parse(spelled(parse(text))) == parse(text)
-    assert longest(Full()) == 0 and longest(parse("Band(3) & Random(2, 5, seed=99)")) == 5
 
 
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,16 +329,3 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     none = tmp_path / "none.png"
     assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(none)) and not none.exists()
-
-
-def test_weights_beside_a_learned_value_are_those_of_keys_alone() -> None:
-    """A query of the published routing reads a null value of its own beside keys, whose weights are then below 1."""
-    torch.manual_seed(0)
-    mechanism = PublishedRouting(2, 8, 1, 12, null=True, norm="none")
-    (call,) = calls(Attention(QKV(16, 2), mechanism), torch.randn(1, 12, 16))
-    logits = call.queries.q[0] @ call.keys.k[0].mT * 8**-0.5  # one cluster takes all tokens
-    logits = logits.masked_fill(torch.ones(12, 12).tril() == 0, -math.inf)
-    assert mechanism.null_k is not None
-    null = (call.queries.q[0] * mechanism.null_k).sum(-1, keepdim=True) * 8**-0.5
-    expected = torch.cat([null, logits], -1).softmax(-1)[..., 1:]
-    torch.testing.assert_close(weighed(call), expected, atol=1e-5, rtol=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import memory, size
+from kinformer.cli.support.afford import memory
 from kinformer.cli.support.docs import doc
 from kinformer.cli.support.members import ROWS, Taken, at_length, model_of, quality, reads, table, taken, timed
 from kinformer.cli.support.progress import progress
@@ -21,6 +21,7 @@ from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.resident import before_training
 from kinformer.lab.data.kind import Data
 from kinformer.lab.train.settings import Settings
+from kinformer.pages.units import size
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
 BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with

@@ -1,6 +1,5 @@
 """What a training would need, estimated before it is taken: what is too large for a machine is refused in one line."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.discover import modules
 from kinformer.core.model import Forecaster
+from kinformer.pages.units import size
 
 NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
 KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from
@@ -78,9 +78,3 @@ def _weights(model: Any) -> int:
 def _given(model: nn.Module) -> int:
     """How many numbers a token gets from the linear layers of a model, which are most that it keeps."""
     return sum(module.out_features for module in model.modules() if isinstance(module, nn.Linear))
-
-
-def size(count: float) -> str:
-    """Bytes in words: 1.2 GB."""
-    power = min(int(math.log(max(count, 1), 1000)), 4)
-    return f"{count / 1000**power:,.3g} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"

@@ -1,18 +1,24 @@
 """A comparison from its members to its report: refused before the first step, trained in turns, measured, written."""
 
+import os
+import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
+
+from kinformer import __version__
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.asked import TEMPERATURE
 from kinformer.cli.support.damaged import ANEW, refuse_damaged
 from kinformer.cli.support.early import PLAN
 from kinformer.cli.support.match import matched
 from kinformer.cli.support.measured import row_of
-from kinformer.cli.support.results import Results, settled
 from kinformer.cli.support.training import (
     Job,
     fitting,
@@ -26,9 +32,11 @@ from kinformer.cli.support.training import (
 from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
+from kinformer.lab.data.text import Text
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
+from kinformer.pages.results import Results
 
 
 @dataclass(frozen=True)
@@ -151,8 +159,39 @@ def _best(
 
 def written(results: Results, out: Path) -> None:
     """The picture and the report beside results.json."""
-    from kinformer.cli.support.picture import draw
-    from kinformer.cli.support.report import report
+    from kinformer.pages.comparison import save_curves
+    from kinformer.pages.report import report
 
-    draw(results, out / "curves.png")
+    save_curves(results, out / "curves.png")
     report(results, out)
+
+
+def settled(
+    job: Job, spent: Spent, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
+) -> dict[str, Any]:
+    """Everything that the numbers depend on besides the members; of several rates each row has its own."""
+    cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
+    text = isinstance(job.data, Text)
+    return {
+        "data": job.data.name,
+        **({"train_bytes": job.text.part("train").bytes} if text else {}),
+        **asdict(job.settings),
+        **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
+        **({"valid_bytes": job.valid_bytes} if text else {}),
+        "measured": job.data.measured(split, job.settings.length, job.settings.sample_bytes),
+        "counted": job.data.counted,
+        "split": split,
+        "seeds": seeds,
+        "matched": matched,
+        **spent.told,
+        "budget": str(spent),
+        "temperature": TEMPERATURE,
+        "hardware": torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else f"CPU: {cpu}",
+        "versions": {
+            "kinformer": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "platform": platform.platform(),
+        },
+    }

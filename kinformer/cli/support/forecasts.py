@@ -4,25 +4,20 @@ import csv
 from io import StringIO
 from pathlib import Path
 
-import matplotlib
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
-matplotlib.use("Agg")
-
-import torch  # noqa: E402  (the backend is chosen first)
-from jaxtyping import Float  # noqa: E402
-from matplotlib import pyplot  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-from kinformer.checkpoint.checkpoint import recorded  # noqa: E402
-from kinformer.checkpoint.files import write as write_file  # noqa: E402
-from kinformer.cli.support.picture import colour  # noqa: E402
-from kinformer.core.batch import Windows  # noqa: E402
-from kinformer.core.evaluating import evaluating  # noqa: E402
-from kinformer.core.model import Forecaster  # noqa: E402
-from kinformer.lab.data.batches import on  # noqa: E402
-from kinformer.lab.data.series import Series, rows_of  # noqa: E402
-from kinformer.lab.train.evaluate import device_of  # noqa: E402
-from kinformer.pages.saved import saved  # noqa: E402
+from kinformer.checkpoint.checkpoint import recorded
+from kinformer.checkpoint.files import write as write_file
+from kinformer.core.batch import Windows
+from kinformer.core.evaluating import evaluating
+from kinformer.core.model import Forecaster
+from kinformer.lab.data.batches import on
+from kinformer.lab.data.series import Series, rows_of
+from kinformer.lab.plot import Plot, PlotLine
+from kinformer.lab.train.evaluate import device_of
+from kinformer.pages.plots import colour, save_plots
 
 COLUMNS = 4
 
@@ -43,42 +38,35 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
 
 
 def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
-    """Windows from all over a split, side by side, a line of pictures for each column; the model's error in them."""
-    held, rows = getattr(data, split), rows_of(model)
-    begin = held.some(model.context, rows, windows)
-    there = held.windows(begin, rows)
-    known, came = there.values.split([model.context, model.horizon], 1)
-    said = {recorded(model).name: _said(model, there), **data.plain(model, known)}
-    names = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
-    figure, axes = pyplot.subplots(
-        len(names), len(known), figsize=(4.5 * len(known), 2.2 * len(names)), squeeze=False, layout="constrained"
-    )
-    after = torch.arange(1, model.horizon + 1)
-    for line, column in zip(axes, names, strict=True):
-        for window, each in enumerate(line):
-            before = known[window, -2 * model.horizon :]
-            each.plot(
-                torch.arange(1 - len(before), 1), data.restored(before)[:, column], color="tab:gray", label="known"
-            )
-            each.plot(after, data.restored(came[window])[:, column], color="black", label="what came")
-            for place, (name, one) in enumerate(said.items()):
-                drawn = data.restored(one[window])[:, column]
-                each.plot(after, drawn, "-" if not place else "--", color=colour(place), label=name, linewidth=1.2)
-            each.grid(alpha=0.3)
-        line[0].set_ylabel(data.columns[column])
-        low, high = zip(*(each.get_ylim() for each in line), strict=True)
-        for each in line:
-            each.set_ylim(min(low), max(high))
-    for each, at in zip(axes[0], begin, strict=True):
-        each.set_title(f"after row {int(at) + model.context:,} of {split}", fontsize=9)
-    left = f"; {data.targets - len(names)} columns are not drawn" if len(names) < data.targets else ""
-    figure.suptitle(f"{recorded(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
-    for each in axes[-1]:
-        each.set_xlabel("rows from the last known one")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2 + len(said))
-    saved(figure, out)
-    pyplot.close(figure)
-    return float((next(iter(said.values())) - came[..., -data.targets :]).square().mean())
+    """Draw windows from all over a split, a row of plots for each column; return the model's error in them."""
+    series, rows = getattr(data, split), rows_of(model)
+    begin = series.some(model.context, rows, windows)
+    batch = series.windows(begin, rows)
+    known, future = batch.values.split([model.context, model.horizon], 1)
+    forecasts = {recorded(model).name: _said(model, batch), **data.plain(model, known)}
+    before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
+    plots = []
+    columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
+    for column in columns:
+        for window, at in enumerate(begin):
+            past = known[window, -2 * model.horizon :]
+            lines = [PlotLine(before, _numbers(data, past, column), "known", colour="tab:gray")]
+            lines.append(PlotLine(after, _numbers(data, future[window], column), "what came", colour="black"))
+            for place, (name, values) in enumerate(forecasts.items()):
+                style = "--" if place else "-"
+                lines.append(PlotLine(after, _numbers(data, values[window], column), name, style, colour(place)))
+            title = f"after row {int(at) + model.context:,} of {split}" if column == columns[0] else ""
+            xlabel = "rows from the last known one" if column == columns[-1] else ""
+            plots.append(Plot(title, xlabel, "" if window else data.columns[column], lines))
+    left = f"; {data.targets - len(columns)} columns are not drawn" if len(columns) < data.targets else ""
+    title = f"{recorded(model).name}, {model.horizon} rows ahead{left}"
+    save_plots(plots, title, out, columns=len(known), size=(4.5, 2.2), share_y=True, one_legend=True)
+    return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
+
+
+def _numbers(data: Series, rows: Float[Tensor, "N C"], column: int) -> list[float]:
+    """A column in the units of the file."""
+    return data.restored(rows)[:, column].tolist()
 
 
 def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib import image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,9 +13,7 @@ from kinformer.cli.errors import UserError, from_user, refuse_no_folder
 from kinformer.cli.support.progress import progress
 from kinformer.lab.data.images import read
 from kinformer.lab.train.evaluate import device_of
-
-LEAST = 640  # places of the PNG along a side; pictures are enlarged up to there
-GAP = 1  # places between two pictures
+from kinformer.pages.gallery import save_images
 
 
 def write(
@@ -59,25 +56,11 @@ def write(
         if small is not None and true is not None:
             wide = F.interpolate(small.float(), drawn.shape[2:]).to(torch.uint8)
             drawn = torch.stack([wide, drawn, true], 1).flatten(0, 1)
-        save(drawn.cpu(), out, columns=3 if true is not None else math.ceil(math.sqrt(count)))
+        save_images(drawn.cpu(), out, columns=3 if true is not None else math.ceil(math.sqrt(count)))
     if as_json:
         print(json.dumps({"out": str(out), "pictures": count, "shape": list(model.shape)}))
         return
     print(f"{count} pictures of {' x '.join(map(str, model.shape[1:]))}, in {out}")
-
-
-def save(pixels: Tensor, path: Path, columns: int) -> None:
-    """Pictures [B C H W] in rows of so many, as a PNG. ValueError for channels that are neither one nor three."""
-    if pixels.shape[1] not in (1, 3):
-        raise ValueError(f"pictures of {pixels.shape[1]} channels have no PNG; it takes one or three")
-    rows = -(-len(pixels) // columns)
-    missing = rows * columns - len(pixels)
-    grid = F.pad(pixels, (0, GAP, 0, GAP), value=128)
-    grid = torch.cat([grid, grid.new_full((missing, *grid.shape[1:]), 128)]) if missing else grid
-    grid = grid.unflatten(0, (rows, columns)).permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)  # [H W C]
-    times = max(1, LEAST // max(grid.shape[:2]))
-    large = grid.repeat_interleave(times, 0).repeat_interleave(times, 1)
-    image.imsave(path, large.expand(*large.shape[:2], 3).contiguous().numpy())
 
 
 def _true(model: Any, where: str, count: int) -> Tensor:

@@ -11,11 +11,11 @@ from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
 from kinformer.cli.support.asked import Said, said
-from kinformer.cli.support.interval import interval
 from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.results import Row
 from kinformer.cli.support.trials import Taken, Trial, length_of
 from kinformer.lab.train.history import History
+from kinformer.pages.interval import interval
+from kinformer.pages.results import MemberResult
 
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 
@@ -27,7 +27,7 @@ def row_of(
     out: Path,
     tried: Mapping[str, float | None],
     taken: Taken,
-) -> Row:
+) -> MemberResult:
     """The row of a member, of its trainings from several seeds; the best of the first writes, read from its folder."""
     first, history = trials[0], done[trials[0].name]
     model = _best(first)
@@ -35,7 +35,7 @@ def row_of(
     means = {name: fmean(one[name] for one in found) for name in found[0]}
     told = said(model, first.job)
     runs = [_run(trial, done[trial.name], one, out) for trial, one in zip(trials, found, strict=True)]
-    return Row(
+    return MemberResult(
         name=first.member,
         folder=runs[0]["folder"],
         member=model.member.name,

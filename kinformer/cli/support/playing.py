@@ -7,24 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import correlation, mean, stdev
-from typing import Any
 
-import matplotlib
+from kinformer.checkpoint.files import write
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
+from kinformer.cli.support.progress import progress
+from kinformer.core.acting import Player
+from kinformer.lab.data.support.episodes import written
+from kinformer.lab.environments.support.rolling import Rolled, Way, rolled
+from kinformer.lab.environments.support.worlds import WorldError
+from kinformer.lab.plot import Plot, PlotLine
+from kinformer.pages.animation import save_animation
+from kinformer.pages.plots import save_plots
 
-matplotlib.use("Agg")
-
-from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen first)
-
-from kinformer.checkpoint.files import write  # noqa: E402
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  # noqa: E402
-from kinformer.cli.support.progress import progress  # noqa: E402
-from kinformer.core.acting import Player  # noqa: E402
-from kinformer.lab.data.support.episodes import written  # noqa: E402
-from kinformer.lab.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
-from kinformer.lab.environments.support.worlds import WorldError  # noqa: E402
-from kinformer.pages.saved import saved  # noqa: E402
-
-SECONDS = 1 / 30  # of a frame
 GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
 
 
@@ -87,11 +81,11 @@ class Played:
         if not pictures:
             return
         if len(self.means) > 1:
-            _drawn(self, out / PNG)
+            save_plots((_plot(self),), "", out / PNG, size=(6, 5))
         frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
         if frames:
             print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
-            animated(frames, out / GIF)
+            save_animation(frames, out / GIF)
 
 
 def _number(one: Rolled) -> int:
@@ -143,32 +137,12 @@ def draws(spec: str) -> bool:
     return "rgb_array" in modes
 
 
-def animated(frames: Sequence[Any], path: Path) -> None:
-    """Pictures one after the other."""
-    high, wide = frames[0].shape[:2]
-    figure = pyplot.figure(figsize=(4, max(0.5, 4 * high / wide)), dpi=80)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.axis("off")
-    picture = axes.imshow(frames[0], aspect="auto")
-    writer = animation.PillowWriter(fps=round(1 / SECONDS))
-    with writer.saving(figure, str(path), dpi=80):
-        for one in frames:
-            picture.set_data(one)
-            writer.grab_frame()
-    pyplot.close(figure)
-
-
-def _drawn(found: Played, path: Path) -> None:
-    """What was asked against what came: every episode, and their means."""
-    figure, axes = pyplot.subplots(figsize=(6, 5), layout="constrained")
+def _plot(found: Played) -> Plot:
+    """The return that was asked for against the return that came: every episode, and their means."""
     means = dict(sorted(found.means.items()))
+    lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
     for asked in means:
-        came = [one.episode.returned for one in found.found[asked]]
-        axes.plot([asked] * len(came), came, "o", color="tab:blue", alpha=0.25, markersize=4)
-    axes.plot(list(means), list(means.values()), "o-", color="tab:blue", label="mean of episodes")
-    axes.plot(list(means), list(means), "--", color="tab:gray", label="as asked")
-    axes.set(xlabel="return asked for", ylabel="return that came", title=found.spec)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    saved(figure, path)
-    pyplot.close(figure)
+        returns = [rolled.episode.returned for rolled in found.found[asked]]
+        lines.append(PlotLine([asked] * len(returns), returns, "", "o", "tab:blue", 0.25))
+    lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
+    return Plot(found.spec, "return asked for", "return that came", lines)

@@ -3,8 +3,9 @@
 from typing import Any
 
 from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import memory, size
+from kinformer.cli.support.afford import memory
 from kinformer.core.state import leaves
+from kinformer.pages.units import size
 
 
 def refuse_no_room(model: Any, rows: int, tokens: int) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -14,10 +13,10 @@ from kinformer.decoding.consistency import ruled
 from kinformer.lab.data.batches import on
 from kinformer.lab.data.kind import Data, stream
 from kinformer.lab.data.windows import Windows
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
-from kinformer.pages.saved import saved
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said
@@ -98,33 +97,32 @@ def searched(
     return Searched(metric, full, (quality, layers), tuple(kept), min(good, key=lambda one: one.layers, default=None))
 
 
-def draw(found: Searched, depth: int, path: Path) -> None:
-    """Write a PNG of quality against mean layers: all that was tried, what was kept, the full model, what was chosen.
-
-    Errors: OSError, in one line; a picture that was there is then as it was.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def plot(found: Searched, depth: int) -> Plot:
+    """Quality against mean layers: all that was tried, the best at each cost, the full model, and the choice."""
     sign = _sign(found.metric)
-    quality, layers = (one.cpu().tolist() for one in found.tried)
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    label = f"{len(layers):,} tried, of states that nobody left"
-    axes.plot(
-        layers, [sign * one for one in quality], ".", color="tab:gray", alpha=0.5, markersize=3, zorder=0, label=label
-    )
-    best = [(one.layers, found.value(one)) for one in found.kept]
-    axes.plot(*zip(*best, strict=True), "o-", color="tab:blue", label="the best at each cost, tokens leaving")
-    axes.axhline(found.value(found.full), color="tab:gray", linestyle="--", label="all layers")
+    quality, layers = (values.cpu().tolist() for values in found.tried)
+    best = [(kept.layers, found.value(kept)) for kept in found.kept]
+    curve = [
+        PlotLine(
+            layers,
+            [sign * value for value in quality],
+            f"{len(layers):,} tried, of states that nobody left",
+            ".",
+            "tab:gray",
+            0.5,
+        ),
+        PlotLine([x for x, _ in best], [y for _, y in best], "the best at each cost, tokens leaving", "o-", "tab:blue"),
+    ]
     if found.chosen is not None:
-        at = (found.chosen.layers, found.value(found.chosen))
-        axes.plot(*at, "o", color="tab:red", markersize=11, fillstyle="none", markeredgewidth=2, label="chosen")
-    axes.set(xlabel=f"layers a token takes on average, of {depth}", ylabel=found.metric.name, xlim=(0.9, depth + 0.1))
-    axes.legend(fontsize=8)
-    saved(figure, path)
-    pyplot.close(figure)
+        curve.append(PlotLine([found.chosen.layers], [found.value(found.chosen)], "chosen", "D", "tab:red"))
+    return Plot(
+        "",
+        f"layers a token takes on average, of {depth}",
+        found.metric.name,
+        curve,
+        levels=((found.value(found.full), "all layers"),),
+        xlim=(0.9, depth + 0.1),
+    )
 
 
 def lines(found: Searched, depth: int, within: float) -> list[str]:

@@ -1,9 +1,8 @@
 """Adaptive computation time: on parity, steps grow with the difficulty of an input, and fall with their price."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.members.act_rnn import act_rnn
 
 BITS, MOST = 6, 6  # places of an input, and steps that it can take at most
@@ -23,7 +24,7 @@ SAYS = "on parity a network takes more steps for harder inputs, fewer where step
 SOURCE = "Graves, 2016, arXiv:1603.08983, sections 2.2 and 3.1"
 
 
-class Batch(NamedTuple):
+class ParityBatch(NamedTuple):
     """Inputs of which so many places are 1 or -1 and the others 0, and whether the ones are odd in number."""
 
     x: Float[Tensor, "B bits"]
@@ -31,7 +32,7 @@ class Batch(NamedTuple):
     odd: Int[Tensor, " B"]
 
 
-class Found(NamedTuple):
+class ParityResult(NamedTuple):
     """Of a trained network: the share of right answers, and the mean steps by how many places are not 0, from 1."""
 
     right: float
@@ -49,13 +50,13 @@ class Found(NamedTuple):
         return mean(self.steps[half:]) - mean(self.steps[:half])
 
 
-def batch(rows: int, drawn: torch.Generator) -> Batch:
+def batch(rows: int, generator: torch.Generator) -> ParityBatch:
     """Each number of places that are not 0 as often as every other."""
-    nonzero = torch.randint(1, BITS + 1, (rows,), generator=drawn)
-    order = torch.rand(rows, BITS, generator=drawn).argsort(1)
-    sign = 2 * torch.randint(0, 2, (rows, BITS), generator=drawn) - 1
+    nonzero = torch.randint(1, BITS + 1, (rows,), generator=generator)
+    order = torch.rand(rows, BITS, generator=generator).argsort(1)
+    sign = 2 * torch.randint(0, 2, (rows, BITS), generator=generator) - 1
     x = torch.where(order < nonzero[:, None], sign, 0)
-    return Batch(x.to(torch.get_default_dtype()), nonzero, (x == 1).sum(1) % 2)
+    return ParityBatch(x.to(torch.get_default_dtype()), nonzero, (x == 1).sum(1) % 2)
 
 
 class Ponderer(nn.Module):
@@ -72,10 +73,10 @@ class Ponderer(nn.Module):
         out = self.body(self.read(x)[:, None], None, ctx)
         return self.head(out.y[:, 0]), {name: value[:, 0] for name, value in out.aux.items()}
 
-    def loss(self, rows: Batch, price: float) -> Tensor:
+    def loss(self, rows: ParityBatch, price: float) -> Tensor:
         """CE + price * (N + R), the mean over rows."""
-        scores, told = self(rows.x)
-        return F.cross_entropy(scores, rows.odd) + price * told["ponder"].mean()
+        scores, reports = self(rows.x)
+        return F.cross_entropy(scores, rows.odd) + price * reports["ponder"].mean()
 
 
 def charged(step: int, steps: int) -> float:
@@ -83,29 +84,28 @@ def charged(step: int, steps: int) -> float:
     return min(max((step / steps - FREE) / (FULL - FREE), 0.0), 1.0)
 
 
-def trained(price: float, seed: int, steps: int) -> Found:
+def trained(price: float, seed: int, steps: int) -> ParityResult:
     """Train a network and test it on inputs that it may have seen, because only 728 exist.
 
     The network first learns parity while steps are free, and then learns to save steps. With a price of 0.01 from the
     start it stays at one or two steps and 0.67 of the answers.
     """
-    drawn = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with seeded(seed):
         model = Ponderer()
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps, pct_start=0.1)
     for step in range(steps):
         optimiser.zero_grad()
-        model.loss(batch(ROWS, drawn), price * charged(step, steps)).backward()
+        model.loss(batch(ROWS, generator), price * charged(step, steps)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
     with torch.no_grad():
-        rows = batch(TRIED, drawn)
-        scores, told = model(rows.x)
+        rows = batch(TRIED, generator)
+        scores, reports = model(rows.x)
     right = float((scores.argmax(-1) == rows.odd).double().mean())
-    return Found(right, [float(told["steps"][rows.nonzero == n].mean()) for n in range(1, BITS + 1)])
+    return ParityResult(right, [float(reports["steps"][rows.nonzero == n].mean()) for n in range(1, BITS + 1)])
 
 
 def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
@@ -113,25 +113,26 @@ def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             model, rows = Ponderer(8), batch(16, torch.Generator().manual_seed(seed))
             return max(_off(model, rows, step) for _ in range(directions))
     finally:
         torch.set_default_dtype(before)
 
 
-def _off(model: Ponderer, rows: Batch, step: float) -> float:
+def _off(model: Ponderer, rows: ParityBatch, step: float) -> float:
     own = list(model.parameters())
-    way = [torch.randn_like(weight) for weight in own]
-    exact = sum(float((g * v).sum()) for g, v in zip(torch.autograd.grad(model.loss(rows, 0.1), own), way, strict=True))
-    beside = []
+    direction = [torch.randn_like(weight) for weight in own]
+    exact = sum(
+        float((g * v).sum()) for g, v in zip(torch.autograd.grad(model.loss(rows, 0.1), own), direction, strict=True)
+    )
+    losses = []
     with torch.no_grad():
         for move in (step, -2 * step, step):  # there, to the other side, and back
-            for weight, v in zip(own, way, strict=True):
+            for weight, v in zip(own, direction, strict=True):
                 weight.add_(move * v)
-            beside.append(float(model.loss(rows, 0.1)))
-    return abs((beside[0] - beside[1]) / (2 * step) - exact) / abs(exact)
+            losses.append(float(model.loss(rows, 0.1)))
+    return abs((losses[0] - losses[1]) / (2 * step) - exact) / abs(exact)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
@@ -142,27 +143,26 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     for harder inputs. At the highest price 7 of 8 seeds take more steps for harder inputs (0.22 steps, deviation 0.13),
     and one seed takes as many.
     """
-    found = {price: [trained(price, seed, steps) for seed in seeds] for price in PRICES}
-    cheap, dear = found[PRICES[0]], found[PRICES[-1]]
-    saved = [one.mean - other.mean for one, other in zip(cheap, dear, strict=True)]
-    right = [min(each) for each in zip(*([one.right for one in of] for of in found.values()), strict=True)]
+    runs = {price: [trained(price, seed, steps) for seed in seeds] for price in PRICES}
+    cheap, dear = runs[PRICES[0]], runs[PRICES[-1]]
+    saved = [run.mean - other.mean for run, other in zip(cheap, dear, strict=True)]
+    right = [min(each) for each in zip(*([run.right for run in of] for of in runs.values()), strict=True)]
     measures = (
-        Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, nothing=0.5),
+        Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, no_effect=0.5),
         Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [run.harder for run in dear], "least", 0),
         Measure(f"steps fewer at price {PRICES[-1]:g} than at {PRICES[0]:g}", saved, "least", 0),
         Measure("largest relative error of the gradient", (max(map(gradient_error, seeds)),), "most", GRADIENT),
     )
-    told = {
-        f"price {price:g}": f"{mean(one.mean for one in of):.2f} steps, {mean(one.right for one in of):.3f} right"
-        for price, of in found.items()
+    facts = {
+        f"price {price:g}": f"{mean(run.mean for run in of):.2f} steps, {mean(run.right for run in of):.3f} right"
+        for price, of in runs.items()
     }
-    return Claim(SAYS, SOURCE, measures, told, {f"parity of {BITS} places": partial(_draw, found)})
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(runs),))
 
 
-def _draw(found: dict[float, list[Found]], axes: Any) -> None:
-    places = range(1, BITS + 1)
-    for price, of in found.items():
-        label = f"price {price:g}: {mean(one.right for one in of):.2f} right"
-        axes.plot(places, [mean(each) for each in zip(*(one.steps for one in of), strict=True)], "o-", label=label)
-    axes.set(xlabel="places that are not 0", ylabel="steps")
-    axes.legend(fontsize=8)
+def _plot(runs_by_price: dict[float, list[ParityResult]]) -> Plot:
+    lines = []
+    for price, runs in runs_by_price.items():
+        label = f"price {price:g}: {mean(run.right for run in runs):.2f} right"
+        lines.append(PlotLine(range(1, BITS + 1), seed_mean([run.steps for run in runs]), label, "o-"))
+    return Plot(f"parity of {BITS} places", "places that are not 0", "steps", lines)

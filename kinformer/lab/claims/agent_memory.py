@@ -1,22 +1,21 @@
 """Agents with a memory solve a T-maze that one without cannot: GTrXL, TrXL-I, TrXL and an LSTM of about equal size."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 
-from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, Curve, draw_curves, learned
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.support.verdict import Claim, Measure
 
 SAYS = "agents with a memory turn where they were shown at a corridor's start, and one without by chance"
 SOURCE = "Bakker, 2001, section 4.1; Parisotto et al., 2019, arXiv:1910.06764, section 4"
 NEAR = 0.1  # of chance: about the deviation of 32 episodes
-HELD = "segment=32, memory=32"  # a corridor of 30 is read whole
+MEMORY_SIZES = "segment=32, memory=32"  # a corridor of 30 is read whole
 RATE = 5e-3
 STACKS = {  # about 7,000 weights each
-    "gtrxl": f"gtrxl(d=16, depth=1, heads=2, {HELD})",
-    "TrXL-I": f"gtrxl(d=22, depth=1, heads=2, gate=residual, {HELD})",
+    "gtrxl": f"gtrxl(d=16, depth=1, heads=2, {MEMORY_SIZES})",
+    "TrXL-I": f"gtrxl(d=22, depth=1, heads=2, gate=residual, {MEMORY_SIZES})",
     "lstm": "lstm(d=27, depth=1, forget=3)",
-    "TrXL": f"gtrxl(d=22, depth=1, heads=2, gate=post_norm, {HELD})",
+    "TrXL": f"gtrxl(d=22, depth=1, heads=2, gate=post_norm, {MEMORY_SIZES})",
     "no memory": "gpt(d=22, depth=1, heads=2, position=none, pattern=Causal() & Band(0))",
 }
 MEMORIES = ("gtrxl", "TrXL-I", "lstm")  # TrXL alone learned little in the paper
@@ -33,23 +32,24 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     of 0.9 and a trace of 0.8, the value did not reach back to what was shown, and a turn was settled by chance before
     it was remembered (gtrxl 0.50, lstm 0.41); with an entropy of 0.1 lstm stayed at chance too.
     """
-    found = _all(f"t_maze,corridor={corridor}", seeds, rollouts)
-    last = {name: [one.success[-1] for one in curves] for name, curves in found.items()}
+    curves_by_name = _all(f"t_maze,corridor={corridor}", seeds, rollouts)
+    last = {name: [curve.success[-1] for curve in curves] for name, curves in curves_by_name.items()}
     measures = [Measure(f"success of {name} at the end", last[name], "least", SOLVED, 0.5) for name in MEMORIES]
-    none = Measure("success without a memory", last["no memory"], "near", 0.5, within=NEAR)
-    told = {f"weights of {name}": f"{curves[0].parameters:,}" for name, curves in found.items()}
-    told |= {f"steps until {name} has solved it": _solved(curves) for name, curves in found.items()}
-    told["success of TrXL at the end"] = f"{mean(last['TrXL']):.3f}"
-    drawn: dict[str, Draw] = {f"T-maze, corridor {corridor}": partial(draw_curves, found, "success")}
-    return Claim(SAYS, SOURCE, (*measures, none), told, drawn)
+    without = Measure("success without a memory", last["no memory"], "near", 0.5, within=NEAR)
+    facts = {f"weights of {name}": f"{curves[0].parameters:,}" for name, curves in curves_by_name.items()}
+    facts |= {f"steps until {name} has solved it": _solved(curves) for name, curves in curves_by_name.items()}
+    facts["success of TrXL at the end"] = f"{mean(last['TrXL']):.3f}"
+    return Claim(
+        SAYS, SOURCE, (*measures, without), facts, (curves_plot(f"T-maze, corridor {corridor}", curves_by_name),)
+    )
 
 
-def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[Curve]]:
+def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
     return {
         name: [learned(stack, spec, seed, RATE, rollouts, entropy=ENTROPY) for seed in seeds]
         for name, stack in STACKS.items()
     }
 
 
-def _solved(curves: Sequence[Curve]) -> str:
-    return ", ".join("never" if one.solved is None else f"{one.solved:,}" for one in curves)
+def _solved(curves: Sequence[LearningCurve]) -> str:
+    return ", ".join("never" if curve.solved is None else f"{curve.solved:,}" for curve in curves)

@@ -2,7 +2,6 @@
 gives."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -12,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.growth import ticks
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, seed_mean, slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.gpt import gpt
 
@@ -31,8 +31,8 @@ class Touched(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
-        seen = (*args, *(out if isinstance(out, tuple | list) else (out,)))
-        self.numbers += sum(one.numel() for one in seen if isinstance(one, Tensor))
+        values = (*args, *(out if isinstance(out, tuple | list) else (out,)))
+        self.numbers += sum(value.numel() for value in values if isinstance(value, Tensor))
         return out
 
 
@@ -41,11 +41,11 @@ def step(model: Writer, row: Tensor) -> tuple[int, int]:
     """The numbers that the step after a row touches, and the bytes of the state that it reads."""
     model.eval()
     state = model.logits(row, model.start(1, row.shape[1] + 1), last=True).state
-    kept = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(state))
+    state_bytes = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(state))
     token = row[:, -1:].clone()
     with Touched() as touched:
         model.logits(token, state, last=True)
-    return touched.numbers, kept
+    return touched.numbers, state_bytes
 
 
 @torch.no_grad()
@@ -63,44 +63,39 @@ def apart(model: Writer, row: Tensor) -> float:
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     """Work and state of a step after rows of each length, of this decoder and of gpt, for random weights and rows."""
     work: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
-    kept: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
+    state_bytes: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
     away = []
     for seed in seeds:
-        drawn = torch.Generator().manual_seed(seed)
-        rows = [torch.randint(VOCAB, (1, length), generator=drawn) for length in lengths]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        rows = [torch.randint(VOCAB, (1, length), generator=generator) for length in lengths]
+        with seeded(seed):
             ours = average_attention(d=WIDTH, depth=DEPTH, vocab=VOCAB)
             models = {"average_attention": ours, "gpt": gpt(d=WIDTH, depth=DEPTH, vocab=VOCAB, length=2 * lengths[-1])}
         for name, model in models.items():
             numbers, bytes_ = zip(*(step(model, row) for row in rows), strict=True)
             work[name].append(list(numbers))
-            kept[name].append(list(bytes_))
+            state_bytes[name].append(list(bytes_))
         away.append(apart(ours, rows[min(1, len(rows) - 1)]))
     measures = (
         Measure("exponent of a step's work in the tokens before it", powers(work, lengths), "near", 0.0, within=FLAT),
-        Measure("exponent of the state's bytes", powers(kept, lengths), "near", 0.0, within=FLAT),
+        Measure("exponent of the state's bytes", powers(state_bytes, lengths), "near", 0.0, within=FLAT),
         Measure("furthest of token by token from the whole row, float64", away, "most", 1e-10),
     )
-    told = {
-        f"{what} of a step after {', '.join(map(str, lengths))} tokens, {name}": ", ".join(
+    facts = {
+        f"{unit} of a step after {', '.join(map(str, lengths))} tokens, {name}": ", ".join(
             f"{mean(column):,.0f}" for column in zip(*of[name], strict=True)
         )
-        for what, of in (("numbers touched", work), ("bytes of state", kept))
+        for unit, of in (("numbers touched", work), ("bytes of state", state_bytes))
         for name in models
     }
-    return Claim(SAYS, SOURCE, measures, told, {"numbers that a step touches": partial(_draw, lengths, work)})
+    means = {name: seed_mean(numbers) for name, numbers in work.items()}
+    lines = [PlotLine(lengths, y, f"{name}, times {y[-1] / y[0]:.2f}", "o-") for name, y in means.items()]
+    plot = Plot(
+        "numbers that a step touches", "tokens before it", "numbers", lines, log="x", ticks=lengths, ylim=(0, None)
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def powers(found: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
+def powers(counts: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
     """The exponent of each seed's numbers."""
-    return [slope(lengths, one) for one in found["average_attention"]]
-
-
-def _draw(lengths: Sequence[int], work: dict[str, list[list[int]]], axes: Any) -> None:
-    for name, found in work.items():
-        means = [mean(column) for column in zip(*found, strict=True)]
-        axes.plot(lengths, means, "o-", label=f"{name}, times {means[-1] / means[0]:.2f}")
-    axes.set(xscale="log", xlabel="tokens before it", ylabel="numbers", ylim=(0, None))
-    ticks(axes, lengths)
-    axes.legend()
+    return [slope(lengths, numbers) for numbers in counts["average_attention"]]

@@ -1,7 +1,6 @@
 """BigBird: random edges beside a window shorten the paths between tokens."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from kinformer.core.pattern import Or, Pattern
 from kinformer.lab.claims.support.trained import patterns
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
@@ -73,34 +73,33 @@ def local(pattern: Pattern) -> Pattern:
 def claim(seeds: Sequence[int], sizes: Sequence[int] = SIZES) -> Claim:
     """Both graphs at every size; the claim is judged at the largest."""
     window = [paths(graphs(0)["window"], size) for size in sizes]
-    both = [[paths(graphs(seed)["window and random blocks"], size) for size in sizes] for seed in seeds]
-    means = [mean(one[n].mean for one in both) for n in range(len(sizes))]
+    mixed = [[paths(graphs(seed)["window and random blocks"], size) for size in sizes] for seed in seeds]
+    means = [mean(run[n].mean for run in mixed) for n in range(len(sizes))]
     says = f"of {sizes[-1]} blocks, window and random over window alone"
     measures = (
-        Measure(f"mean shortest path {says}", [one[-1].mean / window[-1].mean for one in both], "most", 1.0),
-        Measure(f"diameter {says}", [one[-1].diameter / window[-1].diameter for one in both], "most", 1.0),
+        Measure(f"mean shortest path {says}", [run[-1].mean / window[-1].mean for run in mixed], "most", 1.0),
+        Measure(f"diameter {says}", [run[-1].diameter / window[-1].diameter for run in mixed], "most", 1.0),
     )
-    told = {
-        f"mean path of {size} blocks": f"{near.mean:.4g} by the window, {found:.4g} with random blocks"
-        for size, near, found in zip(sizes, window, means, strict=True)
+    facts = {
+        f"mean path of {size} blocks": f"{near.mean:.4g} by the window, {short:.4g} with random blocks"
+        for size, near, short in zip(sizes, window, means, strict=True)
     }
-    told["exponent of the mean path in the number of blocks"] = (
-        f"{slope(sizes, [one.mean for one in window]):.3f} by the window, {slope(sizes, means):.3f} with random blocks"
+    facts["exponent of the mean path in the number of blocks"] = (
+        f"{slope(sizes, [run.mean for run in window]):.3f} by the window, {slope(sizes, means):.3f} with random blocks"
     )
-    told["added to the mean path by each doubling"] = ", ".join(
+    facts["added to the mean path by each doubling"] = ", ".join(
         f"{b - a:.3f}" for a, b in zip(means, means[1:], strict=False)
     )
-    return Claim(SAYS, SOURCE, measures, told, {"shortest paths": partial(_draw, sizes, window, both)})
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(sizes, window, mixed),))
 
 
-def _draw(sizes: Sequence[int], window: list[Paths], both: list[list[Paths]], axes: Any) -> None:
-    axes.plot(sizes, [one.mean for one in window], "o-", color="tab:gray", label="window, mean")
-    axes.plot(sizes, [one.diameter for one in window], "o--", color="tab:gray", label="window, longest")
-    for n, found in enumerate(both):
-        mean_label, longest = ("with random blocks, mean", "with random blocks, longest") if n == 0 else (None, None)
-        axes.plot(sizes, [one.mean for one in found], "s-", color="tab:blue", label=mean_label)
-        axes.plot(sizes, [one.diameter for one in found], "s--", color="tab:blue", label=longest)
-    axes.set(xscale="log", yscale="log", xlabel="blocks", ylabel="steps", xticks=list(sizes))
-    axes.set_xticklabels([f"{size:,}" for size in sizes])
-    axes.minorticks_off()
-    axes.legend()
+def _plot(sizes: Sequence[int], window: list[Paths], mixed: list[list[Paths]]) -> Plot:
+    lines = []
+    for graph, style, colour, runs in (
+        ("window", "o", "tab:gray", [window]),
+        ("with random blocks", "s", "tab:blue", mixed),
+    ):
+        for run in runs:
+            lines.append(PlotLine(sizes, [path.mean for path in run], f"{graph}, mean", f"{style}-", colour))
+            lines.append(PlotLine(sizes, [path.diameter for path in run], f"{graph}, longest", f"{style}--", colour))
+    return Plot("shortest paths", "blocks", "steps", lines, log="xy", ticks=sizes)

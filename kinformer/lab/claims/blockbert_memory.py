@@ -1,7 +1,6 @@
 """BlockBERT: with n blocks each head reads 1/n of the pairs; with dropout a step needs less memory than in BERT."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -10,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kinformer.lab.claims.support.growth import ticks
 from kinformer.lab.claims.support.trained import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.bert import bert
 from kinformer.members.blockbert import blockbert
 from kinformer.models.mlm import MLM
@@ -30,13 +29,13 @@ SAYS = (
 SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memory) and section 3"
 
 
-def made(blocks: int, length: int, dropout: float = 0.0) -> MLM:
+def build_model(blocks: int, length: int, dropout: float = 0.0) -> MLM:
     """A `blockbert`, or for one block a `bert` of equal size."""
     whole = {**SIZES, "length": length, "dropout": dropout}
     return bert(**whole) if blocks == 1 else blockbert(**whole, blocks=blocks)
 
 
-def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
+def saved_bytes(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
     """Bytes that a training step saves for the backward pass: each storage once, without weights and inputs."""
     excluded = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
     saved: list[Tensor] = []  # alive to the end, so that no address is used twice
@@ -75,8 +74,8 @@ def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
     """The largest difference between a layer's attention and the paper's equation, in float64."""
     errors: list[float] = []
 
-    def compare(_: nn.Module, given: Any, out: Any) -> None:
-        queries, keys = given[:2]
+    def compare(_: nn.Module, inputs: Any, out: Any) -> None:
+        queries, keys = inputs[:2]
         errors.append(float((out.y.y - by_blocks(queries.q, keys.k, keys.v, blocks)).abs().max()))
 
     model.double().eval()
@@ -97,13 +96,13 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
     facts: dict[str, str] = {}
     with torch.random.fork_rng(devices=[]):
         for length in lengths:
-            drawn = torch.Generator().manual_seed(0)
-            tokens = torch.randint(256, (ROWS, length), generator=drawn)
-            plain, dropping = (kept(made(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
+            generator = torch.Generator().manual_seed(0)
+            tokens = torch.randint(256, (ROWS, length), generator=generator)
+            plain, dropping = (saved_bytes(build_model(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
             for n in blocks:
-                shares[n][length] = kept(made(n, length, DROPOUT), tokens) / dropping
+                shares[n][length] = saved_bytes(build_model(n, length, DROPOUT), tokens) / dropping
                 facts[f"bytes kept over BERT's without dropout, {n} blocks, rows of {length}"] = (
-                    f"{kept(made(n, length), tokens) / plain:.3f}"
+                    f"{saved_bytes(build_model(n, length), tokens) / plain:.3f}"
                 )
         least = min(lengths) // 6 * 6  # a whole number of blocks
         off: dict[int, list[float]] = {n: [] for n in blocks}
@@ -111,8 +110,8 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             torch.manual_seed(seed)
             rows = torch.randint(256, (1, least))
             for n in blocks:
-                off[n].append(away(made(n, least), rows, n))
-        read = {n: pairs(made(n, least), least) for n in blocks}
+                off[n].append(away(build_model(n, least), rows, n))
+        read = {n: pairs(build_model(n, least), least) for n in blocks}
     measures: list[Measure] = []
     for n in blocks:
         measures += [
@@ -123,14 +122,19 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             Measure(f"share of the pairs that are read, {n} blocks", (read[n],), "near", 1 / n, within=1e-6)
         )
         measures.append(Measure(f"furthest from the paper's equation, {n} blocks", off[n], "most", ROUNDING))
-    return Claim(SAYS, SOURCE, tuple(measures), facts, {"bytes that a step keeps": partial(_draw, shares)})
-
-
-def _draw(shares: dict[int, dict[int, float]], axes: Any) -> None:
-    for n, of in shares.items():
-        axes.plot(list(of), list(of.values()), "o-", label=f"{n} blocks")
-    axes.axhline(LESS, color="tab:gray", linestyle="--", label="BERT")
-    axes.axhspan(1 - 0.361, 1 - 0.187, color="tab:blue", alpha=0.15, label="the paper's")
-    axes.set(xscale="log", xlabel="tokens of a row", ylabel="bytes kept with dropout, over BERT's", ylim=(0, None))
-    ticks(axes, list(next(iter(shares.values()))))
-    axes.legend()
+    low, high = ([1 - less] * len(lengths) for less in (0.361, 0.187))
+    lines = [
+        *(PlotLine(lengths, [by[n] for n in lengths], f"{count} blocks", "o-") for count, by in shares.items()),
+        PlotLine(lengths, high, "the paper's", "-", "tab:blue", 0.15, (low, high)),
+    ]
+    plot = Plot(
+        "bytes that a step keeps",
+        "tokens of a row",
+        "bytes kept with dropout, over BERT's",
+        lines,
+        levels=((LESS, "BERT"),),
+        log="x",
+        ticks=lengths,
+        ylim=(0, None),
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (plot,))

@@ -1,12 +1,23 @@
 """CALM: of the three confidences, calibrated to the same risk, the softmax response writes fastest."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
-from kinformer.lab.claims.support.half_easy import DEPTH, WIDE, Lost, Size, full, lost, prompts, rules, seconds, trained
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.half_easy import (
+    DEPTH,
+    WIDE,
+    Size,
+    TextLosses,
+    full,
+    measure_losses,
+    prompts,
+    rules,
+    seconds,
+    trained,
+)
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.rules import Rule
@@ -28,53 +39,52 @@ class Speed(NamedTuple):
 def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]:
     """Each confidence on one trained model, at the threshold that is proven for it."""
     model = trained(seed, size)
-    given = prompts(model, "valid", texts)
-    whole, leaving = full(model, given), dict[str, Rule]({"full": Nobody()})
-    found: dict[str, tuple[float, float]] = {}
+    inputs = prompts(model, "valid", texts)
+    whole, leaving = full(model, inputs), dict[str, Rule]({"full": Nobody()})
+    layers_and_loss: dict[str, tuple[float, float]] = {}
     for name, rule in rules(model).items():
-        tested = dict[Any, Lost]()
+        tested = dict[Any, TextLosses]()
 
-        def losses(one: Any, rule: Any = rule, tested: Any = tested) -> list[float]:
-            tested[one] = lost(model, rule, one, given, whole)
-            return tested[one].textual
+        def losses(threshold: Any, rule: Any = rule, tested: Any = tested) -> list[float]:
+            tested[threshold] = measure_losses(model, rule, threshold, inputs, whole)
+            return tested[threshold].textual
 
         chosen = learn_then_test(rule.grid(GRID), losses, DELTA, EPSILON).threshold
-        found[name] = (float(DEPTH), 0.0) if chosen is None else (tested[chosen].layers, mean(tested[chosen].textual))
+        layers_and_loss[name] = (
+            (float(DEPTH), 0.0) if chosen is None else (tested[chosen].layers, mean(tested[chosen].textual))
+        )
         if chosen is not None:
             rule.leave_at(chosen)
         leaving[name] = Nobody() if chosen is None else rule
-    took = seconds(model, leaving, given)
-    return {name: Speed(took["full"] / took[name], *of) for name, of in found.items()}
+    took = seconds(model, leaving, inputs)
+    return {name: Speed(took["full"] / took[name], *of) for name, of in layers_and_loss.items()}
 
 
 def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
     """How much faster the softmax response is than each of the others, by seeds."""
-    found = [speeds(seed, size, texts) for seed in seeds]
-    names = list(found[0])
+    runs = [speeds(seed, size, texts) for seed in seeds]
+    names = list(runs[0])
     measures = tuple(
         Measure(
             f"speed of the softmax response over that of {name}",
-            [one[BEST].speed / one[name].speed for one in found],
+            [run[BEST].speed / run[name].speed for run in runs],
             "least",
             1.0,
         )
         for name in names
         if name != BEST
     )
-    means = {name: Speed(*(mean(of) for of in zip(*(one[name] for one in found), strict=True))) for name in names}
-    told = {
+    means = {name: Speed(*(mean(of) for of in zip(*(run[name] for run in runs), strict=True))) for name in names}
+    facts = {
         name: f"{of.speed:.2f} times as fast as the full model, {of.layers:.2f} of {DEPTH} layers, loss {of.loss:.3f}"
         for name, of in means.items()
     }
-    drawn: dict[str, Draw] = {f"at a risk of {DELTA:g}, proven": partial(_draw, found)}
-    return Claim(SAYS, SOURCE, measures, told, drawn)
-
-
-def _draw(found: Sequence[dict[str, Speed]], axes: Any) -> None:
-    for n, name in enumerate(found[0]):
-        axes.plot(
-            [one[name].layers for one in found], [one[name].speed for one in found], "o", color=f"C{n}", label=name
-        )
-    axes.axhline(1, color="tab:gray", lw=0.7, ls="--")
-    axes.set(xlabel=f"layers of {DEPTH} that a token takes", ylabel="speed over the full model")
-    axes.legend()
+    lines = [PlotLine([x[name].layers for x in runs], [x[name].speed for x in runs], name, "o") for name in names]
+    plot = Plot(
+        f"at a risk of {DELTA:g}, proven",
+        f"layers of {DEPTH} that a token takes",
+        "speed over the full model",
+        lines,
+        levels=((1, ""),),
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

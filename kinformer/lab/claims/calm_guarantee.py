@@ -1,19 +1,27 @@
 """CALM: of a thousand calibration sets no more than epsilon choose a threshold that breaks the promise."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import sqrt
 from statistics import mean
-from typing import Any
 
 import numpy
 
 from kinformer.decoding.consistency import By
-from kinformer.lab.claims.support.half_easy import SMALL, Lost, Size, full, lost, prompts, rules, trained
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.half_easy import (
+    SMALL,
+    Size,
+    TextLosses,
+    full,
+    measure_losses,
+    prompts,
+    rules,
+    trained,
+)
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
 
-EPSILON, SETS, DRAWN, TEXTS, GRID = 0.05, 1000, 200, 320, 11
+EPSILON, SETS, SET_SIZE, TEXTS, GRID = 0.05, 1000, 200, 320, 11
 DELTAS = (0.1, 0.2, 0.3)
 SAYS = "Learn then Test keeps the mean loss at delta in all but a share epsilon of calibration sets"
 SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052"
@@ -29,24 +37,24 @@ def violations(losses: Sequence[Sequence[float]], delta: float, chance: numpy.ra
     table = numpy.array(losses)
     risk, broken = table.mean(1), 0
     for _ in range(sets):
-        some = table[:, chance.integers(0, table.shape[1], DRAWN)]
-        found = learn_then_test(range(len(table)), lambda n, some=some: some[n].tolist(), delta, EPSILON)  # type: ignore[misc]
-        broken += found.threshold is not None and bool(risk[int(found.threshold)] > delta)  # type: ignore[arg-type]
+        sample = table[:, chance.integers(0, table.shape[1], SET_SIZE)]
+        test = learn_then_test(range(len(table)), lambda n, sample=sample: sample[n].tolist(), delta, EPSILON)  # type: ignore[misc]
+        broken += test.threshold is not None and bool(risk[int(test.threshold)] > delta)  # type: ignore[arg-type]
     return broken / sets
 
 
 def hardest(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
     """Losses of 0 or 1 whose mean is a hair above delta at once: a promise that every rejection breaks."""
-    ones = int(delta * TEXTS) + 1
-    return [chance.permutation([1.0] * ones + [0.0] * (TEXTS - ones)).tolist()]
+    count = int(delta * TEXTS) + 1
+    return [chance.permutation([1.0] * count + [0.0] * (TEXTS - count)).tolist()]
 
 
-def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[Lost]:
+def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]:
     """What each threshold of the grid loses, of a trained model that leaves by its softmax response."""
     model = trained(seed, size)
-    rule, given = rules(model)["softmax response"], prompts(model, "valid", texts)
-    whole = full(model, given)
-    return [lost(model, rule, threshold, given, whole) for threshold in rule.grid(GRID)]
+    rule, inputs = rules(model)["softmax response"], prompts(model, "valid", texts)
+    whole = full(model, inputs)
+    return [measure_losses(model, rule, threshold, inputs, whole) for threshold in rule.grid(GRID)]
 
 
 def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: int = SETS) -> Claim:
@@ -56,45 +64,32 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
     broken: dict[str, dict[float, list[float]]] = {}
     for name in (*KINDS, "hardest"):
         broken[name] = {delta: [] for delta in DELTAS}
-        for seed, found in zip(seeds, tables, strict=True):
+        for seed, losses in zip(seeds, tables, strict=True):
             chance = numpy.random.default_rng(seed)
             for delta in DELTAS:
-                rows = hardest(delta, chance) if name == "hardest" else [getattr(one, name) for one in found]
+                rows = (
+                    hardest(delta, chance) if name == "hardest" else [getattr(losses_at, name) for losses_at in losses]
+                )
                 broken[name][delta].append(violations(rows, delta, chance, sets))
     measures = tuple(
         Measure(f"violations, {name}, delta {delta:g}", values, "most", most)
         for name, of in broken.items()
         for delta, values in of.items()
     )
-    drawn: dict[str, Draw] = {
-        "mean loss of all texts": partial(_draw_risk, tables),
-        f"violations among {sets:,} calibration sets of {DRAWN}": partial(_draw_broken, broken, most),
-    }
-    return Claim(SAYS, SOURCE, measures, {}, drawn)
-
-
-def _draw_risk(tables: Sequence[Sequence[Lost]], axes: Any) -> None:
-    at = [1 - n / (GRID - 1) for n in range(GRID)]
-    for name, colour in zip(KINDS, ("tab:blue", "tab:orange"), strict=True):
-        for n, found in enumerate(tables):
-            axes.plot(at, [mean(getattr(one, name)) for one in found], color=colour, label=None if n else name)
-    for delta in DELTAS:
-        axes.axhline(delta, color="tab:gray", lw=0.7, ls="--")
-    axes.set(xlabel="threshold", ylabel="mean loss", xlim=(1, 0))
-    axes.legend()
-
-
-def _draw_broken(broken: dict[str, dict[float, list[float]]], most: float, axes: Any) -> None:
-    for n, (name, of) in enumerate(broken.items()):
-        for delta, values in of.items():
-            axes.plot(
-                [delta + (n - 1) * 0.012] * len(values),
-                values,
-                "o",
-                color=f"C{n}",
-                label=name if delta == DELTAS[0] else None,
-            )
-    axes.axhline(EPSILON, color="tab:gray", lw=0.7, label="epsilon")
-    axes.axhline(most, color="tab:gray", lw=0.7, ls="--", label="epsilon and 3 standard errors")
-    axes.set(xlabel="delta", ylabel="share of sets", xticks=DELTAS, ylim=(-0.005, 0.09))
-    axes.legend(fontsize=8, loc="center")
+    thresholds = [1 - n / (GRID - 1) for n in range(GRID)]
+    lines = [
+        PlotLine(thresholds, [mean(getattr(row, kind)) for row in losses], kind) for kind in KINDS for losses in tables
+    ]
+    risk = Plot(
+        "mean loss of all texts", "threshold", "mean loss", lines, levels=[(delta, "") for delta in DELTAS], xlim=(1, 0)
+    )
+    violated = Plot(
+        f"violations among {sets:,} calibration sets of {SET_SIZE}",
+        "delta",
+        "share of sets",
+        samples={name: list(by_delta.values()) for name, by_delta in broken.items()},
+        categories=[f"{delta:g}" for delta in DELTAS],
+        levels=((EPSILON, "epsilon"), (most, "epsilon and 3 standard errors")),
+        ylim=(-0.005, 0.09),
+    )
+    return Claim(SAYS, SOURCE, measures, {}, (risk, violated))

@@ -1,7 +1,6 @@
 """Clustered attention: the improved form is never further from dense attention, and both come nearer with clusters."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -13,9 +12,10 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import heads
+from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks, of_form
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.stages import carry
@@ -42,26 +42,25 @@ def errors(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], clusters: S
     exact = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
     eye = torch.eye(q.shape[2], dtype=q.dtype).expand(*k.shape[:2], -1, -1)  # what is read of it is the row itself
-    found: Errors = {form: [] for form in FORMS}
+    sums: Errors = {form: [] for form in FORMS}
     for count in clusters:
         means = HammingKMeans(q.shape[3], count, seed=seed)
         for form, part in (("plain", Clustered(means)), ("improved", ImprovedClustered(means, TOPK))):
             rows = part.eval()(Queries(q, ctx.by_head), Keys(k, eye, ctx.by_head), None, ctx).y.y
-            found[form].append((rows - exact).abs().sum(-1).flatten())
-    return found
+            sums[form].append((rows - exact).abs().sum(-1).flatten())
+    return sums
 
 
-def drawn(seed: int, length: int) -> list[Pair]:
+def random_heads(seed: int, length: int) -> list[Pair]:
     """Normal queries and keys."""
     chance = torch.Generator().manual_seed(seed)
-    both = torch.randn(2, ROWS, 2, length, WIDTH, generator=chance, dtype=torch.float64)
-    return [(both[0], both[1])]
+    normal = torch.randn(2, ROWS, 2, length, WIDTH, generator=chance, dtype=torch.float64)
+    return [(normal[0], normal[1])]
 
 
 def trained(seed: int, data: Tasks, steps: int) -> tuple[MLM, TokenBatch]:
     """A bert after a short training, and rows that it has not seen."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = bert(**SIZES)
         if steps:
             fit(model, data, steps=steps, lr=3e-3, seed=seed)
@@ -77,63 +76,66 @@ def asked_of(model: MLM, rows: TokenBatch) -> list[Pair]:
 
 def right(model: MLM, rows: TokenBatch) -> float:
     """The share of answers that are right."""
-    with torch.no_grad():
-        total, count = model.judge(rows).totals[ACCURACY.name]
-    return float(total / count)
+    return mean_metric(model, rows, ACCURACY.name)
 
 
 def approximated(model: MLM, rows: TokenBatch) -> list[float]:
     """Right answers of a bert, and of both forms of the Clustered Transformer with its weights and 25 clusters."""
-    found = [right(model, rows)]
+    shares = [right(model, rows)]
     for form in FORMS.values():
         other = clustered_transformer(**form, **SIZES)
         carry(model, other)
-        found.append(right(other.eval(), rows))
-    return found
+        shares.append(right(other.eval(), rows))
+    return shares
 
 
 def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int = LENGTH, steps: int = STEPS) -> Claim:
     """Errors of both forms at every number of clusters, of random attention and of a trained model's."""
     data = Tasks.of("sorting", TASK)
     models = [trained(seed, data, steps) for seed in seeds]
-    asked = {"random": [drawn(seed, length) for seed in seeds], "trained": [asked_of(*one) for one in models]}
+    inputs = {"random": [random_heads(seed, length) for seed in seeds], "trained": [asked_of(*run) for run in models]}
     measures: list[Measure] = []
     means: dict[str, list[float]] = {}
-    for kind, by_seed in asked.items():
-        found = [_errors(pairs, clusters, seed) for seed, pairs in zip(seeds, by_seed, strict=True)]
-        worse = [max(float((b - a).max()) for a, b in zip(one["plain"], one["improved"], strict=True)) for one in found]
+    for kind, by_seed in inputs.items():
+        errors_by_seed = [_errors(pairs, clusters, seed) for seed, pairs in zip(seeds, by_seed, strict=True)]
+        worse = [
+            max(float((b - a).max()) for a, b in zip(run["plain"], run["improved"], strict=True))
+            for run in errors_by_seed
+        ]
         measures.append(Measure(f"{kind}: improved error less clustered error, any row", worse, "most", ROUNDING))
         for form in FORMS:
-            each = [[float(error.mean()) for error in one[form]] for one in found]
-            means[f"{kind}, {form}"] = [mean(one) for one in zip(*each, strict=True)]
-            falls = [max(b / a for a, b in zip(one, one[1:], strict=False)) for one in each]
+            each = [[float(error.mean()) for error in run[form]] for run in errors_by_seed]
+            means[f"{kind}, {form}"] = [mean(run) for run in zip(*each, strict=True)]
+            falls = [max(b / a for a, b in zip(run, run[1:], strict=False)) for run in each]
             measures.append(Measure(f"{kind}, {form}: error over that of half the clusters, any", falls, "most", 1.0))
-    told = {f"mean error, {name}": _listed(clusters, found) for name, found in means.items()}
-    whole, plain, improved = (mean(one) for one in zip(*(approximated(*one) for one in models), strict=True))
-    told[f"right answers of a bert, {steps} steps of {TASK}"] = (
+    facts = {f"mean error, {name}": _listed(clusters, errors_by_seed) for name, errors_by_seed in means.items()}
+    whole, plain, improved = (mean(run) for run in zip(*(approximated(*run) for run in models), strict=True))
+    facts[f"right answers of a bert, {steps} steps of {TASK}"] = (
         f"{whole:.3f}; the same weights with 25 clusters {plain:.3f} plain, {improved:.3f} improved, {TOPK} keys"
     )
-    return Claim(SAYS, SOURCE, tuple(measures), told, {"error of a row of attention": partial(_draw, clusters, means)})
+    lines = []
+    for name, y in means.items():
+        style, colour = "s--" if "improved" in name else "o-", "tab:orange" if "trained" in name else "tab:blue"
+        lines.append(PlotLine(clusters, y, name, style, colour))
+    plot = Plot(
+        "error of a row of attention",
+        "clusters",
+        "sum of absolute differences",
+        lines,
+        log="x",
+        ticks=clusters,
+        ylim=(0, None),
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (plot,))
 
 
 def _errors(pairs: list[Pair], clusters: Sequence[int], seed: int) -> Errors:
     """Those of all layers together."""
-    found = [errors(*pair, clusters, seed) for pair in pairs]
-    return {form: [torch.cat(same) for same in zip(*(one[form] for one in found), strict=True)] for form in FORMS}
+    by_layer = [errors(*pair, clusters, seed) for pair in pairs]
+    return {
+        form: [torch.cat(same) for same in zip(*(layer[form] for layer in by_layer), strict=True)] for form in FORMS
+    }
 
 
-def _listed(clusters: Sequence[int], found: Sequence[float]) -> str:
-    return ", ".join(f"{error:.3f} of {count}" for count, error in zip(clusters, found, strict=True)) + " clusters"
-
-
-def _draw(clusters: Sequence[int], means: dict[str, list[float]], axes: Any) -> None:
-    for name, found in means.items():
-        kind, form = name.split(", ")
-        colour = "tab:orange" if kind == "trained" else "tab:blue"
-        axes.plot(clusters, found, "o-" if form == "plain" else "s--", color=colour, label=name)
-    axes.set(
-        xscale="log", xlabel="clusters", ylabel="sum of absolute differences", ylim=(0, None), xticks=list(clusters)
-    )
-    axes.set_xticks(clusters, [str(count) for count in clusters])
-    axes.minorticks_off()
-    axes.legend()
+def _listed(clusters: Sequence[int], values: Sequence[float]) -> str:
+    return ", ".join(f"{error:.3f} of {count}" for count, error in zip(clusters, values, strict=True)) + " clusters"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -11,17 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.projection import Projection
-from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.trained import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.projections.collaborative import Collaborative
 
-WIDTH, LENGTH, ROWS, STEPS, RATE, TEXT = 64, 64, 8, 600, 2e-3, "text=stdlib"
+WIDTH, LENGTH, ROWS, STEPS, RATE = 64, 64, 8, 600, 2e-3
 SIZES: dict[str, Any] = {"d": WIDTH, "depth": 2, "heads": 4, "length": LENGTH}
 COLUMNS = (WIDTH // 8, WIDTH // 4, WIDTH // 2, WIDTH)
 EXACT = 1e-4  # of float32
@@ -31,7 +31,7 @@ SAYS = "of a trained layer's query and key columns half can be shared away witho
 SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4: four times fewer trained, half converted"
 
 
-class Lost(NamedTuple):
+class ConversionLoss(NamedTuple):
     """By columns kept: the relative error of logits, the mean over layers, and bits per byte.
 
     Bits before, and where no key is told from another, which is what attention is worth to this model.
@@ -45,8 +45,7 @@ class Lost(NamedTuple):
 
 def trained(seed: int, steps: int, text: Text) -> LM:
     """A small gpt after a training of `steps` steps; untrained for 0 steps."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = gpt(**SIZES)
         if steps:
             fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=1024)
@@ -57,42 +56,37 @@ def logits(projection: Projection, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
     """Of all pairs of tokens, each row's mean taken away, which the softmax forgets."""
     pos = torch.arange(x.shape[1]).expand(len(x), -1)
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
-    found = q @ k.mT * k.shape[-1] ** -0.5
-    return found - found.mean(-1, keepdim=True)
+    scores = q @ k.mT * k.shape[-1] ** -0.5
+    return scores - scores.mean(-1, keepdim=True)
 
 
 @torch.no_grad()
-def lost(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> Lost:
+def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> ConversionLoss:
     """What each layer's conversion does to its logits, and that of all layers to the model."""
     layers = [part for part in model.modules() if isinstance(part, Attention)]
     inputs: list[Tensor] = []
-    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
-    before = _bits(model, rows)
+    hooks = [layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for layer in layers]
+    before = mean_metric(model, rows, model.metric.name)
     for hook in hooks:
         hook.remove()
     errors, bits = [], []
     for shared in columns:
         other = deepcopy(model)
         off = []
-        for part, x in zip((one for one in other.modules() if isinstance(one, Attention)), inputs, strict=True):
+        for part, x in zip((layer for layer in other.modules() if isinstance(layer, Attention)), inputs, strict=True):
             want = logits(part.projection, x)
             part.projection = Collaborative.of(part.projection, shared)  # type: ignore[arg-type]
             off.append(float((logits(part.projection, x) - want).norm() / want.norm()))
         errors.append(mean(off))
-        bits.append(_bits(other, rows))
-    for part in (one for one in other.modules() if isinstance(one, Attention)):
+        bits.append(mean_metric(other, rows, model.metric.name))
+    for part in (layer for layer in other.modules() if isinstance(layer, Attention)):
         part.projection.k.weight.zero_()  # type: ignore[union-attr, operator]
-    return Lost(errors, bits, before, _bits(other, rows))
+    return ConversionLoss(errors, bits, before, mean_metric(other, rows, model.metric.name))
 
 
-def cost(result: Lost, n: int) -> float:
+def cost(result: ConversionLoss, n: int) -> float:
     """The fraction of the value of attention that a conversion to the n-th number of columns loses."""
     return (result.bits[n] - result.before) / (result.even - result.before)
-
-
-def _bits(model: LM, rows: Int[Tensor, "B T"]) -> float:
-    total, count = model.judge(rows).totals[model.metric.name]
-    return float(total / count)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COLUMNS) -> Claim:
@@ -101,43 +95,46 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     The loss in bits is divided by the value of attention: the bits that a model loses if it weighs all keys equally. A
     bound on bits alone would accept a model that hardly reads other tokens.
     """
-    text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    text = read_text("stdlib")
     rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
-    found = [lost(trained(seed, steps, text), rows, columns) for seed in seeds]
-    fresh = [lost(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
+    runs = [conversion_loss(trained(seed, steps, text), rows, columns) for seed in seeds]
+    fresh = [conversion_loss(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
     measures = (
-        Measure("relative error of logits with all columns", [one.logits[-1] for one in found], "most", EXACT),
+        Measure("relative error of logits with all columns", [run.logits[-1] for run in runs], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(run, -2) for run in found],
+            [cost(run, -2) for run in runs],
             "most",
             COST,
-            nothing=1.0,
+            no_effect=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
-            [run.logits[-2] / other.logits[0] for run, other in zip(found, fresh, strict=True)],
+            [run.logits[-2] / other.logits[0] for run, other in zip(runs, fresh, strict=True)],
             "most",
             LEARNED,
-            nothing=1.0,
+            no_effect=1.0,
         ),
     )
-    told = {
-        f"{shared} of {columns[-1]} columns": f"logits off by {mean(one.logits[n] for one in found):.3f}, "
-        f"{mean(run.bits[n] for run in found):.3f} bits per byte, {mean(cost(run, n) for run in found):.1%} lost"
+    facts = {
+        f"{shared} of {columns[-1]} columns": f"logits off by {mean(run.logits[n] for run in runs):.3f}, "
+        f"{mean(run.bits[n] for run in runs):.3f} bits per byte, {mean(cost(run, n) for run in runs):.1%} lost"
         for n, shared in enumerate(columns)
     }
-    told["before"] = f"{mean(one.before for one in found):.3f} bits per byte, after {steps} steps"
-    told["no column"] = f"{mean(one.even for one in found):.3f} bits per byte, every token reads all alike"
-    drawn = {
-        "error of logits": partial(_draw, columns, [one.logits for one in found], "relative error"),
-        "not trained again": partial(_draw, columns, [one.bits for one in found], "bits per byte"),
-    }
-    return Claim(SAYS, SOURCE, measures, told, dict(drawn))
-
-
-def _draw(columns: Sequence[int], found: list[list[float]], what: str, axes: Any) -> None:
-    axes.semilogx(columns, [mean(each) for each in zip(*found, strict=True)], "o-")
-    ticks(axes, columns)
-    axes.set(xlabel="columns of queries and keys that are kept", ylabel=what)
+    facts["before"] = f"{mean(run.before for run in runs):.3f} bits per byte, after {steps} steps"
+    facts["no column"] = f"{mean(run.even for run in runs):.3f} bits per byte, every token reads all alike"
+    plots = [
+        Plot(
+            title,
+            "columns of queries and keys that are kept",
+            unit,
+            (PlotLine(columns, seed_mean(runs), style="o-"),),
+            log="x",
+            ticks=columns,
+        )
+        for title, unit, runs in (
+            ("error of logits", "relative error", [run.logits for run in runs]),
+            ("not trained again", "bits per byte", [run.bits for run in runs]),
+        )
+    ]
+    return Claim(SAYS, SOURCE, measures, facts, plots)

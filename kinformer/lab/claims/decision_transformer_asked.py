@@ -1,18 +1,18 @@
 """Decision Transformer: where episodes cover a return, the one that is asked for is the one that comes."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import StatisticsError, correlation, mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import Offline
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.decision_transformer import decision_transformer
 
-EPISODES, STEPS, RATE, PLAYED, ASKED = 400, 500, 3e-3, 12, 8
+EPISODES, STEPS, RATE, PLAYED, TARGETS = 400, 500, 3e-3, 12, 8
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
-Asked = list[tuple[float, float]]  # a return that was asked for, and the mean of those that came
+ReturnPairs = list[tuple[float, float]]  # a return that was asked for, and the mean of those that came
 SAYS = "what a Decision Transformer is asked for and what it returns correlate by more than 0.9 where episodes cover it"
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.2"
 
@@ -23,38 +23,38 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     Told beside it is the paper's ablation: models that are taught to predict the next state and return as well.
     """
     lots = [(seed, offline(leaning(EPISODES, seed))) for seed in seeds]
-    found, more = ([_came(data, seed, steps, beside) for seed, data in lots] for beside in (0.0, 1.0))
-    off, apart = ([mean(abs(asked - came) for asked, came in one) for one in of] for of in (found, more))
-    by = [_together(one) for one in found]
-    measures = (Measure("correlation of the return asked for and the mean that came", by, "least", 0.9, nothing=0.0),)
-    less = [one - other for one, other in zip(off, apart, strict=True)]
-    told = {
-        "asked and returned, of the first seed": ", ".join(f"{asked:.0f}: {came:.0f}" for asked, came in found[0]),
+    pairs, more = ([_return_pairs(data, seed, steps, weight) for seed, data in lots] for weight in (0.0, 1.0))
+    off, apart = ([mean(abs(target - reached) for target, reached in run) for run in of] for of in (pairs, more))
+    by = [_correlation(run) for run in pairs]
+    measures = (Measure("correlation of the return asked for and the mean that came", by, "least", 0.9, no_effect=0.0),)
+    less = [run - other for run, other in zip(off, apart, strict=True)]
+    facts = {
+        "asked and returned, of the first seed": ", ".join(
+            f"{target:.0f}: {reached:.0f}" for target, reached in pairs[0]
+        ),
         "how far off, on average": f"{mean(off):.1f} steps of 200",
-        "predicting states and returns too": f"{mean(apart):.1f} off, correlation {mean(map(_together, more)):.3f}",
-        "steps that this brings it nearer, by seed": ", ".join(f"{one:.1f}" for one in less),
+        "predicting states and returns too": f"{mean(apart):.1f} off, correlation {mean(map(_correlation, more)):.3f}",
+        "steps that this brings it nearer, by seed": ", ".join(f"{run:.1f}" for run in less),
     }
-    return Claim(SAYS, SOURCE, measures, told, {"return asked for and return that came": partial(_draw, found)})
+    seeds_lines = [
+        PlotLine([target for target, _ in run], [reached for _, reached in run], "a seed", "o-", alpha=0.7)
+        for run in pairs
+    ]
+    lines = [*seeds_lines, PlotLine((0, 200), (0, 200), "as asked", "--", "tab:gray")]
+    plot = Plot("return asked for and return that came", "return asked for", "mean return that came", lines)
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _came(data: Offline, seed: int, steps: int, beside: float) -> Asked:
+def _return_pairs(data: Offline, seed: int, steps: int, weight: float) -> ReturnPairs:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
-    model, whole = taught(decision_transformer, data, seed, steps, RATE, beside=beside, **SMALL), data.train.whole
-    asked = [float(whole.sort().values[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
-    return [(one, returned(model, CART, PLAYED, one, 10_000 + seed)) for one in asked]
+    model, whole = taught(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL), data.train.whole
+    targets = [float(whole.sort().values[round((n + 0.5) / TARGETS * (len(whole) - 1))]) for n in range(TARGETS)]
+    return [(target, returned(model, CART, PLAYED, target, 10_000 + seed)) for target in targets]
 
 
-def _together(found: Asked) -> float:
+def _correlation(pairs: ReturnPairs) -> float:
     """The correlation of asked and reached returns; 0 if the reached return never changes."""
     try:
-        return correlation(*map(list, zip(*found, strict=True)))
+        return correlation(*map(list, zip(*pairs, strict=True)))
     except StatisticsError:
         return 0.0
-
-
-def _draw(found: list[Asked], axes: Any) -> None:
-    for n, one in enumerate(found):
-        axes.plot(*zip(*one, strict=True), "o-", color="tab:blue", alpha=0.7, label=None if n else "a seed")
-    axes.plot([0, 200], [0, 200], "--", color="tab:gray", label="as asked")
-    axes.set(xlabel="return asked for", ylabel="mean return that came")
-    axes.legend()

@@ -1,21 +1,24 @@
 """Decision Transformer: where all reward comes at the end it keeps its level."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 import numpy
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-from kinformer.lab.claims.support.episodes import CART, followed, leaning, offline, returned, taught
-from kinformer.lab.claims.support.values import conservative
+from kinformer.lab.claims.support.episodes import CART, Policy, followed, leaning, offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.making import make
+from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, DROP = 300, 400, 3e-3, 12, 0.15
+Q_BATCH, DISCOUNT, FOLLOW, Q_RATE = 256, 0.99, 1 - 0.99, 1e-3  # of conservative Q-learning
 LEVEL = 100.0  # half of the longest episode: who learns nothing falls within ten or twenty steps, and loses none of it
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
 SAYS = "a Decision Transformer loses less than 15 percent of its return where all reward comes at an episode's end"
@@ -23,54 +26,98 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.6"
 NAMES = ("Decision Transformer", "cloning of the best tenth", "conservative Q-learning")
 
 
+def conservative(episodes: Sequence[Episode], seed: int, steps: int, weight: float = 1.0) -> Policy:
+    """The greedy policy of conservative Q-learning, which lowers the values of actions that the data does not show.
+
+    loss = |Q(s, a) - r - 0.99 max_a' Q'(s', a')| (smooth) + weight (log sum_a exp Q(s, a) - Q(s, a of the data)),
+    where Q' follows Q slowly. Source: Kumar et al., 2020, arXiv:2006.04779.
+    """
+    torch.manual_seed(seed)
+    states, actions, rewards = (torch.from_numpy(numpy.concatenate(part)) for part in zip(*episodes, strict=True))
+    ends = torch.from_numpy(numpy.cumsum([len(episode.rewards) for episode in episodes]) - 1)
+    is_last = torch.zeros(len(rewards)).index_fill(0, ends, 1.0)
+    scale, centre = states.std(0).clamp_min(1e-6), states.mean(0)
+    states = (states - centre) / scale
+    q, slow = (
+        nn.Sequential(
+            nn.Linear(states.shape[1], 64),
+            nn.ReLU(),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Linear(64, int(actions.max()) + 1),
+        )
+        for _ in range(2)
+    )
+    slow.load_state_dict(q.state_dict())
+    optimiser, generator = torch.optim.Adam(q.parameters(), Q_RATE), numpy.random.default_rng(seed)
+    for _ in range(steps):
+        at = torch.from_numpy(generator.integers(len(rewards), size=Q_BATCH))
+        after = (at + 1).clamp_max(len(rewards) - 1)
+        with torch.no_grad():
+            target = rewards[at] + DISCOUNT * (1 - is_last[at]) * slow(states[after]).amax(1)
+        values = q(states[at])
+        value = values.gather(1, actions[at, None]).squeeze(1)
+        loss = F.smooth_l1_loss(value, target) + weight * (values.logsumexp(1) - value).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        with torch.no_grad():
+            for slow_weight, q_weight in zip(slow.parameters(), q.parameters(), strict=True):
+                slow_weight.lerp_(q_weight, FOLLOW)
+
+    @torch.no_grad()
+    def policy(state: numpy.ndarray) -> int:
+        return int(q((torch.from_numpy(state) - centre) / scale).argmax())
+
+    return policy
+
+
 def measured(seed: int, steps: int) -> dict[str, tuple[float, float]]:
     """What each returns, rewarded at each step and at the end."""
     episodes, played = leaning(EPISODES, seed), 10_000 + seed
-    asked: dict[str, list[float]] = {name: [] for name in NAMES}
+    returns: dict[str, list[float]] = {name: [] for name in NAMES}
     for reward in ("step", "end"):
         data = offline(episodes, reward=reward)
         model = taught(decision_transformer, data, seed, steps, RATE, **SMALL)
-        asked[NAMES[0]].append(returned(model, CART, PLAYED, None, played))
+        returns[NAMES[0]].append(returned(model, CART, PLAYED, None, played))
         cloner = taught(behaviour_cloning, data, seed, steps, RATE, best=10, **SMALL)
-        asked[NAMES[1]].append(returned(cloner, CART, PLAYED, None, played))
-        some = [_delayed(one) for one in episodes] if reward == "end" else episodes
-        policy, env = conservative(some, seed, 5 * steps), make(CART)
-        asked[NAMES[2]].append(mean(followed(policy, env, played + n).returned for n in range(PLAYED)))
-    return {name: (dense, late) for name, (dense, late) in asked.items()}
+        returns[NAMES[1]].append(returned(cloner, CART, PLAYED, None, played))
+        rewarded = [_delayed(episode) for episode in episodes] if reward == "end" else episodes
+        policy, env = conservative(rewarded, seed, 5 * steps), make(CART)
+        returns[NAMES[2]].append(mean(followed(policy, env, played + n).returned for n in range(PLAYED)))
+    return {name: (dense, late) for name, (dense, late) in returns.items()}
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """CartPole, episodes of controllers that lean by more or less; each learner is asked for the best it knows."""
-    found = [measured(seed, steps) for seed in seeds]
-    lost = [1 - one[NAMES[0]][1] / one[NAMES[0]][0] for one in found]
-    dense = [run[NAMES[0]][0] for run in found]
+    runs = [measured(seed, steps) for seed in seeds]
+    losses = [1 - run[NAMES[0]][1] / run[NAMES[0]][0] for run in runs]
+    dense = [run[NAMES[0]][0] for run in runs]
     measures = (
-        Measure("share of its return that it loses", lost, "most", DROP),
-        Measure("its return where it is rewarded at each step, of 200", dense, "least", LEVEL, nothing=0.0),
+        Measure("share of its return that it loses", losses, "most", DROP),
+        Measure("its return where it is rewarded at each step, of 200", dense, "least", LEVEL, no_effect=0.0),
     )
-    told = {
+    facts = {
         f"returned of 200, rewarded at each step and at the end, {name}": ", ".join(
-            f"{mean(one[name][n] for one in found):.0f}" for n in range(2)
+            f"{mean(run[name][n] for run in runs):.0f}" for n in range(2)
         )
         for name in NAMES
     }
-    return Claim(SAYS, SOURCE, measures, told, {"return, rewarded at each step and at the end": partial(_draw, found)})
+    plot = Plot(
+        "return, rewarded at each step and at the end",
+        "",
+        "mean return, of 200",
+        samples={
+            label: [[run[name][n] for run in runs] for name in NAMES]
+            for n, label in enumerate(("at each step", "at the end"))
+        },
+        categories=NAMES,
+        bars=True,
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _delayed(one: Episode) -> Episode:
-    rewards = numpy.zeros_like(one.rewards)
-    rewards[-1] = one.returned
-    return one._replace(rewards=rewards)
-
-
-def _draw(found: list[dict[str, tuple[float, float]]], axes: Any) -> None:
-    for n, name in enumerate(NAMES):
-        for late in (False, True):
-            came = [one[name][int(late)] for one in found]
-            place, colour = n + (0.2 if late else -0.2), "tab:orange" if late else "tab:blue"
-            label = None if n else ("at the end" if late else "at each step")
-            axes.bar(place, mean(came), 0.4, color=colour, alpha=0.6, label=label)
-            axes.plot([place] * len(came), came, "k.")
-    axes.set_xticks(range(len(NAMES)), [name.replace(" ", "\n", 1) for name in NAMES])
-    axes.set(ylabel="mean return, of 200")
-    axes.legend()
+def _delayed(episode: Episode) -> Episode:
+    rewards = numpy.zeros_like(episode.rewards)
+    rewards[-1] = episode.returned
+    return episode._replace(rewards=rewards)

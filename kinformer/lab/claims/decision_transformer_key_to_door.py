@@ -1,13 +1,13 @@
 """Decision Transformer: from random episodes it learns what, two rooms before, the reward was of."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
 from kinformer.lab.claims.support.episodes import offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.plot import by_category
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory
@@ -28,15 +28,15 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 
 def measured(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
-    episodes = [one.episode for one in rolled(None, Way(SPEC, EPISODES, seed=seed * EPISODES))]
-    found, data = {"chance": mean(one.returned for one in episodes)}, offline(episodes)
+    episodes = [episode.episode for episode in rolled(None, Way(SPEC, EPISODES, seed=seed * EPISODES))]
+    success, data = {"chance": mean(episode.returned for episode in episodes)}, offline(episodes)
     models: dict[Any, Trajectory] = {}  # one is asked for either return
-    for name, (member, keywords, asked) in LEARNERS.items():
+    for name, (member, keywords, target) in LEARNERS.items():
         key = (member, *keywords.items())
         if key not in models:
             models[key] = taught(member, data, seed, steps, RATE, **SMALL, **keywords)
-        found[name] = returned(models[key], SPEC, PLAYED, asked, 10**6 + seed * PLAYED)
-    return found
+        success[name] = returned(models[key], SPEC, PLAYED, target, 10**6 + seed * PLAYED)
+    return success
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
@@ -46,24 +46,15 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     best tenth, with which the paper finds it about equal, is told beside. That it takes the whole episode is a measure
     of its own, and two seeds do not resolve it.
     """
-    found = [measured(seed, steps) for seed in seeds]
+    runs = [measured(seed, steps) for seed in seeds]
     first, short = list(LEARNERS)[:2]
-    over = [one[first] / max(one["chance"], one["cloning of all"], 1 / PLAYED) for one in found]
-    longer = [one[first] - one[short] for one in found]
+    over = [run[first] / max(run["chance"], run["cloning of all"], 1 / PLAYED) for run in runs]
+    longer = [run[first] - run[short] for run in runs]
     measures = (
         Measure("success over that of chance, or of cloning all where that is more", over, "least", 2.0),
         Measure("success that reading the whole episode adds to two steps", longer, "least", 0.0),
     )
-    told = {f"success, {name}": f"{mean(one[name] for one in found):.3f}" for name in found[0]}
-    return Claim(SAYS, SOURCE, measures, told, {"share of episodes that succeed": partial(_draw, found)})
-
-
-def _draw(found: list[dict[str, float]], axes: Any) -> None:
-    names = list(found[0])
-    for n, name in enumerate(names):
-        came = [one[name] for one in found]
-        axes.barh(n, mean(came), color="tab:blue", alpha=0.6)
-        axes.plot(came, [n] * len(came), "k.")
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set(xlabel="share of episodes that succeed")
+    facts = {f"success, {name}": f"{mean(run[name] for run in runs):.3f}" for name in runs[0]}
+    success, title = {name: [run[name] for run in runs] for name in runs[0]}, "share of episodes that succeed"
+    plot = by_category(title, title, success, bars=True, horizontal=True)
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

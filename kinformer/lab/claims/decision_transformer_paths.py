@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -14,6 +13,7 @@ from kinformer.lab.claims.support.episodes import offline, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
 from kinformer.lab.data.support.episodes import Episode
+from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory
@@ -35,14 +35,14 @@ def graph(chance: numpy.random.Generator) -> numpy.ndarray:
 
 def distances(links: numpy.ndarray) -> numpy.ndarray:
     """How many steps each node is from the goal; -1 where no path leads there."""
-    found, waiting = numpy.full(len(links), -1), deque([0])
-    found[0] = 0
+    steps, waiting = numpy.full(len(links), -1), deque([0])
+    steps[0] = 0
     while waiting:
         at = waiting.popleft()
-        for node in map(int, numpy.flatnonzero(links[at] & (found < 0))):
-            found[node] = found[at] + 1
+        for node in map(int, numpy.flatnonzero(links[at] & (steps < 0))):
+            steps[node] = steps[at] + 1
             waiting.append(node)
-    return found
+    return steps
 
 
 def walk(links: numpy.ndarray, chance: numpy.random.Generator) -> Episode:
@@ -58,18 +58,18 @@ def walk(links: numpy.ndarray, chance: numpy.random.Generator) -> Episode:
 
 
 @torch.no_grad()
-def paths(model: Trajectory, links: numpy.ndarray, asked: numpy.ndarray | None) -> numpy.ndarray:
+def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None) -> numpy.ndarray:
     """How many steps a model takes to the goal from each other node; one more than the longest where it never comes."""
-    actor = model.actor(None if asked is None else torch.from_numpy(asked).float())
+    actor = model.actor(None if targets is None else torch.from_numpy(targets).float())
     state, at = actor.start(NODES - 1), numpy.arange(1, NODES)
-    taken, begins = numpy.full(NODES - 1, LONGEST + 1), torch.ones(NODES - 1, dtype=torch.bool)
+    counts, begins = numpy.full(NODES - 1, LONGEST + 1), torch.ones(NODES - 1, dtype=torch.bool)
     for step in range(1, LONGEST + 1):
-        seen = Seen(torch.eye(NODES)[at], torch.full((NODES - 1,), -float(step > 1)), begins)
-        action, state = actor.act(seen, state)
-        wanted = action.numpy()
-        at, begins = numpy.where(links[at, wanted], wanted, at), torch.zeros_like(begins)  # where no link is it stays
-        taken[(at == 0) & (taken > LONGEST)] = step
-    return taken
+        observation = Seen(torch.eye(NODES)[at], torch.full((NODES - 1,), -float(step > 1)), begins)
+        action, state = actor.act(observation, state)
+        nodes = action.numpy()
+        at, begins = numpy.where(links[at, nodes], nodes, at), torch.zeros_like(begins)  # where no link is it stays
+        counts[(at == 0) & (counts > LONGEST)] = step
+    return counts
 
 
 def measured(seed: int, steps: int) -> dict[str, Any]:
@@ -77,17 +77,19 @@ def measured(seed: int, steps: int) -> dict[str, Any]:
     chance = numpy.random.default_rng(seed)
     links = graph(chance)
     walks = [walk(links, chance) for _ in range(WALKS)]
-    arrived = [one for one in walks if one.actions[-1] == 0]
+    arrived = [episode for episode in walks if episode.actions[-1] == 0]
     data, best = offline(arrived), numpy.full(NODES, -float(LONGEST))
-    for one in arrived:
-        numpy.maximum.at(best, one.states.argmax(1), to_go(one.rewards))
+    for episode in arrived:
+        numpy.maximum.at(best, episode.states.argmax(1), to_go(episode.rewards))
     fewest = distances(links)[1:]
     asking = taught(decision_transformer, data, seed, steps, RATE, **SMALL)
     cloning = taught(behaviour_cloning, data, seed, steps, RATE, **SMALL)
     return {
         "Decision Transformer": paths(asking, links, best[1:]) - fewest,
         "behaviour cloning": paths(cloning, links, None) - fewest,
-        "walks that arrive": numpy.array([len(one.actions) - fewest[one.states[0].argmax() - 1] for one in arrived]),
+        "walks that arrive": numpy.array(
+            [len(episode.actions) - fewest[episode.states[0].argmax() - 1] for episode in arrived]
+        ),
         "arrived": len(arrived) / len(walks),
     }
 
@@ -98,25 +100,26 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     The best return seen from a start is asked for, so what came beside what was asked is told by the share of shortest
     paths; `decision_transformer_asked` has the correlation over returns of all sizes.
     """
-    found = [measured(seed, steps) for seed in seeds]
+    runs = [measured(seed, steps) for seed in seeds]
     names = ("Decision Transformer", "behaviour cloning", "walks that arrive")
-    share = {name: [float((one[name] == 0).mean()) for one in found] for name in names}
-    beside = mean(share["behaviour cloning"])
-    measures = (Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, nothing=beside),)
-    more = ", ".join(f"{name} {mean(one[name].mean() for one in found):.2f}" for name in names)
-    told = {
+    share = {name: [float((run[name] == 0).mean()) for run in runs] for name in names}
+    cloned = mean(share["behaviour cloning"])
+    measures = (
+        Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, no_effect=cloned),
+    )
+    more = ", ".join(f"{name} {mean(run[name].mean() for run in runs):.2f}" for name in names)
+    facts = {
         **{f"share of shortest ones, {name}": f"{mean(share[name]):.3f}" for name in names[1:]},
         "steps more than the fewest": more,
-        "share of random walks that arrive": f"{mean(one['arrived'] for one in found):.3f}",
+        "share of random walks that arrive": f"{mean(run['arrived'] for run in runs):.3f}",
     }
-    return Claim(SAYS, SOURCE, measures, told, {"steps more than the fewest": partial(_draw, found, names)})
-
-
-def _draw(found: list[dict[str, Any]], names: Sequence[str], axes: Any) -> None:
-    wide = 0.8 / len(names)
-    for n, name in enumerate(names):
-        every = numpy.concatenate([one[name] for one in found])
-        shares = [float((every == more).mean()) for more in range(LONGEST + 1)]
-        axes.bar(numpy.arange(LONGEST + 1) + (n - 1) * wide, shares, wide, label=name)
-    axes.set(xlabel="steps more than the fewest", ylabel="share of paths")
-    axes.legend()
+    every = {name: numpy.concatenate([run[name] for run in runs]) for name in names}
+    plot = Plot(
+        "steps more than the fewest",
+        "steps more than the fewest",
+        "share of paths",
+        samples={name: [[float((of == n).mean())] for n in range(LONGEST + 1)] for name, of in every.items()},
+        categories=[str(n) for n in range(LONGEST + 1)],
+        bars=True,
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -1,7 +1,6 @@
 """Depth-Adaptive Transformer: tokens leave after less than half of the layers, easy ones first, as right as ever."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -10,12 +9,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.thresholds import Kept, said, search
 
-KINDS, ASKED, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
+KINDS, QUESTIONS, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
 ROWS, RATE = 32, 5e-3
 JUDGED, DRAWS = 512, 2000
@@ -26,7 +26,7 @@ SAYS = "tokens leave after less than half of the layers, hard ones later than ea
 SOURCE = "Elbayad et al., 2019, arXiv:1910.10073, abstract and section 4"
 
 
-class Batch(NamedTuple):
+class QuestionBatch(NamedTuple):
     """Rows of questions and answers; which are hard, and what a row's source says: that some are."""
 
     source: Int[Tensor, "B 1"]
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     hard: Bool[Tensor, "B Q"]
 
 
-class Taken(NamedTuple):
+class ExitResult(NamedTuple):
     """Layers that answers take, also by whether they are hard, and the share that is right, also of the full model."""
 
     easy: float
@@ -44,19 +44,19 @@ class Taken(NamedTuple):
     full: float
 
 
-def rows(count: int, chance: torch.Generator) -> Batch:
+def rows(count: int, chance: torch.Generator) -> QuestionBatch:
     """Half of the answers are easy, the value asked with; half are hard, that of the question before.
 
     A third of the rows asks easy questions alone. A layer reads the token before and no further (`Band(1)`): an easy
     answer wants one layer, a hard one two, unless the answer before it was easy and so says it.
     """
     mixed = torch.rand(count, 1, generator=chance) < 2 / 3
-    hard = mixed & (torch.rand(count, ASKED, generator=chance) < 6 / 7)
+    hard = mixed & (torch.rand(count, QUESTIONS, generator=chance) < 6 / 7)
     hard[:, 0] = False
-    value = torch.randint(KINDS, (count, ASKED), generator=chance)
-    asked, answer = value + KINDS * (1 + hard.long()), torch.where(hard, value.roll(1, 1), value)
-    scored = torch.tensor([[False, True]]).repeat(count, ASKED)
-    return Batch(mixed.long(), TokenBatch(torch.stack([asked, answer], -1).flatten(1), scored), hard)
+    value = torch.randint(KINDS, (count, QUESTIONS), generator=chance)
+    question, answer = value + KINDS * (1 + hard.long()), torch.where(hard, value.roll(1, 1), value)
+    scored = torch.tensor([[False, True]]).repeat(count, QUESTIONS)
+    return QuestionBatch(mixed.long(), TokenBatch(torch.stack([question, answer], -1).flatten(1), scored), hard)
 
 
 def built(**of: Any) -> MultiExitSeq2Seq:
@@ -67,7 +67,7 @@ def built(**of: Any) -> MultiExitSeq2Seq:
         heads=2,
         form="encoder_decoder",
         pattern="Band(1)",
-        length=2 * ASKED + 1,
+        length=2 * QUESTIONS + 1,
         vocab=3 * KINDS,
         **of,
     )
@@ -98,31 +98,31 @@ def begun(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
 
 
 @torch.no_grad()
-def taken(model: MultiExitSeq2Seq, batch: Batch) -> Taken:
+def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
     """What answers take where tokens leave, as they are read one after the other."""
-    read, wanted = model.taught((batch.source, batch.target))
+    read, target = model.taught((batch.source, batch.target))
     out, answers = model.logits(read, source=batch.source), slice(1, -1, 2)
     layers = out.aux["exit"][:, answers]
-    right = (out.y.argmax(-1) == wanted)[:, answers]
-    easy, hard = (float(layers[some].mean()) for some in (~batch.hard, batch.hard))
-    return Taken(easy, hard, float(layers.mean()), float(right.double().mean()), alike(model, batch)[-1])
+    right = (out.y.argmax(-1) == target)[:, answers]
+    easy, hard = (float(layers[mask].mean()) for mask in (~batch.hard, batch.hard))
+    return ExitResult(easy, hard, float(layers.mean()), float(right.double().mean()), alike(model, batch)[-1])
 
 
 @torch.no_grad()
-def alike(model: MultiExitSeq2Seq, batch: Batch) -> list[float]:
+def alike(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
     """The share of right answers if all leave at the first exit, at the second, and so on."""
-    _, logits, wanted, _ = model.every_exit((batch.source, batch.target))
-    return [float((one.argmax(-1) == wanted)[:, 1:-1:2].double().mean()) for one in logits]
+    _, logits, target, _ = model.every_exit((batch.source, batch.target))
+    return [float((scores.argmax(-1) == target)[:, 1:-1:2].double().mean()) for scores in logits]
 
 
-def searched(model: MultiExitSeq2Seq, found: Batch, batch: Batch) -> list[Kept]:
+def searched(model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch) -> list[Kept]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
-    kept = search(said(model, [(found.source, found.target)], right=True).measure, DEPTH, draws=DRAWS)
+    candidates = search(said(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS)
     judged = []
-    for one in kept:
-        model.exits.rule.leave_at(one.threshold)
-        its = taken(model, batch)
-        judged.append(Kept(one.threshold, its.right, its.layers))
+    for candidate in candidates:
+        model.exits.rule.leave_at(candidate.threshold)
+        result = measure_exits(model, batch)
+        judged.append(Kept(candidate.threshold, result.right, result.layers))
     return judged
 
 
@@ -131,7 +131,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
 
     Beside them thresholds on the largest probability, which nothing learns.
     """
-    found: dict[str, list[Taken]] = {}
+    results: dict[str, list[ExitResult]] = {}
     curves, levels = [], []
     for seed in seeds:
         chance = torch.Generator().manual_seed(10_000 + seed)
@@ -140,63 +140,67 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
         plain = train(built(classifier="probability"), steps, seed)
         levels.append(alike(plain, second))
         for classifier in CLASSIFIERS:
-            price = PRICE * (2 * ASKED if classifier == "sequence" else 1)  # merits of a row are summed
+            price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # merits of a row are summed
             for oracle in ORACLES:
                 model = begun(plain, seed, classifier=classifier, oracle=oracle, price=price)
-                its = taken(train(model, more, 20_000 + seed), second)
-                found.setdefault(f"{classifier}, {oracle}", []).append(its)
+                result = measure_exits(train(model, more, 20_000 + seed), second)
+                results.setdefault(f"{classifier}, {oracle}", []).append(result)
         curves.append(searched(plain, first, second))
-    measures = [one for name in CLASSIFIERS for one in _measures(name, found[f"{name}, likelihood"])]
-    drawn: dict[str, Draw] = {
-        "right answers by layers": partial(_draw, found, curves, levels),
-        "layers by question": partial(_bars, found),
-    }
-    told = {name: _told(its) for name, its in found.items()}
-    told["right if all leave at exit 1, 2, .."] = ", ".join(f"{mean(one):.3f}" for one in zip(*levels, strict=True))
-    return Claim(SAYS, SOURCE, tuple(measures), told, drawn)
+    measures = [measure for name in CLASSIFIERS for measure in _measures(name, results[f"{name}, likelihood"])]
+    facts = {name: _summary(result) for name, result in results.items()}
+    facts["right if all leave at exit 1, 2, .."] = ", ".join(
+        f"{mean(measure):.3f}" for measure in zip(*levels, strict=True)
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), facts, _plots(results, curves, levels))
 
 
-def _measures(name: str, found: list[Taken]) -> list[Measure]:
-    share = [one.layers / DEPTH for one in found]
-    lost = [one.full - one.right for one in found]
+def _plots(results: dict[str, list[ExitResult]], curves: list[list[Kept]], levels: list[list[float]]) -> list[Plot]:
+    lines = []
+    for level, curve in zip(levels, curves, strict=True):
+        lines.append(PlotLine(range(1, DEPTH + 1), level, "all at one exit", ".--", "tab:gray"))
+        layers, right = [point.layers for point in curve], [point.quality for point in curve]
+        lines.append(PlotLine(layers, right, "probability, thresholds searched", ".-", "tab:red"))
+    for n, (name, runs) in enumerate(results.items()):
+        layers, right = [run.layers for run in runs], [run.right for run in runs]
+        lines.append(PlotLine(layers, right, name, "o^"[n % 2], f"C{n // 2}", 0.7))
+    curve_plot = Plot(
+        "right answers by layers",
+        f"layers a token takes, of {DEPTH}",
+        "share of answers that are right",
+        lines,
+        xlim=(0.9, DEPTH + 0.1),
+        ylim=(None, 1.02),
+    )
+    bar_plot = Plot(
+        "layers by question",
+        "",
+        "layers",
+        samples={
+            kind: [[getattr(run, kind) for run in runs] for runs in results.values()] for kind in ("easy", "hard")
+        },
+        categories=list(results),
+        bars=True,
+        ylim=(0, DEPTH),
+    )
+    return [curve_plot, bar_plot]
+
+
+def _measures(name: str, runs: list[ExitResult]) -> list[Measure]:
+    share = [run.layers / DEPTH for run in runs]
+    losses = [run.full - run.right for run in runs]
     measures = [
         Measure(f"{name}: share of the layers", share, "most", 0.5),
-        Measure(f"{name}: right answers lost to the full model", lost, "most", 0.01),
-        Measure(f"{name}: right answers of the full model", [run.full for run in found], "least", LEARNT, 1 / KINDS),
+        Measure(f"{name}: right answers lost to the full model", losses, "most", 0.01),
+        Measure(f"{name}: right answers of the full model", [run.full for run in runs], "least", LEARNT, 1 / KINDS),
     ]
     if name == "sequence":  # of one row all leave alike
         return measures
-    later = [one.hard - one.easy for one in found]
+    later = [run.hard - run.easy for run in runs]
     return [*measures, Measure(f"{name}: layers that hard answers take more", later, "least", 0.0)]
 
 
-def _told(found: list[Taken]) -> str:
-    easy, hard, layers, right, full = (mean(values) for values in zip(*found, strict=True))
+def _summary(runs: list[ExitResult]) -> str:
+    easy, hard, layers, right, full = (mean(values) for values in zip(*runs, strict=True))
     return (
         f"{layers:.2f} of {DEPTH} layers, easy {easy:.2f}, hard {hard:.2f}; right {right:.3f}, by all layers {full:.3f}"
     )
-
-
-def _draw(found: dict[str, list[Taken]], curves: list[list[Kept]], levels: list[list[float]], axes: Any) -> None:
-    for n, (level, curve) in enumerate(zip(levels, curves, strict=True)):
-        named = (None, None) if n else ("all at one exit", "probability, thresholds searched")
-        axes.plot(range(1, DEPTH + 1), level, ".--", color="tab:gray", label=named[0])
-        layers, right = [one.layers for one in curve], [one.quality for one in curve]
-        axes.plot(layers, right, ".-", color="tab:red", label=named[1])
-    for place, (name, its) in enumerate(found.items()):
-        style = {"marker": "o^"[place % 2], "color": f"C{place // 2}", "linestyle": "", "alpha": 0.7}
-        axes.plot([one.layers for one in its], [one.right for one in its], label=name, **style)
-    axes.set(xlabel=f"layers a token takes, of {DEPTH}", ylabel="share of answers that are right")
-    axes.set(xlim=(0.9, DEPTH + 0.1), ylim=(None, 1.02))
-    axes.legend(fontsize=7, loc="lower right")
-
-
-def _bars(found: dict[str, list[Taken]], axes: Any) -> None:
-    for place, its in enumerate(found.values()):
-        for shift, name, colour in ((-0.18, "easy", "tab:green"), (0.18, "hard", "tab:red")):
-            layers = [getattr(one, name) for one in its]
-            axes.bar(place + shift, mean(layers), 0.34, color=colour, label=None if place else name)
-            axes.plot([place + shift] * len(layers), layers, ".", color="black", markersize=4)
-    axes.set(ylabel="layers", xticks=range(len(found)), ylim=(0, DEPTH))
-    axes.set_xticklabels([name.replace(", ", "\n") for name in found], fontsize=6)
-    axes.legend()

@@ -1,15 +1,16 @@
 """GTrXL: gates that start near the identity (b_g > 0) learn in fewer steps than gates that start half open."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.gtrxl import gtrxl
 
 SYMBOLS, LAG, LENGTH, ROWS = 4, 8, 24, 16  # each symbol is to be said again LAG later
@@ -19,7 +20,7 @@ SAYS = "gates with b_g = 1 or 2 learn to repeat a symbol in fewer steps than wit
 SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2: an initial b_g > 0 improves the speed of learning"
 
 
-class Reader(nn.Module):
+class RepeatReader(nn.Module):
     """Symbols in, what stood LAG before each out, through a gated stack."""
 
     def __init__(self, b_g: float, depth: int):
@@ -31,7 +32,7 @@ class Reader(nn.Module):
         return self.end(self.body(self.begin(F.one_hot(symbols, SYMBOLS).float())).y)[:, LAG:]
 
 
-class Learned(NamedTuple):
+class RepeatLearning(NamedTuple):
     """The share of right answers in each batch, before it was learned from, up to the first that was enough."""
 
     right: list[float]
@@ -42,56 +43,55 @@ class Learned(NamedTuple):
         return len(self.right)
 
 
-def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> Learned:
+def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
     """Batches of fresh rows, equal for every b_g, until a batch is answered well enough."""
-    drawn = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Reader(b_g, depth)
+    generator = torch.Generator().manual_seed(seed)
+    with seeded(seed):
+        model = RepeatReader(b_g, depth)
     optimiser, right = torch.optim.Adam(model.parameters(), RATE), []
     for _ in range(steps):
-        symbols = torch.randint(SYMBOLS, (ROWS, LENGTH), generator=drawn)
-        said, wanted = model(symbols), symbols[:, :-LAG]
-        right.append(float((said.argmax(-1) == wanted).float().mean()))
+        symbols = torch.randint(SYMBOLS, (ROWS, LENGTH), generator=generator)
+        logits, target = model(symbols), symbols[:, :-LAG]
+        right.append(float((logits.argmax(-1) == target).float().mean()))
         if right[-1] >= ENOUGH:
             break
         optimiser.zero_grad()
-        F.cross_entropy(said.flatten(0, 1), wanted.flatten()).backward()
+        F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
         optimiser.step()
-    return Learned(right)
+    return RepeatLearning(right)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Steps to ENOUGH by where the biases start; what has not learned in all its steps counts as if it then had."""
-    found = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
-    closed = [one.steps for one in found[STARTS[0]]]
+    runs = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
+    closed = [run.steps for run in runs[STARTS[0]]]
     measures = tuple(
         Measure(
             f"steps with b_g = 0 for each step with b_g = {b_g:g}",
-            [slow / one.steps for slow, one in zip(closed, found[b_g], strict=True)],
+            [slow / run.steps for slow, run in zip(closed, runs[b_g], strict=True)],
             "least",
             1.0,
         )
         for b_g in STARTS[1:]
     )
-    told = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in found.items()}
+    facts = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in runs.items()}
     for b_g in STARTS:
-        told[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
+        facts[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
             _said(learned(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
         )
-    return Claim(
-        SAYS, SOURCE, measures, told, {f"a symbol again, {LAG} later, by {DEPTH} blocks": partial(_draw, found)}
+    lines = [
+        PlotLine(range(run.steps), run.right, f"b_g = {b_g:g}", alpha=0.7) for b_g, of in runs.items() for run in of
+    ]
+    plot = Plot(
+        f"a symbol again, {LAG} later, by {DEPTH} blocks",
+        "steps",
+        "answers that are right",
+        lines,
+        levels=((1 / SYMBOLS, "guessing"),),
+        ylim=(0, 1),
     )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _said(one: Learned) -> str:
-    return f"{one.steps}" if one.right[-1] >= ENOUGH else f"{one.steps}, which were not enough"
-
-
-def _draw(found: dict[float, list[Learned]], axes: Any) -> None:
-    for color, (b_g, of) in zip(("tab:gray", "tab:orange", "tab:blue"), found.items(), strict=True):
-        for n, one in enumerate(of):
-            axes.plot(one.right, color=color, alpha=0.7, label=None if n else f"b_g = {b_g:g}")
-    axes.axhline(1 / SYMBOLS, linestyle="--", color="tab:gray", label="guessing")
-    axes.set(xlabel="steps", ylabel="answers that are right", ylim=(0, 1))
-    axes.legend()
+def _said(run: RepeatLearning) -> str:
+    return f"{run.steps}" if run.right[-1] >= ENOUGH else f"{run.steps}, which were not enough"

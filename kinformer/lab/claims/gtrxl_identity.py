@@ -1,7 +1,7 @@
 """GTrXL: at the start a gated stack hands on what it is given, within 15 percent."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple, get_args
@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import B_G, BIASED, GateName
 from kinformer.nn.depth.stack import Stack
@@ -41,18 +43,17 @@ def change(x: Tensor, y: Tensor) -> Change:
 @torch.no_grad()
 def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[Change]:
     """What the first sublayer, the first two, ... of a fresh stack make of normal numbers; two are a block."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         start: dict[str, Any] = {"b_g": b_g} if gate in BIASED else {}
         stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, **start).body.eval()
         assert isinstance(stack, Stack)
         x = y = torch.randn(1, LENGTH, d)
-        found, ctx = [], Context.of(x)
+        changes_so_far, ctx = [], Context.of(x)
         for block in stack.layers:
             for layer, join, norm in zip(block.layers, block.joins, block.norms, strict=True):
                 y = join(y, partial(layer, state=None, ctx=ctx), norm).y
-                found.append(change(x, y))
-        return found
+                changes_so_far.append(change(x, y))
+        return changes_so_far
 
 
 def formula(sublayers: int, b_g: float = B_G) -> float:
@@ -68,49 +69,38 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
     direction stays (cosine 0.98), and the norm before each sublayer hides the smaller size. 4 blocks stay within 15%
     from b_g = 5 on. `output` and `sigtanh` add to the stream instead of replacing it, and stay within 15% (8% and 2%).
     """
-    found = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
+    runs = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
     by_start = {b_g: [changes("gru", seed, deepest, b_g, d) for seed in seeds] for b_g in STARTS}
     measures = [
-        Measure(f"change by {depth} blocks, {gate}", [one[2 * depth - 1].size for one in found[gate]], "most", WITHIN)
+        Measure(f"change by {depth} blocks, {gate}", [run[2 * depth - 1].size for run in runs[gate]], "most", WITHIN)
         for gate in BIASED
     ]
-    ratio = [run[2 * depth - 1].size / formula(2 * depth) for run in found["gru"]]
+    ratio = [run[2 * depth - 1].size / formula(2 * depth) for run in runs["gru"]]
     measures.append(
         Measure(f"change by {depth} blocks, gru, over the formula's", ratio, "near", 1.0, within=BY_FORMULA)
     )
     spots = {"one gate": 1, "1 block": 2, f"{depth} blocks": 2 * depth, f"{deepest} blocks": 2 * deepest}
-    told = {f"change by {', '.join(spots)}, {gate}": _said(found[gate], spots.values()) for gate in GATES}
+    facts = {f"change by {', '.join(spots)}, {gate}": _summary(runs[gate], spots.values()) for gate in GATES}
     for name, n in spots.items():
         enough = [b_g for b_g in STARTS if _mean(by_start[b_g], n) <= WITHIN]
-        told[f"least whole b_g with which {name} of gru stays within"] = f"{min(enough):g}" if enough else "none to 6"
-    drawn: dict[str, Draw] = {
-        f"{WITHIN:.0%} at the start, b_g = {B_G:g}": partial(_draw_depths, found),
-        "gru by where its bias starts": partial(_draw_starts, by_start, spots),
-    }
-    return Claim(SAYS, SOURCE, tuple(measures), told, drawn)
+        facts[f"least whole b_g with which {name} of gru stays within"] = f"{min(enough):g}" if enough else "none to 6"
+    numbers, styles = range(1, 2 * deepest + 1), {"highway": "^--", **dict.fromkeys(BIASED, "o-")}  # highway is on gru
+    ylabel, levels = "change of the stream, a share of its size", ((WITHIN, ""),)
+    lines = [
+        PlotLine(numbers, [_mean(runs, n) for n in numbers], gate, styles.get(gate, "s:"))
+        for gate, runs in runs.items()
+    ]
+    by_depth = Plot(
+        f"{WITHIN:.0%} at the start, b_g = {B_G:g}", "sublayers", ylabel, lines, levels=levels, log="y", ylim=(5e-4, 3)
+    )
+    lines = [PlotLine(STARTS, [_mean(runs, n) for runs in by_start.values()], name, "o-") for name, n in spots.items()]
+    by_bias = Plot("gru by where its bias starts", "b_g at the start", ylabel, lines, levels=levels, log="y")
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (by_depth, by_bias))
 
 
-def _mean(found: Sequence[Sequence[Change]], sublayers: int) -> float:
-    return mean(one[sublayers - 1].size for one in found)
+def _mean(runs: Sequence[Sequence[Change]], sublayers: int) -> float:
+    return mean(run[sublayers - 1].size for run in runs)
 
 
-def _said(found: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
-    return ", ".join(f"{_mean(found, n):.3f} (cosine {mean(one[n - 1].cosine for one in found):.3f})" for n in spots)
-
-
-def _draw_depths(found: dict[GateName, list[list[Change]]], axes: Any) -> None:
-    for gate, seeds in found.items():
-        numbers = range(1, len(seeds[0]) + 1)
-        line = "^--" if gate == "highway" else "o-" if gate in BIASED else "s:"  # highway lies on gru
-        axes.semilogy(numbers, [_mean(seeds, n) for n in numbers], line, markersize=3, label=gate)
-    axes.axhline(WITHIN, color="tab:gray", linestyle="--")
-    axes.set(xlabel="sublayers", ylabel="change of the stream, a share of its size", ylim=(5e-4, 3))
-    axes.legend(ncols=2, loc="lower right")
-
-
-def _draw_starts(by_start: dict[float, list[list[Change]]], spots: Mapping[str, int], axes: Any) -> None:
-    for name, n in spots.items():
-        axes.semilogy(list(by_start), [_mean(seeds, n) for seeds in by_start.values()], "o-", label=name)
-    axes.axhline(WITHIN, color="tab:gray", linestyle="--")
-    axes.set(xlabel="b_g at the start", ylabel="change of the stream, a share of its size")
-    axes.legend()
+def _summary(runs: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
+    return ", ".join(f"{_mean(runs, n):.3f} (cosine {mean(run[n - 1].cosine for run in runs):.3f})" for n in spots)

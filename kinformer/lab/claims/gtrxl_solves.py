@@ -1,11 +1,10 @@
 """GTrXL's gates let a Transformer-XL learn to act: the share of trainings, over rates and seeds, that solve a maze."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 
-from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, Curve, draw_curves, learned
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.support.gated_xl import GateName
 
 SAYS = "trainings of GTrXL solve a T-maze at least as often as those of TrXL, over three learning rates"
@@ -15,7 +14,7 @@ WIDTHS = {"gru": 16, "highway": 20, "output": 20, "input": 20, "sigtanh": 18}  #
 WIDEST = 22
 GATES: tuple[GateName, ...] = ("gru", "post_norm")  # GTrXL's and TrXL's, which decide
 CORRIDOR, ROLLOUTS = 10, 24
-Found = dict[GateName, list[list[Curve]]]  # by gate, seed and rate
+CurvesByGate = dict[GateName, list[list[LearningCurve]]]  # by gate, seed and rate
 
 
 def claim(
@@ -34,29 +33,27 @@ def claim(
     The TrXL of the paper, which fails, has twelve blocks and learns DMLab-30.
     """
     spec = f"t_maze,corridor={corridor}"
-    found: Found = {
+    runs: CurvesByGate = {
         gate: [[learned(stack(gate), spec, seed, lr, rollouts, entropy=ENTROPY) for lr in RATES] for seed in seeds]
         for gate in gates
     }
-    return judged(found, corridor)
+    return judged(runs, corridor)
 
 
-def judged(found: Found, corridor: int = CORRIDOR) -> Claim:
+def judged(runs: CurvesByGate, corridor: int = CORRIDOR) -> Claim:
     """What curves say of it."""
-    shares = {gate: [mean(one.success[-1] >= SOLVED for one in rates) for rates in of] for gate, of in found.items()}
-    more = [one - other for one, other in zip(shares["gru"], shares["post_norm"], strict=True)]
-    measure = Measure("share of trainings that GTrXL solves, more than TrXL", more, "least", 0.0, nothing=-1.0)
-    told = {f"share of trainings solved, {gate}": f"{mean(of):.2f}" for gate, of in shares.items()}
-    told |= {
+    shares = {gate: [mean(curve.success[-1] >= SOLVED for curve in rates) for rates in of] for gate, of in runs.items()}
+    more = [curve - other for curve, other in zip(shares["gru"], shares["post_norm"], strict=True)]
+    measure = Measure("share of trainings that GTrXL solves, more than TrXL", more, "least", 0.0, no_effect=-1.0)
+    facts = {f"share of trainings solved, {gate}": f"{mean(of):.2f}" for gate, of in shares.items()}
+    facts |= {
         f"success at lr {', '.join(f'{lr:g}' for lr in RATES)}, {gate}": ", ".join(
             f"{mean(rates[n].success[-1] for rates in of):.2f}" for n in range(len(RATES))
         )
-        for gate, of in found.items()
+        for gate, of in runs.items()
     }
-    drawn: dict[str, Draw] = {
-        f"T-maze, corridor {corridor}, at its best rate": partial(draw_curves, _best(found), "success")
-    }
-    return Claim(SAYS, SOURCE, (measure,), told, drawn)
+    plot = curves_plot(f"T-maze, corridor {corridor}, at its best rate", _best(runs))
+    return Claim(SAYS, SOURCE, (measure,), facts, (plot,))
 
 
 def stack(gate: GateName) -> str:
@@ -64,10 +61,10 @@ def stack(gate: GateName) -> str:
     return f"gtrxl(d={WIDTHS.get(gate, WIDEST)}, depth=1, heads=2, segment=32, memory=32, gate={gate})"
 
 
-def _best(found: Found) -> dict[str, list[Curve]]:
+def _best(runs: CurvesByGate) -> dict[str, list[LearningCurve]]:
     """Of each gate its curves at the rate at which it succeeded most."""
     best = {
         gate: max(range(len(RATES)), key=lambda n: mean(rates[n].success[-1] for rates in of))
-        for gate, of in found.items()
+        for gate, of in runs.items()
     }
-    return {f"{gate}, lr {RATES[best[gate]]:g}": [rates[best[gate]] for rates in of] for gate, of in found.items()}
+    return {f"{gate}, lr {RATES[best[gate]]:g}": [rates[best[gate]] for rates in of] for gate, of in runs.items()}

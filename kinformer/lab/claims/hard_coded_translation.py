@@ -1,7 +1,6 @@
 """Hard-coded Gaussian attention: translation loses little by it within a sequence, and much across to the source."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -9,8 +8,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
+from kinformer.lab.plot import by_category
 from kinformer.lab.train.fit import fit
 from kinformer.members.hard_coded_gaussian import hard_coded_gaussian
 from kinformer.members.transformer import transformer
@@ -43,29 +44,22 @@ def pairs(rows: int, seed: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]
 
 def bits(form: str, seed: int, steps: int) -> float:
     """What a token of new translations costs after a training."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         data = Batches(lambda step: pairs(ROWS, 10_000 * (seed + 1) + step), [pairs(8 * ROWS, 9_999)])
         return fit(FORMS[form](), data, steps=steps, lr=RATE, seed=seed).points[-1].valid
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Compare bits per token after equal trainings; the two losses in bits decide the verdict."""
-    found = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
-    learned, within, across = found.values()
+    bits_by_form = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
+    learned, within, across = bits_by_form.values()
     more = [far - near for near, far in zip(within, across, strict=True)]
     share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
     measures = (
         Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
-        Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, nothing=1.0),
+        Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, no_effect=1.0),
     )
-    told = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in found.items()}
-    told["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
-    return Claim(SAYS, SOURCE, measures, told, {"words translated, in reverse": partial(_draw, found)})
-
-
-def _draw(found: dict[str, list[float]], axes: Any) -> None:
-    for n, of in enumerate(found.values()):
-        axes.plot([n] * len(of), of, "o", color="tab:blue")
-    axes.set(ylabel="bits per token", ylim=(0, None), xticks=range(len(found)), xlim=(-0.5, len(found) - 0.5))
-    axes.set_xticklabels([form.replace(" ", "\n") for form in found])
+    facts = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in bits_by_form.items()}
+    facts["steps of training"] = f"{steps} of {ROWS} sentences of {LENGTH} words"
+    plot = by_category("words translated, in reverse", "bits per token", bits_by_form, ylim=(0, None))
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -1,21 +1,22 @@
 """Head size: heads narrower than a row is long cannot give some attention weights, and wide enough ones give any."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import attend
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.nn.projections.qkv import QKV
 
 LENGTH, SPREAD, ITERATIONS = 8, 2.0, 1000
 TINY = 1e-300  # a weight of 0, where a step of the fit goes too far
-LEFT, NONE = 1e-4, 1e-5  # of the weights: clearly off, and as good as exact
+LEFT, TINY_ERROR = 1e-4, 1e-5  # of the weights: clearly off, and as good as exact
 SAYS = "queries and keys of width L - 1 give any attention weights over L tokens, and of width L - 2 they do not"
 SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax forgets a shift per row, which is worth one"
 
@@ -31,10 +32,10 @@ class Off(NamedTuple):
     logits: list[float]
 
 
-def wanted(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
+def random_weights(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
     """Random weights, rows of which sum to 1, in float64."""
-    drawn = torch.Generator().manual_seed(seed)
-    return (SPREAD * torch.randn(length, length, generator=drawn, dtype=torch.float64)).softmax(-1)
+    generator = torch.Generator().manual_seed(seed)
+    return (SPREAD * torch.randn(length, length, generator=generator, dtype=torch.float64)).softmax(-1)
 
 
 def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
@@ -47,8 +48,7 @@ def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
 def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS) -> Float[Tensor, "T T"]:
     """Fit the attention of a head of this width over distinct tokens to the given weights, by cross-entropy."""
     length = len(weights)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         projection = QKV(length, 1, head_dim=width, bias=False).to(weights.dtype)
     x = torch.eye(length, dtype=weights.dtype)[None]
     optimiser = torch.optim.LBFGS(
@@ -79,36 +79,41 @@ def least(weights: Float[Tensor, "T T"], width: int) -> float:
 
 def off(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> Off:
     """Of weights that were drawn, for each width up to the length of a row."""
-    weights, widths = wanted(seed, length), range(1, length + 1)
+    weights, widths = random_weights(seed, length), range(1, length + 1)
     apart = [(fitted(weights, width, seed, iterations) - weights).abs().sum(-1).mean() / 2 for width in widths]
-    return Off([float(one) for one in apart], [least(weights, width) for width in widths])
+    return Off([float(error) for error in apart], [least(weights, width) for width in widths])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:
     """Weights drawn by seeds, fitted by every width."""
-    found = [off(seed, length, iterations) for seed in seeds]
+    runs = [off(seed, length, iterations) for seed in seeds]
     measures = (
-        Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in found),), "least", LEFT),
+        Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in runs),), "least", LEFT),
         Measure(
             f"the most that width {length - 1} is off",
-            (max(run.weights[-2] for run in found),),
+            (max(run.weights[-2] for run in runs),),
             "most",
-            NONE,
-            nothing=LEFT,
+            TINY_ERROR,
+            no_effect=LEFT,
         ),
     )
-    told = {
-        f"least error of logits at width {width}": f"{mean(one.logits[width - 1] for one in found):.2g}"
+    facts = {
+        f"least error of logits at width {width}": f"{mean(run.logits[width - 1] for run in runs):.2g}"
         for width in (length // 2, length - 2, length - 1)
     }
-    return Claim(SAYS, SOURCE, measures, told, {f"random weights over {length} tokens": partial(_draw, found)})
-
-
-def _draw(found: list[Off], axes: Any) -> None:
-    widths = range(1, len(found[0].weights) + 1)
-    for numbers, label in zip(zip(*found, strict=True), ("weights, fitted", "logits, the least possible"), strict=True):
-        means = [max(mean(each), 1e-16) for each in zip(*numbers, strict=True)]
-        axes.semilogy(widths, means, "o-", label=label)
-    axes.axvline(len(widths) - 1, color="tab:gray", linestyle="--", linewidth=0.7)
-    axes.set(xlabel="width of queries and keys", ylabel="off by")
-    axes.legend(fontsize=8)
+    lines = [
+        PlotLine(range(1, length + 1), [max(error, 1e-16) for error in seed_mean(errors)], label, "o-")
+        for label, errors in (
+            ("weights, fitted", [run.weights for run in runs]),
+            ("logits, the least possible", [run.logits for run in runs]),
+        )
+    ]
+    plot = Plot(
+        f"random weights over {length} tokens",
+        "width of queries and keys",
+        "off by",
+        lines,
+        marks=(length - 1,),
+        log="y",
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

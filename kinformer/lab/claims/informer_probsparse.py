@@ -1,7 +1,6 @@
 """Informer: a sample of keys finds the queries that have most to read, and reading by them alone forecasts as well."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -9,8 +8,10 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import Windows
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.fit import fit
 from kinformer.members.informer import Kind, informer
 from kinformer.models.forecast import Forecast
@@ -28,18 +29,17 @@ SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"
 
 def series(rows: int, seed: int, noise: float = NOISE) -> Windows:
     """Windows of sums of sines, each of a phase of its own, and noise."""
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     at = torch.arange(CONTEXT + HORIZON)
-    phase = torch.rand(rows, len(PERIODS), 1, generator=drawn)
+    phase = torch.rand(rows, len(PERIODS), 1, generator=generator)
     waves = (2 * torch.pi * (at / torch.tensor(PERIODS)[:, None] + phase)).sin()  # [B 3 T]
-    whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=drawn)
+    whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=generator)
     return Windows(whole[..., None], torch.zeros(rows, len(at), 0))
 
 
 def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
     """A small Informer, and its mean squared error."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = informer(
             channels=1,
             calendar=0,
@@ -58,21 +58,21 @@ def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
 @torch.no_grad()
 def hits(model: Forecast, batch: Windows) -> tuple[float, float]:
     """Of the queries with the largest exact M, in the lowest layer, the part that the sample finds; and their share."""
-    found: list[Tensor] = []
+    choices: list[Tensor] = []
     layer = next(part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
     exact = ProbSparse(factor=layer.factor, measure="max-mean")
 
     def watch(part: ProbSparse, inputs: tuple[Any, ...]) -> None:
         queries, keys, _, ctx = inputs
         request, _ = part.request(queries, keys, None, ctx)
-        found.extend(one.chosen(request) for one in (part, exact))
+        choices.extend(measure.chosen(request) for measure in (part, exact))
 
     hook = layer.register_forward_pre_hook(watch)
     try:
         model.eval().forecast(batch)
     finally:
         hook.remove()
-    sampled, true = found
+    sampled, true = choices
     rate = (sampled[..., :, None] == true[..., None, :]).any(-1).double().mean()
     return float(rate), true.shape[-1] / CONTEXT
 
@@ -82,9 +82,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
     few, full = ([trained(kind, seed, steps) for seed in seeds] for kind in KINDS)
     rates, blind = zip(*(hits(model, series(16, 77)) for model, _ in few), strict=True)
     nothing = float(series(VALID, 9_999).values[:, CONTEXT:].square().mean())
-    ratios = [one / other for (_, one), (_, other) in zip(few, full, strict=True)]
+    ratios = [error / other for (_, error), (_, other) in zip(few, full, strict=True)]
     measures = (
-        Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, nothing=blind[0]),
+        Measure("share of the queries of largest M that the sample finds", rates, "least", 0.5, no_effect=blind[0]),
         Measure("mean squared error over that of full attention", ratios, "most", 1.1),
         Measure(
             "mean squared error of full attention over that of saying 0",
@@ -93,22 +93,21 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) ->
             learned,
         ),
     )
-    told = {
-        f"mean squared error, {kind}": f"{mean(error for _, error in found):.4f}"
-        for kind, found in zip(KINDS, (few, full), strict=True)
+    facts = {
+        f"mean squared error, {kind}": f"{mean(error for _, error in trainings):.4f}"
+        for kind, trainings in zip(KINDS, (few, full), strict=True)
     }
-    told["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
-    told["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
-    drawn: dict[str, Draw] = {f"a sum of sines, after {steps} steps": partial(_draw, few[0][0], full[0][0])}
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    facts["share that is found by drawing blindly"] = f"{blind[0]:.3f}"
+    facts["error of the noise, which nobody can forecast"] = f"{NOISE**2:.4f}"
+    forecasts = dict(zip(KINDS, (few[0][0], full[0][0]), strict=True))
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(f"a sum of sines, after {steps} steps", forecasts),))
 
 
-def _draw(few: Forecast, full: Forecast, axes: Any) -> None:
-    batch = series(1, 78)
-    at, values = range(1 - CONTEXT, HORIZON + 1), batch.values[0, :, 0]
-    axes.plot(at[CONTEXT // 2 :], values[CONTEXT // 2 :], color="tab:gray", label="what came")
-    for model, name in ((few, "probsparse"), (full, "full")):
-        with torch.no_grad():
-            axes.plot(at[CONTEXT:], model.eval().forecast(batch)[0, :, 0], label=name)
-    axes.set(xlabel="rows from the last known one")
-    axes.legend()
+@torch.no_grad()
+def _plot(title: str, models: dict[Kind, Forecast]) -> Plot:
+    batch, at = series(1, 78), range(1 - CONTEXT, HORIZON + 1)
+    rows = batch.values[0, CONTEXT // 2 :, 0].tolist()
+    lines = [PlotLine(at[CONTEXT // 2 :], rows, "what came", colour="tab:gray")]
+    for name, model in models.items():
+        lines.append(PlotLine(at[CONTEXT:], model.eval().forecast(batch)[0, :, 0].tolist(), name))
+    return Plot(title, "rows from the last known one", lines=lines)

@@ -4,18 +4,19 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
 
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import read as read_text
 from kinformer.lab.datastore.datastore import Datastore
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
@@ -28,14 +29,14 @@ LENGTH, ROWS, STEPS, LR = 64, 16, 300, 3e-3
 LEARNED, BYTES, SMALL, JUDGED = 200_000, 40_000, 10_000, 6_000  # bytes: of training, two datastores, valid and test
 PIECE = 500  # bytes of a text that stand together, the pieces lying all over it
 KS = (16, 256)
-HERE, AWAY, MORE = "English of Python's manual", "Python source", "KINFORMER_TEXTS"
+IN_DOMAIN, OUT_OF_DOMAIN, MORE = "English of Python's manual", "Python source", "KINFORMER_TEXTS"
 SAYS = (
     "a datastore lowers perplexity, a larger one and more neighbours lower it more; out of domain its share is larger"
 )
 SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figures 3 and 4"
 
 
-class Found(NamedTuple):
+class DatastoreSweep(NamedTuple):
     """What a sweep says of valid and of test."""
 
     valid: Swept
@@ -47,20 +48,19 @@ class Found(NamedTuple):
 
     def at(self, k: int) -> list[Choice]:
         """The choices of so many neighbours."""
-        return [one for one in self.valid.choices if one.k == k]
+        return [choice for choice in self.valid.choices if choice.k == k]
 
 
 def domains() -> dict[str, tuple[Part, Part, Part]]:
     """Of each domain train, valid and test: the one of the training first, then what it has not seen."""
-    found = {HERE: _manual(), AWAY: _split("stdlib")}
+    texts = {IN_DOMAIN: _manual(), OUT_OF_DOMAIN: _split("stdlib")}
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
-        found[Path(path).name] = _split(path)
-    return found
+        texts[Path(path).name] = _split(path)
+    return texts
 
 
 def _split(where: str) -> tuple[Part, Part, Part]:
-    text = read_spec(f"text={where}")
-    assert isinstance(text, Text)
+    text = read_text(where)
     return Part(text.train[:LEARNED]), Part(text.valid), Part(text.test)
 
 
@@ -83,22 +83,21 @@ def sampled(part: Part, size: int) -> Part:
 
 def trained(seed: int, text: Part, steps: int) -> LM:
     """A byte model of some bytes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = gpt(**SIZES, length=LENGTH)
-        none = torch.zeros(2, dtype=torch.uint8)
-        fit(model, Text("bytes", text.tokens, none, none), steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed)
+        empty = torch.zeros(2, dtype=torch.uint8)
+        fit(model, Text("bytes", text.tokens, empty, empty), steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed)
     return model.eval()
 
 
-def beside(model: LM, parts: tuple[Part, Part, Part], size: int, judged: int) -> Found:
+def sweep_datastore(model: LM, parts: tuple[Part, Part, Part], size: int, judged: int) -> DatastoreSweep:
     """Every choice beside a datastore of so many bytes."""
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
         store = Datastore.build(Path(folder) / "store", model, sampled(train, size), dtype="float32")
-        one = NearestSweep(model, store, Tap(model, store.tap).place, k=max(KS))
-        one.sweep(KS, one.spread(train.tokens))
-        return Found(*(swept(evaluate(one, sampled(part, judged), LENGTH)) for part in measured))
+        sweep = NearestSweep(model, store, Tap(model, store.tap).place, k=max(KS))
+        sweep.sweep(KS, sweep.spread(train.tokens))
+        return DatastoreSweep(*(swept(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
 
 
 def claim(
@@ -106,65 +105,73 @@ def claim(
 ) -> Claim:
     """What was trained on English, beside datastores of that and of texts it has not seen."""
     texts = domains()
-    found: dict[str, list[Found]] = {name: [] for name in texts}
-    less: list[Found] = []
+    runs: dict[str, list[DatastoreSweep]] = {name: [] for name in texts}
+    less: list[DatastoreSweep] = []
     for seed in seeds:
-        model = trained(seed, texts[HERE][0], steps)
-        less.append(beside(model, texts[HERE], small, judged))
+        model = trained(seed, texts[IN_DOMAIN][0], steps)
+        less.append(sweep_datastore(model, texts[IN_DOMAIN], small, judged))
         for name, parts in texts.items():
-            found[name].append(beside(model, parts, size, judged))
-    few, many, here = min(KS), max(KS), found[HERE]
-    share = {name: [one.valid.best.weight for one in of] for name, of in found.items()}
-    alone, fewer, smaller = ([x.test.own for x in here], [x.tuned(few) for x in here], [x.tuned(many) for x in less])
+            runs[name].append(sweep_datastore(model, parts, size, judged))
+    few, many, in_domain = min(KS), max(KS), runs[IN_DOMAIN]
+    share = {name: [run.valid.best.weight for run in of] for name, of in runs.items()}
+    alone, fewer, smaller = (
+        [x.test.own for x in in_domain],
+        [x.tuned(few) for x in in_domain],
+        [x.tuned(many) for x in less],
+    )
     measures = (
-        Measure("bits per byte with neighbours less without", _less(here, many, alone), "most", 0),
-        Measure(f"with {size:,} entries less with {small:,}", _less(here, many, smaller), "most", 0),
-        Measure(f"with {many} neighbours less with {few}", _less(here, many, fewer), "most", 0),
+        Measure("bits per byte with neighbours less without", _less(in_domain, many, alone), "most", 0),
+        Measure(f"with {size:,} entries less with {small:,}", _less(in_domain, many, smaller), "most", 0),
+        Measure(f"with {many} neighbours less with {few}", _less(in_domain, many, fewer), "most", 0),
         Measure(
-            "bits at the ends of the sweep of lambda less at the best", [_bend(one.valid) for one in here], "least", 0
+            "bits at the ends of the sweep of lambda less at the best",
+            [_bend(run.valid) for run in in_domain],
+            "least",
+            0,
         ),
         Measure(
             f"best lambda with {size:,} entries less with {small:,}",
-            [near - one.valid.best.weight for near, one in zip(share[HERE], less, strict=True)],
+            [near - run.valid.best.weight for near, run in zip(share[IN_DOMAIN], less, strict=True)],
             "least",
             0,
         ),
         *(
             Measure(
                 f"best lambda out of domain, {name}, less that in domain",
-                [away - near for away, near in zip(share[name], share[HERE], strict=True)],
+                [away - near for away, near in zip(share[name], share[IN_DOMAIN], strict=True)],
                 "least",
                 0,
             )
             for name in list(texts)[1:]
         ),
     )
-    told = {
+    facts = {
         f"bits per byte of test, {name}": f"{mean(x.test.own for x in of):.3f} alone, "
         f"{mean(x.tuned(many) for x in of):.3f} beside a datastore of it, best lambda {mean(share[name]):.2f}"
-        for name, of in found.items()
+        for name, of in runs.items()
     }
-    told["ran on"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE names more texts, such as novels and WikiText-2"
-    return Claim(SAYS, SOURCE, measures, told, {f"valid, {many} neighbours, {size:,} entries": partial(_draw, found)})
+    facts["ran on"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE names more texts, such as novels and WikiText-2"
+    return Claim(SAYS, SOURCE, measures, facts, (_plot(f"valid, {many} neighbours, {size:,} entries", runs),))
 
 
-def _bend(one: Swept) -> float:
+def _bend(swept: Swept) -> float:
     """How much worse than the best share both the smallest and the largest are, all else as of the best."""
-    line = {choice.weight: bits for choice, bits in one.choices.items() if choice[:2] == one.best[:2]}
-    return min(line[min(line)], line[max(line)]) - line[one.best.weight]
+    line = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == swept.best[:2]}
+    return min(line[min(line)], line[max(line)]) - line[swept.best.weight]
 
 
-def _less(found: list[Found], k: int, other: list[float]) -> list[float]:
-    return [one.tuned(k) - bits for one, bits in zip(found, other, strict=True)]
+def _less(runs: list[DatastoreSweep], k: int, other: list[float]) -> list[float]:
+    return [run.tuned(k) - bits for run, bits in zip(runs, other, strict=True)]
 
 
-def _draw(found: dict[str, list[Found]], axes: Any) -> None:
-    for name, of in found.items():
-        swept = of[0].valid
-        best = min(of[0].at(max(KS)), key=swept.choices.__getitem__)
-        curve = {one.weight: bits for one, bits in swept.choices.items() if one[:2] == best[:2]}
-        (line,) = axes.plot(list(curve), list(curve.values()), marker=".", label=name)
-        axes.plot([best.weight], [swept.choices[best]], "o", color=line.get_color())
-        axes.axhline(swept.own, linestyle="--", color=line.get_color(), alpha=0.5)
-    axes.set(xlabel="lambda", ylabel="bits per byte")
-    axes.legend(fontsize=8, title="dashed: the model alone", title_fontsize=8)
+def _plot(title: str, runs_by_text: dict[str, list[DatastoreSweep]]) -> Plot:
+    """Bits by lambda, with the best lambda as a dot and the model alone as a dashed line."""
+    lines = []
+    for name, runs in runs_by_text.items():
+        swept = runs[0].valid
+        best = min(runs[0].at(max(KS)), key=swept.choices.__getitem__)
+        curve = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == best[:2]}
+        lines.append(PlotLine(list(curve), list(curve.values()), name, ".-"))
+        lines.append(PlotLine([best.weight], [swept.choices[best]], name, "o"))
+        lines.append(PlotLine([0, 1], [swept.own] * 2, name, "--", alpha=0.5))
+    return Plot(title, "lambda", "bits per byte; dashed: the model alone", lines)

@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean, median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kinformer.lab.claims.support.growth import ticks
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.lazyformer import lazyformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -20,18 +20,18 @@ LENGTHS, JUDGED = (128, 512, 1024), 512  # tokens of a row; the paper's are of 5
 SIZES: dict[str, Any] = {"d": 256, "depth": 12, "heads": 4}
 ROUNDS, FASTER, COUNTED = 5, 1.3, 1e-6
 PLAIN = "m=1"
-Made = LM | MLM
+LazyModel = LM | MLM
 SAYS = "a forward whose blocks share attention weights by twos is 1.3 times as fast as one whose blocks share none"
 SOURCE = "Ying et al., 2021, arXiv:2102.12702 (1.3 times, in pre-training; a forward here)"
 
 
-def models(length: int) -> dict[str, Made]:
+def models(length: int) -> dict[str, LazyModel]:
     """LazyFormers whose attention weights serve 1, 2 or 4 blocks; 1 means no sharing."""
     return {f"m={every}": lazyformer(**SIZES, every=every, length=length).eval() for every in (1, 2, 4)}
 
 
 @torch.no_grad()
-def seconds(model: Made, tokens: Tensor) -> float:
+def seconds(model: LazyModel, tokens: Tensor) -> float:
     """Of a forward."""
     began = time.perf_counter()
     model.logits(tokens)
@@ -39,7 +39,7 @@ def seconds(model: Made, tokens: Tensor) -> float:
 
 
 @torch.no_grad()
-def multiplied(model: Made, length: int) -> int:
+def multiplied(model: LazyModel, length: int) -> int:
     """Additions and multiplications in the matrix products of all blocks for one row, with any executor."""
     x = torch.zeros(1, length, model.body.d)
     with counting() as tally:
@@ -69,20 +69,19 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
     counts: dict[str, dict[int, float]] = {}
     for seed in seeds:
         for length in lengths:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                there, tokens = models(length), torch.randint(256, (1, length))
-            turns = [{name: seconds(model, tokens) for name, model in there.items()} for _ in range(rounds + 1)][1:]
-            for name in there:
+            with seeded(seed):
+                members, tokens = models(length), torch.randint(256, (1, length))
+            turns = [{name: seconds(model, tokens) for name, model in members.items()} for _ in range(rounds + 1)][1:]
+            for name in members:
                 ratio = median(turn[PLAIN] / turn[name] for turn in turns)
                 speed.setdefault(name, {}).setdefault(length, []).append(ratio)
             if seed == seeds[0]:
-                of = {name: multiplied(model, length) for name, model in there.items()}
+                of = {name: multiplied(model, length) for name, model in members.items()}
                 for name, count in of.items():
                     counts.setdefault(name, {})[length] = of[PLAIN] / count
     judged = JUDGED if JUDGED in lengths else lengths[-1]
     measures = (
-        Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, nothing=1.0),
+        Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, no_effect=1.0),
         Measure(
             f"products of m=1 over those of m=2, which projects half the queries and keys, rows of {judged}",
             (counts["m=2"][judged],),
@@ -91,30 +90,25 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
             within=COUNTED,
         ),
     )
-    told = {
+    facts = {
         **{f"speed of {name} over m=1": _by_length(by) for name, by in speed.items() if name != PLAIN},
         **{
-            f"{name}, by matrix products counted": ", ".join(f"{one:.2f} for {n}" for n, one in by.items())
+            f"{name}, by matrix products counted": ", ".join(f"{ratio:.2f} for {n}" for n, ratio in by.items())
             for name, by in counts.items()
             if name != PLAIN
         },
     }
-    return Claim(SAYS, SOURCE, measures, told, {"a forward": partial(_draw, speed, counts)})
+    lines = []
+    for n, name in enumerate(name for name in speed if name != PLAIN):
+        timed = [mean(speed[name][length]) for length in lengths]
+        lines.append(PlotLine(lengths, timed, f"{name}, time", "o-", f"C{n}"))
+        counted = [counts[name][length] for length in lengths]
+        lines.append(PlotLine(lengths, counted, f"{name}, counted", "--", f"C{n}"))
+    plot = Plot(
+        "a forward", "tokens of a row", "times as fast as m=1", lines, levels=((FASTER, ""),), log="x", ticks=lengths
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
 def _by_length(by: dict[int, list[float]]) -> str:
-    return ", ".join(f"{mean(found):.2f} for {n}" for n, found in by.items())
-
-
-def _draw(speed: dict[str, dict[int, list[float]]], counts: dict[str, dict[int, float]], axes: Any) -> None:
-    for name, by in speed.items():
-        if name != PLAIN:
-            (line,) = axes.plot(list(by), [mean(found) for found in by.values()], "o-", label=f"{name}, time")
-        if name in counts and name != PLAIN:
-            axes.plot(
-                list(counts[name]), list(counts[name].values()), "--", color=line.get_color(), label=f"{name}, counted"
-            )
-    axes.axhline(FASTER, color="gray", linewidth=0.8)
-    axes.set(xscale="log", xlabel="tokens of a row", ylabel="times as fast as m=1")
-    ticks(axes, list(speed[PLAIN]))
-    axes.legend()
+    return ", ".join(f"{mean(ratios):.2f} for {n}" for n, ratios in by.items())

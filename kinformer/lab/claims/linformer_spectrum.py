@@ -11,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import heads
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import Tasks, of_form
 from kinformer.lab.data.text import Text
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
@@ -43,10 +44,10 @@ SOURCE = "Wang et al., 2020, arXiv:2006.04768, abstract, section 3 and figure 1"
 def spectra(model: MLM, tokens: Tensor) -> Float[Tensor, "N T"]:
     """Singular values of every attention matrix: of each row of tokens, layer and head, the largest first."""
     matrices = [(q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) for q, k, _ in heads(model, tokens)]
-    return torch.linalg.svdvals(torch.cat([one.flatten(0, 1) for one in matrices]).double())
+    return torch.linalg.svdvals(torch.cat([matrix.flatten(0, 1) for matrix in matrices]).double())
 
 
-def held(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
+def cumulative_share(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
     """The part of the sum of all (of their squares: the energy) that lies in the first 1, 2, .. singular values."""
     sums = values.pow(power).cumsum(-1)
     return sums / sums[:, -1:]
@@ -54,7 +55,7 @@ def held(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
 
 def needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) -> Float[Tensor, " N"]:
     """How many of the singular values hold that much."""
-    return (held(values, power) < share).sum(-1) + 1.0
+    return (cumulative_share(values, power) < share).sum(-1) + 1.0
 
 
 def taught(model: MLM, steps: int, length: int, seed: int) -> float:
@@ -73,15 +74,12 @@ def by_frequency() -> float:
 
 def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
     """Train a model and return its accuracy on unseen rows."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = make(**SIZES, length=ROOM)
         if steps:
             fit(model, data, steps=steps, batch=ROWS, lr=3e-3, seed=seed)
     rows = of_form(data.valid.rows(JUDGED), model.reads)
-    with torch.no_grad():
-        total, count = model.eval().judge(rows).totals[ACCURACY.name]
-    return float(total / count)
+    return mean_metric(model.eval(), rows, ACCURACY.name)
 
 
 @torch.no_grad()
@@ -110,8 +108,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     fresh, trained, bits = [], {n: list[Tensor]() for n in lengths}, []
     rows = {n: rows_of(n) for n in lengths}
     for seed in seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             model = bert(**SIZES, norm="pre", position="rotary")
             fresh.append(spectra(model, rows[length]))
             bits.append(taught(model, steps, length, seed))
@@ -129,7 +126,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
             [x / frequencies for x in bits],
             "most",
             LEARNT,
-            nothing=1.0,
+            no_effect=1.0,
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
@@ -142,28 +139,49 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
             [a / b for a, b in zip(mixed, full, strict=True)],
             "least",
             ON_PAR,
-            nothing=0.0,
+            no_effect=0.0,
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
     )
-    means = [[float(needed(one).mean()) for one in trained[n]] for n in lengths]
-    told = {
-        **{f"how many, of {n} tokens": _range(found) for n, found in zip(lengths, means, strict=True)},
-        "their exponent in the length": f"{slope(lengths, [mean(found) for found in means]):.2f}",
-        f"how many, of {length} tokens, the head that needs most": _range([float(needed(one).max()) for one in of]),
-        "before training": _range([float(needed(one).mean()) for one in fresh]),
+    means = [[float(needed(values).mean()) for values in trained[n]] for n in lengths]
+    facts = {
+        **{f"how many, of {n} tokens": _range(counts) for n, counts in zip(lengths, means, strict=True)},
+        "their exponent in the length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
+        f"how many, of {length} tokens, the head that needs most": _range(
+            [float(needed(values).max()) for values in of]
+        ),
+        "before training": _range([float(needed(values).mean()) for values in fresh]),
         f"of the sum of singular values, and not of squares, in the first {SHARE * length:g}": _range(
-            [float(held(one, 1)[:, int(SHARE * length) - 1].mean()) for one in of]
+            [float(cumulative_share(values, 1)[:, int(SHARE * length) - 1].mean()) for values in of]
         ),
         f"bits per hidden byte after {steps} steps": f"{_range(bits)}; by the frequencies of bytes {frequencies:.3g}",
         f"right answers after {learned} steps of {TASK}": f"{mean(mixed):.3f} of a Linformer, {mean(full):.3f} of BERT",
         "exponent of BERT's products per token": f"{slope(LONG, per_token['bert']):.3f}",
     }
-    drawn: dict[str, Draw] = {
-        f"energy in the first k of {length} singular values": partial(_draw, torch.cat(fresh), torch.cat(of)),
-        f"how many hold {ENERGY:.0%}": partial(_draw_growth, lengths, means),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    energy, at = cumulative_share(torch.cat(of)), range(1, length + 1)
+    lines = [
+        *(PlotLine(at, head, "a head", colour="tab:blue", alpha=0.2) for head in energy.tolist()),
+        PlotLine(at, energy.mean(0).tolist(), "mean of heads", colour="tab:blue"),
+        PlotLine(at, cumulative_share(torch.cat(fresh)).mean(0).tolist(), "before training", "--", "tab:gray"),
+    ]
+    spectrum = Plot(
+        f"energy in the first k of {length} singular values",
+        "k",
+        "of the energy",
+        lines,
+        levels=((ENERGY, ""),),
+        marks=(SHARE * length,),
+        log="x",
+        ylim=(0, 1.02),
+    )
+    lines = [
+        *(PlotLine(lengths, counts, "", "o-", "tab:blue") for counts in zip(*means, strict=True)),
+        PlotLine(lengths, [SHARE * n for n in lengths], f"{SHARE:g} of the tokens", ":", "black"),
+    ]
+    growth = Plot(
+        f"how many hold {ENERGY:.0%}", "tokens", "singular values, mean of heads", lines, ticks=lengths, ylim=(0, None)
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (spectrum, growth))
 
 
 def rows_of(length: int) -> Tensor:
@@ -174,25 +192,3 @@ def rows_of(length: int) -> Tensor:
 
 def _range(values: Sequence[float]) -> str:
     return f"{mean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
-
-
-def _draw(fresh: Tensor, trained: Tensor, axes: Any) -> None:
-    at = range(1, trained.shape[-1] + 1)
-    for n, one in enumerate(held(trained).tolist()):
-        label = "a head" if n == 0 else None
-        axes.plot(at, one, color="tab:blue", linewidth=0.5, alpha=0.3, label=label)
-    axes.plot(at, held(trained).mean(0).tolist(), color="tab:blue", label="mean of heads")
-    axes.plot(at, held(fresh).mean(0).tolist(), "--", color="tab:gray", label="before training")
-    axes.axhline(ENERGY, color="black", linewidth=0.5)
-    axes.axvline(SHARE * trained.shape[-1], color="black", linewidth=0.5, linestyle=":")
-    axes.set(xscale="log", xlabel="k", ylabel="of the energy", ylim=(0, 1.02))
-    axes.legend(loc="lower right", fontsize=8)
-
-
-def _draw_growth(lengths: Sequence[int], means: Sequence[Sequence[float]], axes: Any) -> None:
-    for one in zip(*means, strict=True):
-        axes.plot(lengths, one, "o-", color="tab:blue")
-    axes.plot(lengths, [SHARE * n for n in lengths], ":", color="black", label=f"{SHARE:g} of the tokens")
-    axes.set(xlabel="tokens", ylabel="singular values, mean of heads", ylim=(0, None))
-    axes.set_xticks(lengths)
-    axes.legend()

@@ -1,9 +1,8 @@
 """Luna: multiplications linear in the row, and more of a set is kept by more packs."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,9 +11,10 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.growth import draw_growth, ticks
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.tally import Tally
+from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.members.luna import luna
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -26,20 +26,22 @@ SAYS = "Luna multiplies in proportion to the row, and tells more of a set the mo
 SOURCE = "Ma et al., 2021, arXiv:2106.01540, abstract and section 4 (accuracy by the length of P)"
 
 
-class Sets(NamedTuple):
+class KindSets(NamedTuple):
     """Members of sets, each a kind and a number, and whether the numbers of its kind are above 0 in the mean."""
 
     x: Float[Tensor, "B T N"]
     above: Bool[Tensor, "B T"]
 
 
-def sets(rows: int, drawn: torch.Generator) -> Sets:
+def sets(rows: int, generator: torch.Generator) -> KindSets:
     """A number is its kind's, drawn for each set, and noise as large."""
-    kind = torch.randint(KINDS, (rows, SIZE), generator=drawn)
-    number = torch.randn(rows, KINDS, generator=drawn).gather(1, kind) + torch.randn(rows, SIZE, generator=drawn)
-    one = F.one_hot(kind, KINDS).float()
-    total = (one * number[..., None]).sum(1).gather(1, kind)
-    return Sets(torch.cat([3 * one, number[..., None]], -1), total > 0)
+    kind = torch.randint(KINDS, (rows, SIZE), generator=generator)
+    number = torch.randn(rows, KINDS, generator=generator).gather(1, kind) + torch.randn(
+        rows, SIZE, generator=generator
+    )
+    one_hot = F.one_hot(kind, KINDS).float()
+    total = (one_hot * number[..., None]).sum(1).gather(1, kind)
+    return KindSets(torch.cat([3 * one_hot, number[..., None]], -1), total > 0)
 
 
 def layer(packs: int) -> Layer:
@@ -49,14 +51,13 @@ def layer(packs: int) -> Layer:
 
 def accuracy(packs: int, seed: int, steps: int) -> float:
     """Of a layer of so many packs with one head, trained a little: how many members it tells right of fresh sets."""
-    drawn = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with seeded(seed):
         body = layer(packs)
         begin, end = nn.Linear(KINDS + 1, WIDTH), nn.Linear(WIDTH, 1)
     optimiser = torch.optim.Adam([*begin.parameters(), *body.parameters(), *end.parameters()], 5e-3)
     for _ in range(steps):
-        x, above = sets(ROWS, drawn)
+        x, above = sets(ROWS, generator)
         loss = F.binary_cross_entropy_with_logits(end(body(begin(x)).y)[..., 0], above.float())
         optimiser.zero_grad()
         loss.backward()
@@ -83,37 +84,39 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
     packed = layer(PACKS[-1])
     dense = Attention(QKV(WIDTH, 1), Softmax(Full(), lse=False))
     count = {"Luna": [products(packed, n) for n in lengths], "dense attention": [products(dense, n) for n in lengths]}
-    found = {packs: [accuracy(packs, seed, steps) for seed in seeds] for packs in PACKS}
+    shares = {packs: [accuracy(packs, seed, steps) for seed in seeds] for packs in PACKS}
     gains = [
         Measure(
             f"accuracy gained from {few} to {many} packs",
-            [b - a for a, b in zip(found[few], found[many], strict=True)],
+            [b - a for a, b in zip(shares[few], shares[many], strict=True)],
             "least",
             0.02,
-            nothing=0.0,
+            no_effect=0.0,
         )
         for few, many in zip(PACKS, PACKS[1:], strict=False)
     ]
     linear = Measure(
         "exponent of multiplications in the length", (slope(lengths, count["Luna"]),), "near", 1.0, within=0.02
     )
-    told = {f"accuracy with {packs} packs": f"{mean(of):.3f}" for packs, of in found.items()}
-    told["exponent of dense attention"] = f"{slope(lengths, count['dense attention']):.3f}"
-    drawn: dict[str, Draw] = {
-        "multiplications of a layer": partial(_draw_products, lengths, count),
-        f"sets of {SIZE} members of {KINDS} kinds": partial(_draw_accuracy, found),
-    }
-    return Claim(SAYS, SOURCE, (linear, *gains), told, drawn)
-
-
-def _draw_products(lengths: Sequence[int], count: dict[str, list[int]], axes: Any) -> None:
-    draw_growth(count, lengths, axes)
-    axes.set(xlabel="tokens in a row", ylabel="additions and multiplications")
-
-
-def _draw_accuracy(found: dict[int, list[float]], axes: Any) -> None:
-    for packs, of in found.items():
-        axes.plot([packs] * len(of), of, "o", color="tab:blue", alpha=0.4)
-    axes.plot(list(found), [mean(of) for of in found.values()], color="tab:blue")
-    axes.set(xlabel="packs", ylabel="members told right", xscale="log", ylim=(0.5, 1.0))
-    ticks(axes, list(found))
+    facts = {f"accuracy with {packs} packs": f"{mean(of):.3f}" for packs, of in shares.items()}
+    facts["exponent of dense attention"] = f"{slope(lengths, count['dense attention']):.3f}"
+    cost = Plot(
+        "multiplications of a layer",
+        "tokens in a row",
+        "additions and multiplications",
+        growth_lines(count, lengths),
+        log="xy",
+        ticks=lengths,
+    )
+    seeds_lines = [PlotLine(PACKS, run, "", "o", "tab:blue", 0.4) for run in zip(*shares.values(), strict=True)]
+    lines = [*seeds_lines, PlotLine(PACKS, [mean(of) for of in shares.values()], colour="tab:blue")]
+    by_packs = Plot(
+        f"sets of {SIZE} members of {KINDS} kinds",
+        "packs",
+        "members told right",
+        lines,
+        log="x",
+        ticks=PACKS,
+        ylim=(0.5, 1.0),
+    )
+    return Claim(SAYS, SOURCE, (linear, *gains), facts, (cost, by_packs))

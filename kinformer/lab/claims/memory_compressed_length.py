@@ -11,8 +11,9 @@ from torch import Tensor
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.growth import ticks
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
 
@@ -42,7 +43,7 @@ def seconds(model: Writer, tokens: Tensor) -> float:
     return time.process_time() - began
 
 
-def kept(model: Writer, length: int) -> int:
+def cache_bytes(model: Writer, length: int) -> int:
     """Bytes of keys and values for decoding a row."""
     return sum(x.numel() * x.element_size() for name, x in leaves(model.start(1, length)) if name in ("k", "v"))
 
@@ -52,19 +53,18 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     last = lengths[-1]
     took: dict[str, dict[int, list[float]]] = {}
     with torch.random.fork_rng(devices=[]):
-        bytes_ = {name: kept(make(), last) for name, make in decoders(last).items()}
+        bytes_ = {name: cache_bytes(make(), last) for name, make in decoders(last).items()}
     for seed, length in ((seed, length) for seed in seeds for length in lengths):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             models = {name: make() for name, make in decoders(length).items()}
             tokens = torch.randint(256, (1, length))
             rounds = [{name: seconds(model, tokens) for name, model in models.items()} for _ in range(ROUNDS)]
         for name in models:
-            quickest = min(one[name] for one in rounds)
+            quickest = min(times[name] for times in rounds)
             took.setdefault(name, {}).setdefault(length, []).append(quickest)
     ratio = [dense / short for dense, short in zip(took["gpt"][last], took["LMLML"][last], strict=True)]
     measures = (
-        Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, nothing=1.0),
+        Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, no_effect=1.0),
         Measure(
             f"bytes of keys and values of compressed layers over dense ones, for a row of {last}",
             (bytes_["MMMMM"] / bytes_["gpt"],),
@@ -73,20 +73,16 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             within=0.01,
         ),
     )
-    told = {
+    facts = {
         "bytes of T-DMCA over gpt's": f"{bytes_['LMLML'] / bytes_['gpt']:.3f}",
         **{
-            f"{name}, seconds a step": ", ".join(f"{mean(found):.3g} for {n}" for n, found in of.items())
-            + f"; exponent {slope(list(of), [mean(found) for found in of.values()]):.2f}"
+            f"{name}, seconds a step": ", ".join(f"{mean(times):.3g} for {n}" for n, times in of.items())
+            + f"; exponent {slope(list(of), [mean(times) for times in of.values()]):.2f}"
             for name, of in took.items()
         },
     }
-    return Claim(SAYS, SOURCE, measures, told, {"seconds of a step of training": partial(_draw, took)})
-
-
-def _draw(took: dict[str, dict[int, list[float]]], axes: Any) -> None:
-    for name, of in took.items():
-        axes.plot(list(of), [mean(found) for found in of.values()], "o-", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens of a row", ylabel="seconds of the processor")
-    ticks(axes, list(next(iter(took.values()))))
-    axes.legend()
+    lines = [PlotLine(lengths, [mean(of[n]) for n in lengths], name, "o-") for name, of in took.items()]
+    plot = Plot(
+        "seconds of a step of training", "tokens of a row", "seconds of the processor", lines, log="xy", ticks=lengths
+    )
+    return Claim(SAYS, SOURCE, measures, facts, (plot,))

@@ -1,7 +1,6 @@
 """Nystromformer: on par with softmax attention at a cost linear in the row, its inverse found in six iterations."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -14,10 +13,11 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import Heads, heads
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.trained import HeadInputs, heads, mean_metric, seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.task import Tasks, of_form
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
@@ -64,15 +64,12 @@ def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
     if steps:
         fit(model, data, steps=steps, batch=BATCH, lr=3e-3, seed=seed)
     rows = of_form(data.valid.rows(4 * ROWS), model.reads)
-    with torch.no_grad():
-        total, count = model.eval().judge(rows).totals[ACCURACY.name]  # type: ignore[arg-type]
-    return float(total / count)
+    return mean_metric(model.eval(), rows, ACCURACY.name)
 
 
-def both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
+def train_both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         dense, few = bert(**SIZES), nystromformer(**SIZES, landmarks=USUAL)
         return dense, trained(dense, seed, data, steps), trained(few, seed, data, steps)
 
@@ -84,9 +81,9 @@ def tokens_of(data: Tasks) -> Int[Tensor, "B T"]:
     return rows.tokens
 
 
-def away(one: Heads, landmarks: Sequence[int]) -> Away:
+def away(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
     """Of a layer's queries, keys and values."""
-    q, k, v = (x.double() for x in one)
+    q, k, v = (x.double() for x in layer)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
     whole = attend(q, k, v).y
     plain = (whole - v.mean(2, keepdim=True)).norm()
@@ -131,23 +128,21 @@ def claim(
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
     data = Tasks.of("sorting", TASK)
-    models = [both(seed, data, steps) for seed in seeds]
-    found = [_mean([away(one, landmarks) for one in heads(model, tokens_of(data))]) for model, _, _ in models]
+    models = [train_both(seed, data, steps) for seed in seeds]
+    runs = [_mean([away(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)
     of_right = [few / dense for _, dense, few in models]
     measures = (
-        Measure(f"right answers with {USUAL} landmarks, over those of softmax", of_right, "least", 0.9, nothing=0.0),
-        Measure("exponent of the error in the landmarks", [slope(landmarks, one.error) for one in found], "most", 0.0),
+        Measure(f"right answers with {USUAL} landmarks, over those of softmax", of_right, "least", 0.9, no_effect=0.0),
+        Measure("exponent of the error in the landmarks", [slope(landmarks, run.error) for run in runs], "most", 0.0),
+        Measure("error of six iterations over that of the inverse itself", [run.stopped for run in runs], "most", 1.05),
         Measure(
-            "error of six iterations over that of the inverse itself", [one.stopped for one in found], "most", 1.05
-        ),
-        Measure(
-            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in found], "most", INVERTED, nothing=1.0
+            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in runs], "most", INVERTED, no_effect=1.0
         ),
         Measure("exponent of multiplications in the row", [exponents["nystromformer"]], "most", 1.1),
     )
-    every = _mean(found)
-    told = {
+    every = _mean(runs)
+    facts = {
         f"right answers after {steps} steps of {TASK}": ", ".join(
             f"{few:.3f} of {dense:.3f}" for _, dense, few in models
         ),
@@ -156,37 +151,30 @@ def claim(
         "|AZA - A| / |A| by iterations": _listed(ITERATIONS, every.left),
         "exponent of multiplications in the row, bert": f"{exponents['bert']:.3f}",
     }
-    drawn: dict[str, Draw] = {
-        "error of trained layers": partial(_draw, landmarks, found),
-        "the inverse": partial(_draw_inverse, found),
-    }
-    return Claim(SAYS, SOURCE, measures, told, drawn)
+    lines = [
+        *(PlotLine(landmarks, run.error, "Nystrom", "o-", "tab:blue") for run in runs),
+        *(PlotLine(landmarks, run.best, "best of that rank", "s--", "tab:gray") for run in runs),
+    ]
+    errors = Plot(
+        "error of trained layers",
+        "landmarks, or rank",
+        "away from softmax attention",
+        lines,
+        levels=((1, "a plain mean"),),
+        log="xy",
+        ticks=landmarks,
+    )
+    lines = [PlotLine(ITERATIONS, run.left, "", "o-", "tab:blue") for run in runs]
+    inverse = Plot("the inverse", "iterations", "|A Z A - A| / |A|", lines, log="y", ticks=ITERATIONS)
+    return Claim(SAYS, SOURCE, measures, facts, (errors, inverse))
 
 
-def _mean(found: Sequence[Away]) -> Away:
+def _mean(runs: Sequence[Away]) -> Away:
     def by_place(name: str) -> list[float]:
-        return [mean(same) for same in zip(*(getattr(one, name) for one in found), strict=True)]
+        return [mean(same) for same in zip(*(getattr(run, name) for run in runs), strict=True)]
 
-    return Away(by_place("error"), by_place("best"), mean(one.stopped for one in found), by_place("left"))
+    return Away(by_place("error"), by_place("best"), mean(run.stopped for run in runs), by_place("left"))
 
 
 def _listed(at: Sequence[int], values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2g} of {n}" for n, value in zip(at, values, strict=True))
-
-
-def _draw(landmarks: Sequence[int], found: list[Away], axes: Any) -> None:
-    for n, one in enumerate(found):
-        names = ("Nystrom", "best of that rank") if n == 0 else (None, None)
-        axes.plot(landmarks, one.error, "o-", color="tab:blue", label=names[0])
-        axes.plot(landmarks, one.best, "s--", color="tab:gray", label=names[1])
-    axes.axhline(1, color="tab:red", linewidth=1, label="a plain mean")
-    axes.set(xscale="log", yscale="log", xlabel="landmarks, or rank", ylabel="away from softmax attention")
-    axes.set_xticks(landmarks, [str(m) for m in landmarks])
-    axes.minorticks_off()
-    axes.legend()
-
-
-def _draw_inverse(found: list[Away], axes: Any) -> None:
-    for one in found:
-        axes.plot(ITERATIONS, one.left, "o-", color="tab:blue")
-    axes.set(xlabel="iterations", ylabel="|A Z A - A| / |A|", yscale="log", xticks=ITERATIONS)

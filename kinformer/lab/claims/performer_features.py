@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.feature_map import FeatureMap
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 
@@ -52,25 +51,25 @@ def expected(positive: bool, size: int, angle: float) -> float:
 
 def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
     """Both estimates by angle at every size, with independent directions; and orthogonal ones against these."""
-    measures, told, found = [], {}, {}
+    measures, facts, errors_by_size = [], {}, {}
     for size in SIZES:
         n = size * draws
         trig = [error(Trigonometric(WIDTH, n, orthogonal=False, seed=seed), size) for seed in seeds]
         positive = [error(FAVOR(WIDTH, n, orthogonal=False, eps=0.0, seed=seed), size) for seed in seeds]
-        found[size] = torch.stack(trig).mean(0), torch.stack(positive).mean(0)
+        errors_by_size[size] = torch.stack(trig).mean(0), torch.stack(positive).mean(0)
         ratio = [t / p for t, p in zip(trig, positive, strict=True)]
         at = ANGLES.index(SMALL)
         measures.append(
             Measure(
                 f"squared error of sines and cosines over positive features', {SMALL} degrees, {size} directions",
-                [float(one[at]) for one in ratio],
+                [float(ratios[at]) for ratios in ratio],
                 "least",
                 10,
-                nothing=1,
+                no_effect=1,
             )
         )
-        told[f"the same by angle, {size} directions"] = ", ".join(
-            f"{angle}: {mean(float(one[n]) for one in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
+        facts[f"the same by angle, {size} directions"] = ", ".join(
+            f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
     shares = torch.stack([_orthogonal_over_independent(seed, more) for seed in seeds])
     measures.append(
@@ -81,43 +80,36 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
             1,
         )
     )
-    told["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
+    facts["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
         ", ".join(
             f"{angle}: {share:.2f}"
             for angle, share in zip(ANGLES[RESOLVED], shares.mean(0)[RESOLVED].tolist(), strict=True)
         )
     )
-    drawn: dict[str, Draw] = {
-        f"{SIZES[1]} directions": partial(_draw_errors, SIZES[1], *found[SIZES[1]]),
-        "orthogonal directions": partial(_draw_orthogonal, shares),
-    }
-    return Claim(SAYS, SOURCE, tuple(measures), told, drawn)
+    lines, xlabel, ticks = [], "angle of query and key, degrees", range(0, 181, 30)
+    for is_positive, name, errors in zip(
+        (False, True), ("sines and cosines", "positive"), errors_by_size[SIZES[1]], strict=True
+    ):
+        colour = "tab:blue" if is_positive else "tab:gray"
+        lines.append(PlotLine(ANGLES[1:], errors[1:].tolist(), name, "o", colour))
+        by_lemma = [expected(is_positive, SIZES[1], angle) for angle in ANGLES[1:]]
+        lines.append(PlotLine(ANGLES[1:], by_lemma, f"{name}, by the lemma", "-", colour))
+    by_angle = Plot(
+        f"{SIZES[1]} directions", xlabel, "squared error of exp(q.k), |q| = |k| = 1", lines, log="y", ticks=ticks
+    )
+    lines = [PlotLine(ANGLES[RESOLVED], y, "", "o", "tab:blue") for y in shares[:, RESOLVED].tolist()]
+    orthogonal = Plot(
+        "orthogonal directions",
+        xlabel,
+        "squared error over that of independent ones",
+        lines,
+        levels=((1, "independent"),),
+        ticks=ticks,
+        ylim=(0, 1.1),
+    )
+    return Claim(SAYS, SOURCE, tuple(measures), facts, (by_angle, orthogonal))
 
 
 def _orthogonal_over_independent(seed: int, draws: int) -> Float[Tensor, " angles"]:
-    made = [FAVOR(WIDTH, WIDTH * draws, orthogonal=orthogonal, eps=0.0, seed=seed) for orthogonal in (True, False)]
-    return error(made[0], WIDTH) / error(made[1], WIDTH)
-
-
-def _draw_errors(size: int, trig: Tensor, positive: Tensor, axes: Any) -> None:
-    for name, found, positive_too, colour in (
-        ("sines and cosines", trig, False, "tab:gray"),
-        ("positive", positive, True, "tab:blue"),
-    ):
-        axes.semilogy(ANGLES[1:], found[1:].tolist(), "o", color=colour, label=name)
-        wanted = [expected(positive_too, size, angle) for angle in ANGLES[1:]]
-        axes.semilogy(ANGLES[1:], wanted, "-", color=colour, label=f"{name}, by the lemma")
-    axes.set(xlabel="angle of query and key, degrees", ylabel="squared error of exp(q.k), |q| = |k| = 1")
-    axes.set_xticks(range(0, 181, 30))
-    axes.legend(fontsize=8)
-
-
-def _draw_orthogonal(shares: Tensor, axes: Any) -> None:
-    for one in shares[:, RESOLVED].tolist():
-        axes.plot(ANGLES[RESOLVED], one, "o", color="tab:blue")
-    axes.axhline(1, linestyle="--", color="tab:gray", label="independent")
-    axes.set(
-        xlabel="angle of query and key, degrees", ylabel="squared error over that of independent ones", ylim=(0, 1.1)
-    )
-    axes.set_xticks(range(0, 181, 30))
-    axes.legend()
+    maps = [FAVOR(WIDTH, WIDTH * draws, orthogonal=orthogonal, eps=0.0, seed=seed) for orthogonal in (True, False)]
+    return error(maps[0], WIDTH) / error(maps[1], WIDTH)

@@ -1,15 +1,13 @@
 """Poolingformer: pooled keys of a wide window find what lies beyond the narrow one, which alone does not."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from statistics import mean
 from typing import Any, NamedTuple
 
-import torch
-
 from kinformer.core.model import Model
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import Tasks
+from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.tasks.needle import Needle
 from kinformer.lab.train.fit import fit
 from kinformer.members.longformer import longformer
@@ -21,7 +19,7 @@ SAYS = "a needle beyond the window and within the wider one of pooled keys is fo
 SOURCE = "Zhang et al., 2021, arXiv:2105.04371, abstract: a larger window increases the receptive field"
 
 
-class Learned(NamedTuple):
+class NeedleCurve(NamedTuple):
     """Steps, and the accuracy on rows of valid at each."""
 
     steps: list[int]
@@ -42,45 +40,38 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
     }
 
 
-def learned(name: str, seed: int, length: int, steps: int) -> Learned:
+def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         task = Tasks.of("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
-    return Learned([point.step for point in points], [point.valid for point in points])
+    return NeedleCurve([point.step for point in points], [point.valid for point in points])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Claim:
     """The share of digits that are right: with pooled keys nearly all, by a window what guessing gets."""
     reaching, window, ending = models(length)
-    found = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
+    runs = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
     short = learned(ending, seeds[0], length, steps)
-    last = {name: [one.accuracy[-1] for one in of] for name, of in found.items()}
+    last = {name: [run.accuracy[-1] for run in of] for name, of in runs.items()}
     guessing = Needle(length, 1).guessing
     measures = (
-        Measure("accuracy with pooled keys", last[reaching], "least", 0.95, nothing=guessing),
-        Measure("accuracy of the window alone", last[window], "most", 0.2, nothing=0.95),
+        Measure("accuracy with pooled keys", last[reaching], "least", 0.95, no_effect=guessing),
+        Measure("accuracy of the window alone", last[window], "most", 0.2, no_effect=0.95),
     )
-    told = {
+    facts = {
         "accuracy by guessing": f"{guessing:g}",
         f"with pooled keys that reach {length // 8} tokens": f"{short.accuracy[-1]:.3f} (one seed)",
         "steps of training": f"{steps}",
     }
-    drawn = {**found, ending: [short]}
-    return Claim(SAYS, SOURCE, measures, told, {"a needle at the begin": partial(_draw, drawn, guessing)})
+    return Claim(SAYS, SOURCE, measures, facts, (_plot({**runs, ending: [short]}, guessing),))
 
 
-def _draw(found: dict[str, list[Learned]], guessing: float, axes: Any) -> None:
-    for color, (name, of) in zip(("tab:blue", "tab:gray", "tab:orange"), found.items(), strict=True):
-        for one in of:
-            axes.plot(one.steps, one.accuracy, color=color, alpha=0.3)
-        axes.plot(
-            of[0].steps,
-            [mean(each) for each in zip(*(one.accuracy for one in of), strict=True)],
-            color=color,
-            label=name,
-        )
-    axes.axhline(guessing, linestyle="--", color="tab:gray", label="guessing")
-    axes.set(xlabel="steps", ylabel="accuracy of valid", ylim=(0, 1.05))
-    axes.legend(fontsize=8)
+def _plot(runs_by_name: dict[str, list[NeedleCurve]], guessing: float) -> Plot:
+    lines = []
+    for colour, (name, runs) in zip(("tab:blue", "tab:gray", "tab:orange"), runs_by_name.items(), strict=True):
+        lines += [PlotLine(run.steps, run.accuracy, "", "-", colour, 0.3) for run in runs]
+        lines.append(PlotLine(runs[0].steps, seed_mean([run.accuracy for run in runs]), name, "-", colour))
+    return Plot(
+        "a needle at the begin", "steps", "accuracy of valid", lines, levels=((guessing, "guessing"),), ylim=(0, 1.05)
+    )

@@ -1,18 +1,16 @@
 """Sparse Transformer: p sets of keys reach every earlier token in p steps, at a cost of L^1.5 where p is 2."""
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import mean, stdev
-from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Pattern
-from kinformer.lab.claims.support.growth import draw_growth
-from kinformer.lab.claims.support.trained import patterns
-from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
+from kinformer.lab.claims.support.trained import patterns, seeded
+from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.plot import Plot, PlotLine, by_category, growth_lines, slope
 from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.members.support.factors import Sets, Use
@@ -34,19 +32,19 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
 
 def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
     """Which keys a query knows of after layers with these sets, one above the other; it always knows itself."""
-    known = torch.eye(length)
+    reach = torch.eye(length)
     for pattern in patterns:
         step = pattern.matrix(length).float() + torch.eye(length)
-        known = (step @ known > 0).float()
-    return known > 0
+        reach = (step @ reach > 0).float()
+    return reach > 0
 
 
 def share(patterns: Sequence[Pattern], length: int) -> float:
     """Of all pairs of a query and an earlier token or itself the part that is reached; ValueError for a later one."""
-    found = reached(patterns, length)
-    if bool(found.triu(1).any()):
+    reach = reached(patterns, length)
+    if bool(reach.triu(1).any()):
         raise ValueError(f"{patterns} read ahead")
-    return float(found.sum()) / (length * (length + 1) / 2)
+    return float(reach.sum()) / (length * (length + 1) / 2)
 
 
 def pairs(attention: Sets, length: int) -> int:
@@ -67,52 +65,37 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         for form in FORMS
         for p in (2, 3)
     ]
-    count = {form: [pairs(form, one) for one in lengths] for form in FORMS}
+    count: dict[str, list[int]] = {form: [pairs(form, length) for length in lengths] for form in FORMS}
     cost = [
         Measure(
             f"exponent of the pairs read in the length, {form}", (slope(lengths, count[form]),), "near", 1.5, within=0.1
         )
         for form in FORMS
     ]
-    told = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
+    facts = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
     bits = {use: [_trained(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
-    for use, found in bits.items():
-        error = stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
-        told[f"bits per byte after {steps} steps, {use}"] = f"{mean(found):.3f} ± {2 * error:.3f}" * bool(steps)
-    drawn: dict[str, Draw] = {
-        "after two layers, strided": partial(_draw_reach, factors("strided", 64, 2)),
-        "pairs read": partial(_draw_cost, lengths, count),
-        f"three ways to use two sets, {steps} steps": partial(_draw_uses, bits),
-    }
-    return Claim(SAYS, SOURCE, (*reach, *cost), told, drawn)
+    for use, values in bits.items():
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        facts[f"bits per byte after {steps} steps, {use}"] = f"{mean(values):.3f} ± {2 * error:.3f}" * bool(steps)
+    strided = factors("strided", 64, 2)
+    reading = Plot(
+        "after two layers, strided",
+        "token (dark: after one layer)",
+        "query",
+        image=(2.0 * reached(strided[:1], 64) + reached(strided, 64)).tolist(),
+        darkest=3,
+    )
+    everything = [n * (n + 1) / 2 for n in lengths]
+    lines = [PlotLine(lengths, everything, "all earlier tokens", "--", "tab:gray"), *growth_lines(count, lengths)]
+    growth = Plot("pairs read", "tokens in a row", "pairs", lines, log="xy", ticks=lengths)
+    uses = by_category(f"three ways to use two sets, {steps} steps", "bits per byte of valid", bits)
+    return Claim(SAYS, SOURCE, (*reach, *cost), facts, (reading, growth, uses))
 
 
 def _trained(use: str, seed: int, steps: int) -> float:
     """Bits per byte of a small model on valid."""
     if not steps:
         return 0.0
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = sparse_transformer(use=use, stride=16, summary=4, d=64, depth=4, heads=4, length=256)  # type: ignore[arg-type]
         return fit(model, TEXT, steps=steps, batch=4, length=256, lr=3e-3, seed=seed).points[-1].valid
-
-
-def _draw_reach(patterns: Sequence[Pattern], axes: Any) -> None:
-    size = 64
-    first = patterns[0].matrix(size).float() + torch.eye(size)
-    both = [first > 0, reached(patterns, size)]
-    axes.imshow((2.0 * both[0] + both[1]).tolist(), cmap="Blues", vmin=0, vmax=3)
-    axes.set(xlabel="token (dark: after one layer)", ylabel="query")
-
-
-def _draw_cost(lengths: Sequence[int], count: dict[Sets, list[int]], axes: Any) -> None:
-    axes.loglog(lengths, [n * (n + 1) / 2 for n in lengths], "--", color="tab:gray", label="all earlier tokens")
-    draw_growth({form: found for form, found in count.items()}, lengths, axes)
-    axes.set(xlabel="tokens in a row", ylabel="pairs")
-
-
-def _draw_uses(bits: dict[str, list[float]], axes: Any) -> None:
-    for n, (_, found) in enumerate(bits.items()):
-        axes.plot([n] * len(found), found, "o", color="tab:blue")
-    axes.set(ylabel="bits per byte of valid", xticks=range(len(bits)), xlim=(-0.5, len(bits) - 0.5))
-    axes.set_xticklabels(bits)

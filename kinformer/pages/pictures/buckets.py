@@ -10,8 +10,17 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.pages.pictures.support.layers import Call, attentions, calls, clustered, joined, tagged, weighed
-from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, span
+from kinformer.pages.pictures.support.drawer import suffix
+from kinformer.pages.pictures.support.layers import (
+    MechanismCall,
+    attentions,
+    calls,
+    clustered_tokens,
+    first_head,
+    joined,
+    tagged,
+)
+from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, of_cells, span
 
 TINY, ROUNDS = 1e-6, 2
 
@@ -20,19 +29,19 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """A picture of each kind of layer that gives numbers to keys, of its first head."""
     groups: dict[str, tuple[list[str], Any]] = {}
     for place, layer in attentions(example).items():
-        for one in layer.mechanism.modules():
-            if tagged(one):
-                groups.setdefault(f"{type(one).__name__}", ([], layer))[0].append(place)
+        for mechanism in layer.mechanism.modules():
+            if tagged(mechanism):
+                groups.setdefault(f"{type(mechanism).__name__}", ([], layer))[0].append(place)
     size, step = span(0, length, CELLS)
     for places, layer in groups.values():
-        for call in calls(layer, clustered(size, layer.d)):
+        for call in calls(layer, clustered_tokens(size, layer.d)):
             if tagged(call.mechanism):
                 yield from _sorted_and_not(joined(places), call, step)
 
 
-def _sorted_and_not(where: str, call: Call, step: int) -> Iterator[Picture]:
+def _sorted_and_not(where: str, call: MechanismCall, step: int) -> Iterator[Picture]:
     """The keys that each query of the first head reads: in order of position, and sorted as each round sorts them."""
-    read = weighed(call)[0].abs() > TINY
+    read = first_head(call) > TINY
     name = type(call.mechanism).__name__
     for tag, numbers in tags_of(call).items():  # of the first head [T r]
         several = numbers.shape[1] > 1
@@ -41,9 +50,9 @@ def _sorted_and_not(where: str, call: Call, step: int) -> Iterator[Picture]:
         for turn in range(min(ROUNDS, numbers.shape[1])):
             title = f"sorted by {tag}" + (f" of round {turn + 1}" if several else "")
             panels.append(_sorted(title, read, numbers[:, turn], step))
-        caption = f"{name}, {where + ', ' if where else ''}head 0: who reads whom among tokens of five kinds"
+        caption = f"{name}{suffix(where)}, head 0: who reads whom among tokens of five kinds"
         kinds = tuple(f"{tag} {n}" for n in range(int(numbers.max()) + 1))
-        note = f"{len(read)} positions, a cell is {step} by {step}; " if step > 1 else ""
+        note = f"{len(read)} positions{of_cells(step, ', ')}; " if step > 1 else ""
         note += f"a cell shows the {tag} of its key"
         note += " in round 1, or in the round by which it is sorted" if several else ""
         note += f"; pale where the query's own {tag} is another" if several else ""
@@ -60,10 +69,10 @@ def _sorted(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], st
     return panel._replace(level=own + (panel.level - own) / 3, rows=names, columns=names)
 
 
-def tags_of(call: Call) -> dict[str, Int[Tensor, "T r"]]:
+def tags_of(call: MechanismCall) -> dict[str, Int[Tensor, "T r"]]:
     """The groups of keys of a mechanism's first head, a column a round: those that queries have too."""
     queries, keys = call.mechanism.ready(call.queries, call.keys, call.ctx)
     assert keys is not None
     shared = call.queries.q.shape[1] // keys.k.shape[1]
-    found = call.mechanism.tags(keys).items()
-    return {name: of[0, 0, :, : of.shape[3] // shared] for name, of in found if name in queries.tags}
+    tags = call.mechanism.tags(keys).items()
+    return {name: of[0, 0, :, : of.shape[3] // shared] for name, of in tags if name in queries.tags}

@@ -12,11 +12,11 @@ from kinformer.core.layer import Context
 from kinformer.core.pattern import pairs
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.shortened import Shortened
-from kinformer.pages.pictures.support.layers import Call, attentions, calls, joined
+from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, joined
 from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, shades
 
 NOTE = "read: a column is a key, under the position at which it stands"
-MADE = "; made of: a line is a token, a column a key"
+PARTS = "; made of: a line is a token, a column a key"
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
@@ -37,21 +37,22 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             places.append(place.partition(",")[0])  # of several in a layer the layer
     for places, panels in alike.values():
         where = joined(places)
-        made = len(panels) > 1
-        caption = f"{where + ': ' if where else ''}who reads which of the shortened keys{', and their tokens' * made}"
-        yield Picture(caption, (), tuple(panels), note=NOTE + MADE * made)
+        has_parts = len(panels) > 1
+        caption = (
+            f"{where + ': ' if where else ''}who reads which of the shortened keys{', and their tokens' * has_parts}"
+        )
+        yield Picture(caption, (), tuple(panels), note=NOTE + PARTS * has_parts)
 
 
-def _read(call: Call) -> Panel:
+def _read(call: MechanismCall) -> Panel:
     """Queries and the keys that they read, the first ones of many."""
     k_pos = call.keys.pos[..., : 2 * CELLS]
     read = pairs(call.pattern, call.queries.pos, k_pos, call.heads)[0, 0]
-    return grid("read", read.long())._replace(columns=tuple(str(n) for n in k_pos[0, 0].tolist()))
+    return grid("read", read.long())._replace(columns=tuple(map(str, k_pos[0, 0].tolist())))
 
 
 def _made_of(layer: Attention, mechanism: Shortened, pos: Tensor) -> Panel:
-    share = shares(layer, mechanism, pos)[: 2 * CELLS]
-    return shades("made of", share.T, *(tuple(str(n) for n in range(size)) for size in reversed(share.shape)))
+    return shades("made of", shares(layer, mechanism, pos)[: 2 * CELLS].T)
 
 
 def shares(layer: Attention, mechanism: Shortened, pos: Tensor) -> Float[Tensor, "R S"]:
@@ -60,6 +61,6 @@ def shares(layer: Attention, mechanism: Shortened, pos: Tensor) -> Float[Tensor,
     k = torch.zeros(tokens + 1, sizes.key_heads, tokens, sizes.k_dim)  # a row for each token, in which it is 1
     k[:-1] = torch.eye(tokens)[:, None, :, None]
     v = torch.zeros(tokens + 1, sizes.value_heads, tokens, sizes.v_dim)
-    made = mechanism.shorten(Keys(k, v, pos[:, None].expand(tokens + 1, -1, -1))).k[:, 0]  # [tokens + 1, R, K]
-    share = (made[:-1] - made[-1]).norm(dim=-1).T
+    keys = mechanism.shorten(Keys(k, v, pos[:, None].expand(tokens + 1, -1, -1))).k[:, 0]  # [tokens + 1, R, K]
+    share = (keys[:-1] - keys[-1]).norm(dim=-1).T
     return share / share.amax().clamp_min(torch.finfo(share.dtype).tiny)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from kinformer.core.memory import Memory
 from kinformer.nn.attention import Attention
+from kinformer.pages.pictures.support.drawer import suffix
 from kinformer.pages.pictures.support.layers import attentions, joined
-from kinformer.pages.pictures.support.panel import Picture, grid, span
+from kinformer.pages.pictures.support.panel import Picture, grid, of_cells, span
 
 CELLS = 36
 KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")
@@ -18,35 +19,31 @@ KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """A picture of each memory that is unlike those before it."""
-    seen: dict[str, tuple[list[str], Attention, Memory]] = {}
+    groups: dict[str, tuple[list[str], Attention, Memory]] = {}
     for place, layer in attentions(example).items():
         if isinstance(layer.memory, Memory):
             key = f"{type(layer.memory).__name__} {layer.memory.reads} {layer.memory.length}"
-            seen.setdefault(key, ([], layer, layer.memory))[0].append(place)
-    for places, layer, memory in seen.values():
+            groups.setdefault(key, ([], layer, layer.memory))[0].append(place)
+    for places, layer, memory in groups.values():
         back = int(getattr(memory, "hears", memory.reads).reach()[0])
         size, step = span(max(memory.length, back * 2 // 5), length, CELLS)
-        kind = kept(layer, memory, size)
+        kind = slot_kinds(layer, memory, size)
         if step > 1:
             kind = kind.clamp(max=3)  # slots next to each other cannot be told apart
-        where = joined(places)
-        caption = (
-            f"{type(memory).__name__}{', ' + where if where else ''}: what a query finds there of the row before it"
-        )
-        note = f"{size} positions in segments of {memory.length}"
-        note += f"; a cell is {step} by {step}" if step > 1 else ""
+        caption = f"{type(memory).__name__}{suffix(joined(places))}: what a query finds there of the row before it"
+        note = f"{size} positions in segments of {memory.length}{of_cells(step)}"
         if kind.max() > 2:
             note += f"; a compressed slot holds {rate_of(memory)} positions"
         yield Picture(caption, KINDS[: int(kind.max())], (grid("", kind, step),), note=note, column="position")
 
 
-def kept(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"]:
+def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"]:
     """For each query what each position is to it, as a number of KINDS; it is asked while the layer reads a row."""
     kind = torch.zeros(size, size, dtype=torch.long)
     rate, slots = rate_of(memory), getattr(memory, "slots", 0)
 
-    def note(module: nn.Module, given: Any, out: Any) -> None:
-        own, source, old = given[2].pos[0], out[1][0], getattr(out[2], "old", None)
+    def note(module: nn.Module, inputs: Any, out: Any) -> None:
+        own, source, old = inputs[2].pos[0], out[1][0], getattr(out[2], "old", None)
         if old is not None:  # where slots stand may be counted in slots: the state knows the tokens in them
             source = torch.cat([old.pos[0], source[slots:]])
         rows = slice(int(own.min()), int(own.max()) + 1)

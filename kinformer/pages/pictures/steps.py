@@ -22,21 +22,21 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     length = min(length or CELLS, MOST, getattr(example, "window", None) or MOST)
     if isinstance(example, Writer):
         tokens, more = example.inputs(example.sample(1, length, 0))
-        given: dict[str, Any] = dict(more)
-        out, what = example.logits(tokens, **given), "random tokens"
+        extra: dict[str, Any] = dict(more)
+        out, source = example.logits(tokens, **extra), "random tokens"
     elif needs_nothing(example):
-        out, what = example(2 * torch.randn(1, length, example.d)), "random vectors"
+        out, source = example(2 * torch.randn(1, length, example.d)), "random vectors"
     else:
         return
     for name, value in out.aux.items():
         last = name.rpartition(".")[2]
         if last in WORDS and value.dim():
-            taken = value[0].detach().float()
-            n = torch.arange(1, int(taken.max()) + 1)
-            level = (taken[None] - n[:, None] + 1).clamp(0, 1)
+            counts = value[0].detach().float()
+            n = torch.arange(1, int(counts.max()) + 1)
+            level = (counts[None] - n[:, None] + 1).clamp(0, 1)
             lines = tuple(f"{WORDS[last]} {k}" for k in n.tolist())
-            panel = shades("", level, lines, [str(k) for k in range(length)])
-            note = f"{what}, weights as drawn first: {taken.mean():.1f} {WORDS[last]}s a token on average"
+            panel = shades("", level, lines)
+            note = f"{source}, weights as drawn first: {counts.mean():.1f} {WORDS[last]}s a token on average"
             caption = f"how many {WORDS[last]}s each token takes"
             yield Picture(caption, (), (panel,), line=WORDS[last], column="token", note=note)
 

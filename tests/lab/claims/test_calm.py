@@ -19,21 +19,21 @@ def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     chance = numpy.random.default_rng(0)
     table = [(chance.random(400) < rate).astype(float).tolist() for rate in (0.0, 0.1, 0.18, 0.3, 0.05)]
     delta, sets = 0.2, 60
-    drawn, broken = numpy.random.default_rng(3), 0
+    picture, broken = numpy.random.default_rng(3), 0
     for _ in range(sets):
-        some = drawn.integers(0, 400, calm_guarantee.DRAWN)
+        subset = picture.integers(0, 400, calm_guarantee.SET_SIZE)
         chosen = None
         for n, row in enumerate(table):
-            risk = sum(row[i] for i in some) / len(some)
-            if math.exp(-2 * len(some) * max(0, delta - risk) ** 2) > calm_guarantee.EPSILON:
+            risk = sum(row[i] for i in subset) / len(subset)
+            if math.exp(-2 * len(subset) * max(0, delta - risk) ** 2) > calm_guarantee.EPSILON:
                 break
             chosen = n
         broken += chosen is not None and sum(table[chosen]) / 400 > delta
-    found = calm_guarantee.violations(table, delta, numpy.random.default_rng(3), sets)
-    assert found == broken / sets
+    result = calm_guarantee.violations(table, delta, numpy.random.default_rng(3), sets)
+    assert result == broken / sets
     # a threshold that is always good and one that never is, where nothing is held to be proven but by luck
-    assert calm_guarantee.violations([[0.0] * 400], delta, drawn, 9) == 0
-    (hardest,) = calm_guarantee.hardest(delta, drawn)
+    assert calm_guarantee.violations([[0.0] * 400], delta, picture, 9) == 0
+    (hardest,) = calm_guarantee.hardest(delta, picture)
     assert delta < sum(hardest) / len(hardest) < delta + 2 / len(hardest)
 
 
@@ -46,18 +46,18 @@ def shallow(monkeypatch: Any) -> None:
 
 def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     model = half_easy.trained(0, UNTRAINED)
-    found = half_easy.rules(model)
+    result = half_easy.rules(model)
     kinds = {"softmax response": SoftmaxResponse, "saturation": Saturation, "classifier": Probe}
-    assert {name: type(rule.confidence) for name, rule in found.items()} == kinds
-    given = half_easy.prompts(model, "valid", 3)
-    whole = half_easy.full(model, given)
-    rule = found["softmax response"]
-    assert half_easy.lost(model, rule, 1.0, given, whole).layers == half_easy.DEPTH
-    early = half_easy.lost(model, rule, 0.0, given, whole)
+    assert {name: type(rule.confidence) for name, rule in result.items()} == kinds
+    inputs = half_easy.prompts(model, "valid", 3)
+    whole = half_easy.full(model, inputs)
+    rule = result["softmax response"]
+    assert half_easy.measure_losses(model, rule, 1.0, inputs, whole).layers == half_easy.DEPTH
+    early = half_easy.measure_losses(model, rule, 0.0, inputs, whole)
     assert early.layers < half_easy.DEPTH and len(early.textual) == len(early.risk) == 3
-    assert len(early.places) == given.tokens
-    assert sum(early.places) / given.tokens == pytest.approx(early.layers)
-    took = half_easy.seconds(model, {"exits": rule, "full": Nobody()}, given, texts=1, rounds=1)
+    assert len(early.places) == inputs.tokens
+    assert sum(early.places) / inputs.tokens == pytest.approx(early.layers)
+    took = half_easy.seconds(model, {"exits": rule, "full": Nobody()}, inputs, texts=1, rounds=1)
     assert took["exits"] > 0 and took["full"] > 0
 
 
@@ -68,12 +68,12 @@ def test_speeds_are_of_what_is_proven_and_of_the_full_model_where_nothing_is(
     for module in (calm_half_easy, calm_confidences):
         monkeypatch.setattr(module, "DELTA", delta)
         monkeypatch.setattr(module, "GRID", 2)
-        monkeypatch.setattr(module, "seconds", lambda model, leaving, given: dict.fromkeys(leaving, 1.0))
-    found = calm_half_easy.run(0, UNTRAINED, texts=2)
+        monkeypatch.setattr(module, "seconds", lambda model, leaving, inputs: dict.fromkeys(leaving, 1.0))
+    result = calm_half_easy.run(0, UNTRAINED, texts=2)
     each = calm_confidences.speeds(0, UNTRAINED, texts=2)
     assert set(each) == {"softmax response", "saturation", "classifier"}
     if delta < 0.5:
-        assert found.threshold is None and set(found.places) == {half_easy.DEPTH}
-        assert all(one.layers == half_easy.DEPTH and one.loss == 0 for one in each.values())
+        assert result.threshold is None and set(result.places) == {half_easy.DEPTH}
+        assert all(x.layers == half_easy.DEPTH and x.loss == 0 for x in each.values())
     else:
-        assert found.threshold in (0.0, 1.0) and 0 <= found.loss <= 1 and found.speed == 1
+        assert result.threshold in (0.0, 1.0) and 0 <= result.loss <= 1 and result.speed == 1

@@ -42,13 +42,14 @@ from kinformer.lab.claims import (
     sparse_transformer_reach,
     synthesizer_positions,
 )
-from kinformer.lab.claims.knn_lm_datastore import AWAY, HERE
-from kinformer.lab.claims.support.agents import Curve
-from kinformer.lab.claims.support.half_easy import Lost
-from kinformer.lab.claims.support.trained import Heads, heads
-from kinformer.lab.claims.support.verdict import Claim, Measure, slope
+from kinformer.lab.claims.knn_lm_datastore import IN_DOMAIN, OUT_OF_DOMAIN
+from kinformer.lab.claims.support.agents import LearningCurve
+from kinformer.lab.claims.support.half_easy import TextLosses
+from kinformer.lab.claims.support.trained import HeadInputs, heads
+from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.part import Part
+from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -58,6 +59,7 @@ from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.patterns.band import Band
+from kinformer.pages.plots import draw_plot
 from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_on_heads import on_heads
 
@@ -71,12 +73,12 @@ SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
         (Measure("", SPREAD, "most", 0.5), "does not hold"),
         (Measure("", SPREAD, "least", 1.05), "not resolved"),
         (Measure("", SPREAD, "least", 0.95), "not resolved"),  # met, but by less than two standard errors
-        (Measure("", SPREAD, "least", 0.95, nothing=0.0), "holds"),
-        (Measure("", SPREAD, "most", 1.2, nothing=2.0), "holds"),
-        (Measure("", SPREAD, "most", 1.2, nothing=1.1), "not resolved"),
+        (Measure("", SPREAD, "least", 0.95, no_effect=0.0), "holds"),
+        (Measure("", SPREAD, "most", 1.2, no_effect=2.0), "holds"),
+        (Measure("", SPREAD, "most", 1.2, no_effect=1.1), "not resolved"),
         (Measure("", (1.0,), "least", 1.0), "does not hold"),  # no effect, which no further seed can change
         (Measure("", (1.0, 1.0), "most", 1.0), "does not hold"),
-        (Measure("", (1.0,), "least", 1.0, nothing=0.5), "holds"),
+        (Measure("", (1.0,), "least", 1.0, no_effect=0.5), "holds"),
         (Measure("", (1.0,), "near", 1.0), "holds"),
         (Measure("", (0.99,), "least", 1.0), "does not hold"),
         (Measure("", SPREAD, "near", 1.0, within=0.2), "holds"),
@@ -92,7 +94,7 @@ def test_a_claim_holds_where_all_its_measures_do() -> None:
     good, bad, open_ = (Measure("", SPREAD, "least", at) for at in (0.5, 1.5, 1.05))
 
     def verdict(*measures: Measure) -> str:
-        return Claim("", "", measures, {}, {}).verdict
+        return Claim("", "", measures, {}, ()).verdict
 
     assert [verdict(good, good), verdict(good, open_), verdict(good, open_, bad)] == [
         "holds",
@@ -107,7 +109,7 @@ def test_a_power_is_found() -> None:
 
 def searched(near: torch.Tensor) -> list[list[int]]:
     """The lengths of all shortest paths, breadth first from each node."""
-    found = []
+    result = []
     for start in range(len(near)):
         far, queue = {start: 0}, deque([start])
         while queue:
@@ -116,32 +118,32 @@ def searched(near: torch.Tensor) -> list[list[int]]:
                 if other not in far:
                     far[other] = far[node] + 1
                     queue.append(other)
-        found.append([far[n] for n in range(len(near))])
-    return found
+        result.append([far[n] for n in range(len(near))])
+    return result
 
 
 def test_paths_are_those_of_a_search() -> None:
     pattern = bigbird_paths.graphs(1)["window and random blocks"]
     matrix = pattern.matrix(40)
     lengths = torch.tensor(searched(matrix | matrix.T)).double()
-    found = bigbird_paths.paths(pattern, 40)
-    assert found.mean == pytest.approx(float(lengths.sum()) / (40 * 39)) and found.diameter == lengths.max()
+    result = bigbird_paths.paths(pattern, 40)
+    assert result.mean == pytest.approx(float(lengths.sum()) / (40 * 39)) and result.diameter == lengths.max()
     assert bigbird_paths.paths(Band(1), 10) == (pytest.approx(11 / 3), 9)
     assert bigbird_paths.paths(Band(0), 4).diameter == float("inf")
 
 
 def test_reach_is_what_is_known_after_so_many_layers() -> None:
     for form in sparse_transformer_reach.FORMS:
-        both = sparse_transformer_reach.factors(form, 16, 2)
-        assert len(both) == 2
-        known = [{i} for i in range(16)]
-        for pattern in both:
+        pair = sparse_transformer_reach.factors(form, 16, 2)
+        assert len(pair) == 2
+        reached = [{i} for i in range(16)]
+        for pattern in pair:
             matrix = pattern.matrix(16)
-            known = [set.union(known[i], *(known[j] for j in range(16) if matrix[i, j])) for i in range(16)]
-        found = sparse_transformer_reach.reached(both, 16)
-        assert [set(row.nonzero()[:, 0].tolist()) for row in found] == known
-        assert sparse_transformer_reach.share(both, 16) == 1
-        assert sparse_transformer_reach.share(both[:1], 16) < 1  # one set alone does not
+            reached = [set.union(reached[i], *(reached[j] for j in range(16) if matrix[i, j])) for i in range(16)]
+        result = sparse_transformer_reach.reached(pair, 16)
+        assert [set(row.nonzero()[:, 0].tolist()) for row in result] == reached
+        assert sparse_transformer_reach.share(pair, 16) == 1
+        assert sparse_transformer_reach.share(pair[:1], 16) < 1  # one set alone does not
     with pytest.raises(ValueError, match="read ahead"):
         sparse_transformer_reach.share([Band(1)], 4)
 
@@ -149,10 +151,10 @@ def test_reach_is_what_is_known_after_so_many_layers() -> None:
 def test_what_a_step_keeps_is_counted_once_and_is_what_cost_counts() -> None:
     """`cost` looks at the tensors that are alive, a block at what it hands to the backward."""
     for blocks in (1, 2):
-        model, tokens = blockbert_memory.made(blocks, 48), torch.randint(256, (2, 48))
-        found = blockbert_memory.kept(model, tokens)
-        assert found == pytest.approx(cost(model, 2, 48).activations, rel=1e-3)
-        assert found > 2 * 48 * sum(size for size in (4 * 192, 12 * 192) for _ in range(2))
+        model, tokens = blockbert_memory.build_model(blocks, 48), torch.randint(256, (2, 48))
+        result = blockbert_memory.saved_bytes(model, tokens)
+        assert result == pytest.approx(cost(model, 2, 48).activations, rel=1e-3)
+        assert result > 2 * 48 * sum(size for size in (4 * 192, 12 * 192) for _ in range(2))
 
 
 def test_the_paper_s_equation_by_blocks_is_dense_attention_under_its_mask() -> None:
@@ -170,22 +172,22 @@ def test_the_error_of_features_is_that_of_the_paper(positive: bool) -> None:
     make = FAVOR if positive else Trigonometric
     more = {"eps": 0.0} if positive else {}
     map = make(width, 4 * draws, orthogonal=False, **more)
-    found = performer_features.error(map, 4, angles)
-    for angle, one in zip(angles, found.tolist(), strict=True):
-        assert one == pytest.approx(performer_features.expected(positive, 4, angle), rel=0.2)
+    result = performer_features.error(map, 4, angles)
+    for angle, x in zip(angles, result.tolist(), strict=True):
+        assert x == pytest.approx(performer_features.expected(positive, 4, angle), rel=0.2)
     x, y = (performer_features.vectors((angle,))[0, 0, 0] / width**0.25 for angle in (0, 150))
     directions = map.directions.double().view(draws, 4, width)
     if positive:
         by_hand = (directions @ (x + y) - 1).exp().mean(1)
     else:
         by_hand = math.e * (directions @ (x - y)).cos().mean(1)
-    wanted = (by_hand - (x @ y).exp()).square().mean()
-    assert found[1].item() == pytest.approx(wanted.item(), rel=1e-6)
+    expected = (by_hand - (x @ y).exp()).square().mean()
+    assert result[1].item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_energy_is_counted_from_the_largest_value() -> None:
     values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 0.0, 0.0]])  # squares: 9, 4, 1
-    assert linformer_spectrum.held(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
+    assert linformer_spectrum.cumulative_share(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
     assert linformer_spectrum.needed(values).tolist() == [2, 1]
     assert linformer_spectrum.needed(values, 0.95).tolist() == [3, 1]
     model, rows = bert(d=8, depth=2, heads=2, length=5, vocab=11), torch.randint(0, 11, (3, 5))
@@ -195,13 +197,13 @@ def test_energy_is_counted_from_the_largest_value() -> None:
 
 
 def test_errors_of_clustered_attention_are_those_of_its_rows() -> None:
-    ((q, k),) = clustered_error.drawn(0, 6)
-    found = clustered_error.errors(q, k, (1,), 0)
+    ((q, k),) = clustered_error.random_heads(0, 6)
+    result = clustered_error.errors(q, k, (1,), 0)
     row = q.mean(2, keepdim=True) @ k.mT / q.shape[-1] ** 0.5
     apart = (row.softmax(-1) - (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)).abs().sum(-1)
-    torch.testing.assert_close(found["plain"][0], apart.flatten())
+    torch.testing.assert_close(result["plain"][0], apart.flatten())
     # eight best keys are all six
-    assert float(found["improved"][0].max()) < 1e-12 < float(apart.min())
+    assert float(result["improved"][0].max()) < 1e-12 < float(apart.min())
 
 
 def test_the_queries_that_a_sample_finds_are_counted() -> None:
@@ -219,20 +221,20 @@ def test_the_queries_that_a_sample_finds_are_counted() -> None:
 
 def slots(model: Any, length: int) -> float:
     """Numbers of keys and values that are kept of a row, by all layers."""
-    return memory_compressed_length.kept(model, length) / 4
+    return memory_compressed_length.cache_bytes(model, length) / 4
 
 
 def test_what_decoders_keep_of_a_row_is_what_their_layers_may_read() -> None:
-    made = memory_compressed_length.decoders(1024)
+    built = memory_compressed_length.decoders(1024)
     tokens, token = 1000, 2 * memory_compressed_length.WIDTH  # a key and a value
     near, far = memory_compressed_length.BLOCK, tokens // 3 + 1 + 2  # the block; groups, one more slot, an open group
     layers = {"gpt": 5 * tokens, "LMLML": 3 * near + 2 * far, "MMMMM": 5 * far}
-    assert {name: slots(make(), tokens) for name, make in made.items()} == {n: token * at for n, at in layers.items()}
-    assert memory_compressed_length.seconds(made["LMLML"](), torch.randint(256, (1, 16))) > 0
+    assert {name: slots(make(), tokens) for name, make in built.items()} == {n: token * at for n, at in layers.items()}
+    assert memory_compressed_length.seconds(built["LMLML"](), torch.randint(256, (1, 16))) > 0
 
 
-def found_or_not(name: str, seed: int, length: int, steps: int) -> poolingformer_reach.Learned:
-    return poolingformer_reach.Learned([0, steps], [0.1, 0.99 if name == "pooled keys" else 0.1])
+def found_or_not(name: str, seed: int, length: int, steps: int) -> poolingformer_reach.NeedleCurve:
+    return poolingformer_reach.NeedleCurve([0, steps], [0.1, 0.99 if name == "pooled keys" else 0.1])
 
 
 def test_the_needle_lies_where_one_model_reaches_alone() -> None:
@@ -251,8 +253,8 @@ def test_the_needle_lies_where_one_model_reaches_alone() -> None:
 
 
 def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
-    made = luna_packs.sets(3, torch.Generator().manual_seed(0))
-    for x, above in zip(made.x, made.above, strict=True):
+    built = luna_packs.sets(3, torch.Generator().manual_seed(0))
+    for x, above in zip(built.x, built.above, strict=True):
         kind, number = x[:, :-1].argmax(1), x[:, -1]
         for i in range(len(x)):
             same = [float(number[j]) for j in range(len(x)) if kind[j] == kind[i]]
@@ -261,15 +263,15 @@ def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
 
 
 def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_than_the_best_of_their_rank() -> None:
-    found = nystromformer_landmarks.away(Heads(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
-    assert found.error[2] < 1e-12 and found.best[2] < 1e-6
-    assert found.error[0] > found.best[0] and found.error[1] > found.best[1] > 1e-6
-    assert found.left == sorted(found.left, reverse=True)
+    result = nystromformer_landmarks.away(HeadInputs(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
+    assert result.error[2] < 1e-12 and result.best[2] < 1e-6
+    assert result.error[0] > result.best[0] and result.error[1] > result.best[1] > 1e-6
+    assert result.left == sorted(result.left, reverse=True)
 
 
-def unread(kinds: Any, asked: str, seed: int, steps: int) -> tuple[Any, float]:
+def unread(kinds: Any, question: str, seed: int, steps: int) -> tuple[Any, float]:
     """A reader that nobody trained, and the share of right answers that the claim expects."""
-    return synthesizer_positions.Reader(kinds), 1.0 if asked == "place" or "product" in kinds else 0.3
+    return synthesizer_positions.RecallReader(kinds), 1.0 if question == "place" or "product" in kinds else 0.3
 
 
 def test_a_step_s_work_is_counted() -> None:
@@ -282,19 +284,19 @@ def test_a_step_s_work_is_counted() -> None:
 
 def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
     pairs = synthesizer_positions.PAIRS
-    for asked in ("place", "content"):
-        keys, values, answers = synthesizer_positions.batch(asked, 5, torch.Generator().manual_seed(0))
+    for question in ("place", "content"):
+        keys, values, answers = synthesizer_positions.batch(question, 5, torch.Generator().manual_seed(0))
         assert keys.shape == values.shape == (5, 2 * pairs) and bool((values[:, pairs:] == 0).all())
-        for row, of, wanted in zip(keys.tolist(), values.tolist(), answers.tolist(), strict=True):
+        for row, of, expected in zip(keys.tolist(), values.tolist(), answers.tolist(), strict=True):
             assert len(set(row[:pairs])) == pairs and set(row[:pairs]) == set(row[pairs:])
-            known = dict(zip(row[:pairs], of, strict=False))
+            reached = dict(zip(row[:pairs], of, strict=False))
             by_place = [of[pairs - 1 - i] for i in range(pairs)]
-            said = by_place if asked == "place" else [known[key] for key in row[pairs:]]
-            assert [value + 1 for value in wanted] == said
+            answer = by_place if question == "place" else [reached[key] for key in row[pairs:]]
+            assert [value + 1 for value in expected] == answer
 
 
 def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
-    model = synthesizer_positions.Reader(("random",))
+    model = synthesizer_positions.RecallReader(("random",))
     tables = [block.layers[0].mechanism.score.table.softmax(-1) for block in model.body.layers]
     assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
 
@@ -303,8 +305,10 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.Run(2.0, 0.01, [3.0, 1.0], 0.5))
-    monkeypatch.setattr(calm_guarantee, "table", lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)])
+    monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.HalfEasyResult(2.0, 0.01, [3.0, 1.0], 0.5))
+    monkeypatch.setattr(
+        calm_guarantee, "table", lambda *_: [TextLosses([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]
+    )
     speeds = {
         name: calm_confidences.Speed(2.0 - n, 3.0, 0.01) for n, name in enumerate((calm_confidences.BEST, "other"))
     }
@@ -318,7 +322,9 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     for module in (decision_transformer_asked, decision_transformer_delayed):
         monkeypatch.setattr(module, "EPISODES", 8)
         monkeypatch.setattr(module, "PLAYED", 1)
-    monkeypatch.setattr(decision_transformer_asked, "returned", lambda model, spec, count, asked, seed: asked or 9.0)
+    monkeypatch.setattr(
+        decision_transformer_asked, "returned", lambda model, spec, count, question, seed: question or 9.0
+    )
     monkeypatch.setattr(decision_transformer_delayed, "returned", lambda *_: decision_transformer_delayed.LEVEL + 50)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
     shares["asked for 1, two steps read"] = 0.2
@@ -326,28 +332,30 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(decision_transformer_paths, "WALKS", 60)
     fewest = decision_transformer_paths.distances
     monkeypatch.setattr(
-        decision_transformer_paths, "paths", lambda _, links, asked: fewest(links)[1:] + (asked is None)
+        decision_transformer_paths, "paths", lambda _, links, question: fewest(links)[1:] + (question is None)
     )
-    untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
-    monkeypatch.setattr(depth_adaptive_exits, "taken", lambda *_: untaken)
+    untaken = depth_adaptive_exits.ExitResult(1.0, 2.0, 1.5, 0.99, 0.99)
+    monkeypatch.setattr(depth_adaptive_exits, "measure_exits", lambda *_: untaken)
     monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
     monkeypatch.setattr(depth_adaptive_exits, "JUDGED", 4)
-    monkeypatch.setattr(gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.Learned([0.9] * (3 - int(b_g))))
-    for one in (agent_memory, gtrxl_solves):
-        monkeypatch.setattr(one, "learned", acted)
     monkeypatch.setattr(
-        knn_lm_datastore, "domains", lambda: {HERE: (near := parts(0), near, near), AWAY: (parts(1),) * 3}
+        gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.RepeatLearning([0.9] * (3 - int(b_g)))
+    )
+    for x in (agent_memory, gtrxl_solves):
+        monkeypatch.setattr(x, "learned", acted)
+    monkeypatch.setattr(
+        knn_lm_datastore, "domains", lambda: {IN_DOMAIN: (near := parts(0), near, near), OUT_OF_DOMAIN: (parts(1),) * 3}
     )
     monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
-    monkeypatch.setattr(knn_lm_datastore, "beside", swept_or_not)
+    monkeypatch.setattr(knn_lm_datastore, "sweep_datastore", swept_or_not)
     looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
-    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, looks, 0.5, 0.1, 2.0))
+    monkeypatch.setattr(spalm_names, "measure_seed", lambda *_: spalm_names.SpalmResult(looks, looks, 0.5, 0.1, 2.0))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 8)
     monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
     monkeypatch.setattr(synthesizer_positions, "trained", unread)
-    found = {
+    result = {
         **depth_and_heads(monkeypatch),
         **on_heads(monkeypatch),
         "agent_memory": agent_memory.claim((0, 1)),
@@ -379,26 +387,26 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
         "synthesizer_positions": synthesizer_positions.claim((0, 1)),
     }
-    assert set(found) == set(modules("claims"))
+    assert set(result) == set(modules("claims"))
     # a GRU gate with b_g = 2 keeps 0.88 of the stream, and a block has two
-    verdicts = {**dict.fromkeys(found, "holds"), "gtrxl_identity": "does not hold"}
-    assert {name: one.verdict for name, one in found.items()} == verdicts
-    for one in found.values():
-        assert one.says and one.source and one.drawn
-        for draw in one.drawn.values():
-            draw(Figure().subplots())
+    verdicts = {**dict.fromkeys(result, "holds"), "gtrxl_identity": "does not hold"}
+    assert {name: x.verdict for name, x in result.items()} == verdicts
+    for x in result.values():
+        assert x.statement and x.source and x.plots
+        for plot in x.plots:
+            draw_plot(plot, Figure().subplots())
 
 
-def acted(stack: str, spec: str, seed: int, *_: Any, **_keywords: Any) -> Curve:
+def acted(stack: str, spec: str, seed: int, *_: Any, **_keywords: Any) -> LearningCurve:
     success = 0.5 if "Band(0)" in stack or "post_norm" in stack else 0.99 + seed / 1000
-    return Curve((10, 20), (0.0, success), (0.1, success), 7)
+    return LearningCurve((10, 20), (0.0, success), (0.1, success), 7)
 
 
-def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.Trained:
+def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.TrainedSets:
     error = 0.1 if "inducing" in of else 0.2
     model = set_transformer(**of).eval()
     torch.nn.init.ones_(model.head.bias)  # an answer near 0 would be far off by its rounding, over its own size
-    return set_transformer_maximum.Trained(model, error, {1: error, 2: error})
+    return set_transformer_maximum.TrainedSets(model, error, {1: error, 2: error})
 
 
 @pytest.mark.prove
@@ -411,28 +419,24 @@ def test_claims_say_at_which_rate_they_train() -> None:
     for name, module in modules("claims").items():
         for call in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fit":
-                assert "lr" in {given.arg for given in call.keywords}, f"{name}, line {call.lineno}: give lr="
+                assert "lr" in {inputs.arg for inputs in call.keywords}, f"{name}, line {call.lineno}: give lr="
 
 
 def toy(seeds: Any) -> Claim:
     return Claim(
         "one is one",
         "arithmetic",
-        (Measure("one", (1.0,) * len(seeds), "least", 1, nothing=0),),
+        (Measure("one", (1.0,) * len(seeds), "least", 1, no_effect=0),),
         {"two": "2"},
-        {"": toy_drawn},
+        (Plot("a toy", lines=[PlotLine((0, 1), (1, 2))]),),
     )
-
-
-def toy_drawn(axes: Any) -> None:
-    axes.plot([1])
 
 
 def parts(first: int) -> Part:
     return Part(torch.full((9,), first, dtype=torch.uint8))
 
 
-def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.Found:
+def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.DatastoreSweep:
     """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
     best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {
@@ -440,14 +444,14 @@ def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -
         for k in knn_lm_datastore.KS
         for weight in WEIGHTS
     }
-    return knn_lm_datastore.Found(Swept(4.0, bits), Swept(4.0, bits))
+    return knn_lm_datastore.DatastoreSweep(Swept(4.0, bits), Swept(4.0, bits))
 
 
 def test_names_are_marked_where_they_stand() -> None:
     toy = spalm_names.toy(3, 5)
-    said = bytes(toy.text.test.tolist())
-    inside = bytes(byte for byte, name in zip(said, toy.names.tolist(), strict=True) if name)
-    named = [one.split()[-1] for one in said.decode().split(". ")[:-1]]
+    answer = bytes(toy.text.test.tolist())
+    inside = bytes(byte for byte, name in zip(answer, toy.names.tolist(), strict=True) if name)
+    named = [x.split()[-1] for x in answer.decode().split(". ")[:-1]]
     assert inside.decode() == "".join(named) and len(set(named)) == 5
     assert all(bytes(toy.text.train.tolist()).count(name.encode()) == spalm_names.TIMES for name in named)
 
@@ -455,15 +459,15 @@ def test_names_are_marked_where_they_stand() -> None:
 @pytest.mark.prove
 def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
     monkeypatch.setattr(spalm_names, "SIZES", {**spalm_names.SIZES, "d": 8, "depth": 1, "std": None})
-    found = spalm_names.found(0, people=6, steps=1)
-    assert list(found.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < found.at_names < 1
-    assert found.names.keys() == {"Transformer-XL", "SPALM"} and max(found.names.values()) < 10
-    monkeypatch.setattr(knn_lm_datastore, "read_spec", lambda spec: spalm_names.toy(0, 60).text)
+    result = spalm_names.measure_seed(0, people=6, steps=1)
+    assert list(result.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < result.at_names < 1
+    assert result.names.keys() == {"Transformer-XL", "SPALM"} and max(result.names.values()) < 10
+    monkeypatch.setattr(knn_lm_datastore, "read_text", lambda where: spalm_names.toy(0, 60).text)
     monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
     texts = knn_lm_datastore.domains()
-    assert list(texts) == [HERE, AWAY, "more.txt"]
-    model = knn_lm_datastore.trained(0, texts[HERE][0], 1)
-    swept = knn_lm_datastore.beside(model, texts[HERE], 300, 100)
+    assert list(texts) == [IN_DOMAIN, OUT_OF_DOMAIN, "more.txt"]
+    model = knn_lm_datastore.trained(0, texts[IN_DOMAIN][0], 1)
+    swept = knn_lm_datastore.sweep_datastore(model, texts[IN_DOMAIN], 300, 100)
     assert all(swept.tuned(k) < swept.test.own for k in knn_lm_datastore.KS)
 
 
@@ -475,7 +479,7 @@ def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("kinformer.cli.claim.modules", lambda kind: {"toy": module})
     assert command.run(["claim"]) == 0 and "toy" in capsys.readouterr().out
     assert command.run(["claim", "toy", "--out", str(tmp_path / "here")]) == 0
-    said = capsys.readouterr().out
-    assert "one is one" in said and "holds" in said and "wanted at least 1" in said and "two: 2" in said
+    answer = capsys.readouterr().out
+    assert "one is one" in answer and "holds" in answer and "wanted at least 1" in answer and "two: 2" in answer
     assert (tmp_path / "here" / "toy.png").stat().st_size and "holds" in (tmp_path / "here" / "toy.txt").read_text()
     assert command.run(["claim", "toi"]) == 2 and "toy" in capsys.readouterr().err

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kinformer.core.acting import Seen
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
+from kinformer.lab.claims.decision_transformer_delayed import conservative
 from kinformer.lab.claims.support.episodes import CART, LEANS, followed, leaning
-from kinformer.lab.claims.support.values import conservative
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.making import make
 from kinformer.models.trajectory import Trajectory
@@ -16,16 +16,16 @@ from kinformer.models.trajectory import Trajectory
 def test_walks_go_along_links_and_distances_are_those_of_powers() -> None:
     chance = numpy.random.default_rng(0)
     links = paths_claim.graph(chance)
-    found, reached = paths_claim.distances(links), numpy.eye(len(links), dtype=int)
+    result, reached = paths_claim.distances(links), numpy.eye(len(links), dtype=int)
     for steps in range(len(links)):
-        assert ((reached[0] > 0) == (found <= steps)).all()
+        assert ((reached[0] > 0) == (result <= steps)).all()
         reached = ((reached @ (links + numpy.eye(len(links), dtype=int))) > 0).astype(int)
     for _ in range(50):
-        one = paths_claim.walk(links, chance)
-        nodes = [*one.states.argmax(1).tolist(), int(one.actions[-1])]
-        assert nodes[1:] == one.actions.tolist() and all(links[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
-        assert one.returned == -len(one.rewards) and 0 not in nodes[:-1]
-        assert nodes[-1] == 0 or len(one.rewards) == paths_claim.LONGEST
+        x = paths_claim.walk(links, chance)
+        nodes = [*x.states.argmax(1).tolist(), int(x.actions[-1])]
+        assert nodes[1:] == x.actions.tolist() and all(links[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
+        assert x.returned == -len(x.rewards) and 0 not in nodes[:-1]
+        assert nodes[-1] == 0 or len(x.rewards) == paths_claim.LONGEST
 
 
 def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_never_comes() -> None:
@@ -36,31 +36,31 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
         def start(self, rows: int) -> Tensor:
             return torch.zeros(rows)
 
-        def act(self, seen: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
-            at = seen.observation.argmax(1).tolist()
+        def act(self, observed: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+            at = observed.observation.argmax(1).tolist()
             next_to = [min(numpy.flatnonzero(links[n]), key=lambda m: far[m]) if n else 0 for n in at]
             return torch.tensor([int(n) for n in next_to]), state
 
     class Nowhere(Nearer):
-        def act(self, seen: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
-            return seen.observation.argmax(1), state
+        def act(self, observed: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+            return observed.observation.argmax(1), state
 
-    for actor, wanted in ((Nearer(), far[1:]), (Nowhere(), numpy.full(len(far) - 1, paths_claim.LONGEST + 1))):
+    for actor, expected in ((Nearer(), far[1:]), (Nowhere(), numpy.full(len(far) - 1, paths_claim.LONGEST + 1))):
         model = Trajectory.__new__(Trajectory)  # of which the actor alone is asked
-        object.__setattr__(model, "actor", lambda asked, actor=actor: actor)
-        assert (paths_claim.paths.__wrapped__(model, links, None) == wanted).all()
+        object.__setattr__(model, "actor", lambda question, actor=actor: actor)
+        assert (paths_claim.paths.__wrapped__(model, links, None) == expected).all()
 
 
 def test_controllers_that_lean_more_return_less() -> None:
-    some = leaning(24, 0)
+    subset = leaning(24, 0)
     chance = numpy.random.default_rng(0)
-    leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in some]
+    leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in subset]
     order = numpy.argsort(leans)
-    returns = numpy.array([one.returned for one in some])[order]
+    returns = numpy.array([x.returned for x in subset])[order]
     assert returns[0] == 200 and returns[-1] < 20 and numpy.corrcoef(returns, numpy.sort(leans))[0, 1] < -0.8
     env = make(CART)
-    again = followed(lambda seen: 1, env, 3)
-    assert len(again.rewards) == again.returned < 12 and again.states.shape[1] == 4
+    repeated = followed(lambda observed: 1, env, 3)
+    assert len(repeated.rewards) == repeated.returned < 12 and repeated.states.shape[1] == 4
 
 
 def test_values_choose_what_is_worth_more_later() -> None:
@@ -72,5 +72,5 @@ def test_values_choose_what_is_worth_more_later() -> None:
         worth = {(0,): [1], (1, 0): [0, 5], (1, 1): [0, 0]}[tuple(actions)]
         return Episode(states, numpy.array(actions), numpy.array(worth, numpy.float32))
 
-    policy = conservative([episode(one) for one in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
+    policy = conservative([episode(x) for x in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
     assert policy(first) == 1 and policy(second) == 0

@@ -4,18 +4,28 @@ import pytest
 import torch
 
 from kinformer.lab.claims import depth_adaptive_exits as claim
-from kinformer.lab.claims.depth_adaptive_exits import ASKED, DEPTH, KINDS, Taken, alike, begun, built, rows, taken
+from kinformer.lab.claims.depth_adaptive_exits import (
+    DEPTH,
+    KINDS,
+    QUESTIONS,
+    ExitResult,
+    alike,
+    begun,
+    built,
+    measure_exits,
+    rows,
+)
 
 
 def test_easy_answers_are_what_is_asked_with_and_hard_ones_what_was_asked_with_before() -> None:
     batch = rows(600, torch.Generator().manual_seed(0))
     for source, tokens, hard in zip(batch.source, batch.target.tokens.tolist(), batch.hard.tolist(), strict=True):
-        asked, answers = tokens[::2], tokens[1::2]
+        question, answers = tokens[::2], tokens[1::2]
         assert not hard[0] and (int(source) == 1 or not any(hard))
-        for n in range(ASKED):
-            assert asked[n] // KINDS == 1 + hard[n]
-            assert answers[n] == asked[n - hard[n]] % KINDS
-    assert batch.target.scored is not None and batch.target.scored.tolist()[0] == [False, True] * ASKED
+        for n in range(QUESTIONS):
+            assert question[n] // KINDS == 1 + hard[n]
+            assert answers[n] == question[n - hard[n]] % KINDS
+    assert batch.target.scored is not None and batch.target.scored.tolist()[0] == [False, True] * QUESTIONS
     assert float(batch.hard.float().mean()) == pytest.approx(0.5, abs=0.03)
     assert float(batch.source.float().mean()) == pytest.approx(2 / 3, abs=0.06)
 
@@ -35,17 +45,17 @@ def test_what_answers_take_is_counted_at_answers_alone() -> None:
     full = model.logits(read, source=batch.source)
     layers, right, every = {False: [], True: []}, [], []
     for b in range(6):
-        for n in range(ASKED):
+        for n in range(QUESTIONS):
             at = 1 + 2 * n  # what is read there is the question, behind the begin
             layers[bool(batch.hard[b, n])].append(int(out.aux["exit"][b, at]))
-            wanted = int(batch.target.tokens[b, at])
-            right.append(int(out.y[b, at].argmax()) == wanted)
-            every.append(int(full.y[b, at].argmax()) == wanted)
-    both = layers[False] + layers[True]
-    assert 1 < sum(both) / len(both) < DEPTH, "some leave early"
-    mean = [sum(one) / len(one) for one in (layers[False], layers[True], both, right, every)]
+            expected = int(batch.target.tokens[b, at])
+            right.append(int(out.y[b, at].argmax()) == expected)
+            every.append(int(full.y[b, at].argmax()) == expected)
+    pair = layers[False] + layers[True]
+    assert 1 < sum(pair) / len(pair) < DEPTH, "some leave early"
+    mean = [sum(x) / len(x) for x in (layers[False], layers[True], pair, right, every)]
     model.exits.rule.leave_at(0.6)
-    assert taken(model, batch) == pytest.approx(Taken(*mean))
+    assert measure_exits(model, batch) == pytest.approx(ExitResult(*mean))
     assert alike(model, batch)[-1] == pytest.approx(mean[-1]) and len(alike(model, batch)) == DEPTH
 
 

@@ -12,8 +12,8 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     half = act_parity.BITS // 2
     steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, steps[price]))
-    monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
+    monkeypatch.setattr(al_rfou_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {
         "act_parity": act_parity.claim((0, 1)),
@@ -24,18 +24,18 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
 
 def test_parity_counts_the_ones_and_difficulty_what_is_not_zero() -> None:
     rows = act_parity.batch(200, torch.Generator().manual_seed(0))
-    for x, nonzero, odd in zip(*(one.tolist() for one in rows), strict=True):
+    for x, nonzero, odd in zip(*(x.tolist() for x in rows), strict=True):
         assert sum(value != 0 for value in x) == nonzero and set(x) <= {-1, 0, 1}
         assert sum(value == 1 for value in x) % 2 == odd
     assert set(rows.nonzero.tolist()) == set(range(1, act_parity.BITS + 1))
-    assert act_parity.Found(1.0, [1.0, 2.0, 4.0, 6.0]).harder == 3.5
+    assert act_parity.ParityResult(1.0, [1.0, 2.0, 4.0, 6.0]).harder == 3.5
 
 
 def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert act_parity.gradient_error(0, directions=1) < act_parity.GRADIENT
 
     class Scaled(act_parity.Ponderer):
-        def loss(self, rows: act_parity.Batch, price: float) -> torch.Tensor:
+        def loss(self, rows: act_parity.ParityBatch, price: float) -> torch.Tensor:
             loss = super().loss(rows, price)
             return loss.detach() + 1.01 * (loss - loss.detach())
 
@@ -46,15 +46,15 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_network_is_trained_and_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(act_parity, "ROWS", 8)
     monkeypatch.setattr(act_parity, "TRIED", 200)
-    found = act_parity.trained(0.1, 0, 1)
-    assert 0 <= found.right <= 1 and all(1 <= steps <= act_parity.MOST for steps in found.steps)
+    result = act_parity.trained(0.1, 0, 1)
+    assert 0 <= result.right <= 1 and all(1 <= steps <= act_parity.MOST for steps in result.steps)
 
 
 def test_what_is_left_out_is_left_out_and_judged_at_the_last_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {name: al_rfou_losses.WITHOUT[name] for name in ("all", *al_rfou_losses.WITHOUT)}
-    assert made["all"] == {} and set(made["none"]) == {"every_position", "every_layer", "targets"}
+    built = {name: al_rfou_losses.WITHOUT[name] for name in ("all", *al_rfou_losses.WITHOUT)}
+    assert built["all"] == {} and set(built["none"]) == {"every_position", "every_layer", "targets"}
     assert all(
-        set(of) <= set(made["none"]) and len(of) == 1 for name, of in made.items() if name not in ("all", "none")
+        set(of) <= set(built["none"]) and len(of) == 1 for name, of in built.items() if name not in ("all", "none")
     )
     monkeypatch.setattr(al_rfou_losses, "SIZES", {"d": 8, "depth": 1, "heads": 2})
     monkeypatch.setattr(al_rfou_losses, "JUDGED", 70)
@@ -63,12 +63,12 @@ def test_what_is_left_out_is_left_out_and_judged_at_the_last_position(monkeypatc
 
 
 def test_no_logits_of_a_rank_are_nearer_than_the_least() -> None:
-    weights = head_size.wanted(0, 5)
+    weights = head_size.random_weights(0, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(5, dtype=torch.float64))
     logits = weights.log() - weights.log().mean(-1, keepdim=True)
     for width in (1, 3):
-        found = head_size.fitted(weights, width, 0, 10).log()
-        apart = (found - found.mean(-1, keepdim=True) - logits).square().mean().sqrt()
+        result = head_size.fitted(weights, width, 0, 10).log()
+        apart = (result - result.mean(-1, keepdim=True) - logits).square().mean().sqrt()
         assert 0 < head_size.least(weights, width) <= float(apart)
     assert head_size.least(weights, 4) < 1e-12
     u, s, v = torch.linalg.svd(logits)

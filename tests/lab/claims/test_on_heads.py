@@ -14,7 +14,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.reused import Reused
 
 
-def counted(model: lazyformer_time.Made, tokens: Tensor) -> float:
+def counted(model: lazyformer_time.LazyModel, tokens: Tensor) -> float:
     """How many blocks compare queries with keys, as if they took a second and nothing else did."""
     mechanisms = [part.mechanism for part in model.modules() if isinstance(part, Attention)]
     return float(sum(not isinstance(mechanism, Reused) for mechanism in mechanisms))
@@ -22,20 +22,18 @@ def counted(model: lazyformer_time.Made, tokens: Tensor) -> float:
 
 def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
-    lost = collaborative_width.Lost([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
-    monkeypatch.setattr(collaborative_width, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1024)))
+    losses = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
+    monkeypatch.setattr(collaborative_width, "read_text", lambda where: Text("none", *torch.zeros(3, 1024)))
     monkeypatch.setattr(collaborative_width, "trained", lambda *_: None)
-    monkeypatch.setattr(collaborative_width, "lost", lambda *_: lost)
+    monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: losses)
     monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
-    monkeypatch.setattr(head_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
-    monkeypatch.setattr(head_losses, "told", lambda make, weight, *_: 0.9 - 0.6 * weight)
+    monkeypatch.setattr(head_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(head_losses, "penalty", lambda make, weight, *_: 0.9 - 0.6 * weight)
     of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
     monkeypatch.setattr(lazyformer_time, "seconds", counted)
     lazy = lazyformer_time.claim((0, 1), lengths=(8, 12), rounds=1)
-    return {name: one.claim((0, 1)) for name, one in {**of, "head_losses": head_losses}.items()} | {
-        "lazyformer_time": lazy
-    }
+    return {name: x.claim((0, 1)) for name, x in {**of, "head_losses": head_losses}.items()} | {"lazyformer_time": lazy}
 
 
 def text() -> Text:
@@ -61,16 +59,16 @@ def test_all_columns_lose_nothing_and_fewer_lose_logits(monkeypatch: pytest.Monk
     model, rows = gpt(d=8, depth=1, heads=2, length=12).eval(), torch.randint(256, (2, 12))
     for weight in model.body.layers[0].layers[0].projection.parameters():
         weight.mul_(3)
-    found = collaborative_width.lost(model, rows, (2, 4, 8))
-    assert found.logits[0] > found.logits[1] > 0.01 and found.logits[2] < collaborative_width.EXACT
-    assert found.bits[2] == pytest.approx(found.before, rel=1e-5) and found.bits[0] != found.before
-    assert found.even != found.before
-    seen: list[Any] = []
+    result = collaborative_width.conversion_loss(model, rows, (2, 4, 8))
+    assert result.logits[0] > result.logits[1] > 0.01 and result.logits[2] < collaborative_width.EXACT
+    assert result.bits[2] == pytest.approx(result.before, rel=1e-5) and result.bits[0] != result.before
+    assert result.even != result.before
+    observed: list[Any] = []
     attention = next(part for part in model.modules() if isinstance(part, Attention))
-    attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    attention.mechanism.register_forward_pre_hook(lambda _, given: seen.append(given[:2]))
+    attention.register_forward_pre_hook(lambda _, inputs: observed.append(inputs[0]))
+    attention.mechanism.register_forward_pre_hook(lambda _, inputs: observed.append(inputs[:2]))
     model.logits(rows)
-    x, (queries, keys) = seen
+    x, (queries, keys) = observed
     want = (queries.q @ keys.k.mT * keys.k.shape[-1] ** -0.5).softmax(-1)
     torch.testing.assert_close(collaborative_width.logits(attention.projection, x).softmax(-1), want)
 
@@ -84,18 +82,18 @@ def test_a_loss_that_is_not_felt_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         (head_losses.apart, "output_disagreement", head_losses.UNFELT),
         (head_losses.guided, "guided_attention", 1.0),
     ):
-        assert 0 < head_losses.told(make, weight, key, 0, 1, rows) < 4
+        assert 0 < head_losses.penalty(make, weight, key, 0, 1, rows) < 4
 
 
 def test_what_lazy_blocks_multiply_is_counted_beside_blocks_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that reuse make no queries and keys, and multiply those of the block beneath again."""
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
-    there, tokens = lazyformer_time.models(12), torch.randint(256, (1, 12))
-    count = {name: lazyformer_time.multiplied(model, 12) for name, model in there.items()}
+    readings, tokens = lazyformer_time.models(12), torch.randint(256, (1, 12))
+    count = {name: lazyformer_time.multiplied(model, 12) for name, model in readings.items()}
     saved = 2 * 12 * 2 * 8 * 8
     assert count["m=1"] - count["m=2"] == 2 * saved and count["m=1"] - count["m=4"] == 3 * saved
     block = 24 * 12 * 8 * 8 + 4 * 12 * 12 * 8
     assert count["m=1"] == 4 * block
     for every, fewer in ((1, 0), (2, 2), (4, 3)):
         assert lazyformer_time.formula(every, 12) == pytest.approx(4 * block / (4 * block - fewer * saved))
-    assert 0 < lazyformer_time.seconds(there["m=2"], tokens) < 60
+    assert 0 < lazyformer_time.seconds(readings["m=2"], tokens) < 60

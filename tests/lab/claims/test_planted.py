@@ -54,7 +54,7 @@ from kinformer.lab.claims import (
     synthesizer_positions,
 )
 from kinformer.lab.claims.support import agents, half_easy
-from kinformer.lab.claims.support.half_easy import Lost
+from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.datastore.datastore import DatastoreText
 from kinformer.models.sets import Sets
@@ -107,8 +107,8 @@ def nothing(pattern: Random, b: Any, h: Any, q: Any, k: Any) -> Tensor:
 def ahead(begin: Callable[..., Any]) -> Callable[..., Any]:
     """A mean that counts a token too many from the second step on."""
 
-    def start(self: AverageAttention, *given: Any, **named: Any) -> Any:
-        state = begin(self, *given, **named)
+    def start(self: AverageAttention, *inputs: Any, **named: Any) -> Any:
+        state = begin(self, *inputs, **named)
         return type(state)(state.inside._replace(tokens=state.inside.tokens + 1))
 
     return start
@@ -117,8 +117,8 @@ def ahead(begin: Callable[..., Any]) -> Callable[..., Any]:
 def no_gradient(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A halting unit whose cost teaches nothing."""
 
-    def halted(self: Halting, *given: Any) -> Any:
-        weight, halt = forward(self, *given)
+    def halted(self: Halting, *inputs: Any) -> Any:
+        weight, halt = forward(self, *inputs)
         return weight, halt._replace(remainder=halt.remainder.detach())
 
     return halted
@@ -132,20 +132,20 @@ def of_queries(keys: Callable[..., Any]) -> Callable[..., Any]:
 def turned(measured: Callable[..., Any]) -> Callable[..., Any]:
     """A sample of keys that finds the queries of smallest M; the exact measure is left as it is."""
 
-    def found(self: ProbSparse, request: Any) -> Tensor:
+    def result(self: ProbSparse, request: Any) -> Tensor:
         return measured(self, request) * (-1 if self.measure == "sampled" else 1)
 
-    return found
+    return result
 
 
 def longer(features: Callable[..., Any]) -> Callable[..., Any]:
     """Features without half of |x|^2 / 2."""
 
-    def made(self: FAVOR, x: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-        phi, log = features(self, x, *given)
+    def built(self: FAVOR, x: Tensor, *inputs: Any) -> tuple[Tensor, Tensor]:
+        phi, log = features(self, x, *inputs)
         return phi, log + (x * x.shape[-1] ** -0.25).square().sum(-1) / 4
 
-    return made
+    return built
 
 
 def placed(encoded: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,8 +155,8 @@ def placed(encoded: Callable[..., Any]) -> Callable[..., Any]:
 
 def reversed_turns(turns: Callable[..., Any]) -> Callable[..., Any]:
     """Permutations that go the other way around."""
-    return lambda blocks, given: [
-        tuple((n - (turn[0])) % blocks for n in range(blocks)) for turn in turns(blocks, given)
+    return lambda blocks, inputs: [
+        tuple((n - (turn[0])) % blocks for n in range(blocks)) for turn in turns(blocks, inputs)
     ]
 
 
@@ -186,9 +186,9 @@ def opened(gate: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: GRUGate, x: Tensor, y: Tensor) -> Tensor:
         bias = self.b_g.data
         self.b_g.data = -bias
-        found = gate(self, x, y)
+        result = gate(self, x, y)
         self.b_g.data = bias
-        return found
+        return result
 
     return wrong
 
@@ -216,7 +216,7 @@ def every(*plants: Plant) -> Plant:
     return patched
 
 
-untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
+untaken = depth_adaptive_exits.ExitResult(1.0, 2.0, 1.5, 0.99, 0.99)
 CHEAP: dict[str, Planted] = {
     "act_parity": Planted(
         lambda: act_parity.claim((0, 1)), changed(Halting, "forward", no_gradient), lambda patch: depth_and_heads(patch)
@@ -232,7 +232,7 @@ CHEAP: dict[str, Planted] = {
     "calm_guarantee": Planted(
         lambda: calm_guarantee.claim((0, 1), sets=100),
         stubbed(learn_then_test, hoeffding=hoped),
-        stubbed(calm_guarantee, table=lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]),
+        stubbed(calm_guarantee, table=lambda *_: [TextLosses([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)]),
     ),
     "clustered_error": Planted(
         lambda: clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
@@ -241,8 +241,10 @@ CHEAP: dict[str, Planted] = {
     ),
     "depth_adaptive_exits": Planted(
         lambda: depth_adaptive_exits.claim((0, 1), steps=0, more=0),
-        stubbed(depth_adaptive_exits, taken=depth_adaptive_exits.taken),  # of a model that nobody trained
-        stubbed(depth_adaptive_exits, taken=lambda *_: untaken, DRAWS=9, JUDGED=4),
+        stubbed(
+            depth_adaptive_exits, measure_exits=depth_adaptive_exits.measure_exits
+        ),  # of a model that nobody trained
+        stubbed(depth_adaptive_exits, measure_exits=lambda *_: untaken, DRAWS=9, JUDGED=4),
     ),
     "gtrxl_identity": Planted(
         lambda: gtrxl_identity.claim((0, 1), deepest=4, d=16), changed(GRUGate, "gate", opened), sound="does not hold"
@@ -272,7 +274,8 @@ CHEAP: dict[str, Planted] = {
         lambda: memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
         changed(memory_compressed_length, "memory_compressed_transformer", lambda make: partial(make, compress=2)),
         stubbed(
-            memory_compressed_length, seconds=lambda model, tokens: memory_compressed_length.kept(model, 512) / 1e6
+            memory_compressed_length,
+            seconds=lambda model, tokens: memory_compressed_length.cache_bytes(model, 512) / 1e6,
         ),
     ),
     "nystromformer_landmarks": Planted(
@@ -316,9 +319,9 @@ def blind(embedded: Callable[..., Any]) -> Callable[..., Any]:
 def pushing(penalty: Callable[..., Any]) -> Callable[..., Any]:
     """A loss whose gradient has the other sign."""
 
-    def wrong(self: OutputDisagreement, *given: Any) -> Tensor:
-        found = penalty(self, *given)
-        return 2 * found.detach() - found
+    def wrong(self: OutputDisagreement, *inputs: Any) -> Tensor:
+        result = penalty(self, *inputs)
+        return 2 * result.detach() - result
 
     return wrong
 
@@ -331,10 +334,10 @@ def alike(forward: Callable[..., Any]) -> Callable[..., Any]:
 def first_heads(factors: Callable[..., Any]) -> Callable[..., Any]:
     """Shared columns that are those of the first heads, and of the others none."""
 
-    def kept(q: Tensor, k: Tensor, columns: int, sweeps: int, seed: int) -> Any:
+    def saved_state(q: Tensor, k: Tensor, columns: int, sweeps: int, seed: int) -> Any:
         return tuple(factor[:, :columns] for factor in factors(q, k, q.shape[0] * q.shape[1], sweeps, seed))
 
-    return kept
+    return saved_state
 
 
 def learned_across(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -352,27 +355,27 @@ def late(next_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, keys: next_(self, (keys + 1).clamp_max(keys.max()))
 
 
-def in_layers(model: Any, leaving: dict[str, Any], given: Any, *_: Any) -> dict[str, float]:
+def in_layers(model: Any, leaving: dict[str, Any], inputs: Any, *_: Any) -> dict[str, float]:
     """Layers that each rule takes, as if they were seconds and nothing else took time."""
-    found = {}
+    result = {}
     for name, rule in leaving.items():
         with half_easy.ruled(model.exits, rule):
-            found[name] = half_easy.written(model, given).layers
-    return found
+            result[name] = half_easy.written(model, inputs).layers
+    return result
 
 
 def unsure(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A softmax response that is sure of what it is not sure of."""
-    return lambda self, *given: 1 - forward(self, *given)
+    return lambda self, *inputs: 1 - forward(self, *inputs)
 
 
-TWO = {name: agent_memory.STACKS[name] for name in ("lstm", "no memory")}
+PAIR = {name: agent_memory.STACKS[name] for name in ("lstm", "no memory")}
 DEAR: dict[str, Planted] = {
     "agent_memory": Planted(
         lambda: agent_memory.claim((0,), corridor=3, rollouts=24),
         changed(LSTM, "forward", forgetting),
         every(
-            stubbed(agent_memory, STACKS=TWO | {"TrXL": TWO["no memory"]}, MEMORIES=("lstm",)),
+            stubbed(agent_memory, STACKS=PAIR | {"TrXL": PAIR["no memory"]}, MEMORIES=("lstm",)),
             stubbed(agents, LENGTH=16),
         ),
     ),
@@ -438,9 +441,9 @@ def test_a_claim_does_not_hold_of_a_wrong_implementation(name: str, monkeypatch:
         planted.fault(patch)
         spoiled = planted.claim()
     assert (sound.verdict, spoiled.verdict) == (planted.sound, "does not hold")
-    before, after = ({one.what: one.verdict for one in claim.measures} for claim in (sound, spoiled))
+    before, after = ({x.quantity: x.verdict for x in claim.measures} for claim in (sound, spoiled))
     assert before.keys() == after.keys()
-    assert [what for what in before if (before[what], after[what]) == ("holds", "does not hold")], spoiled.measures
+    assert [name for name in before if (before[name], after[name]) == ("holds", "does not hold")], spoiled.measures
 
 
 @pytest.mark.prove

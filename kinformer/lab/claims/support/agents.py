@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import torch
-
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.env import read
+from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
@@ -16,9 +16,10 @@ from kinformer.members.agent import agent
 ROWS, LENGTH = 64, 64  # environments side by side, and steps of a rollout, which is two episodes of a T-maze of 30
 PIECES, ENTROPY = 4, 0.02  # with 0.01 a junction's turn is settled by chance before what was shown is remembered
 SOLVED = 0.95
+Measured = Literal["success", "returns"]
 
 
-class Curve(NamedTuple):
+class LearningCurve(NamedTuple):
     """Of a training: steps in the environment, what episodes returned after these, and the share that succeeded."""
 
     steps: tuple[int, ...]
@@ -36,16 +37,15 @@ class Curve(NamedTuple):
 
 def learned(
     stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, rows: int = ROWS, **keywords: Any
-) -> Curve:
+) -> LearningCurve:
     """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""
     data = read(spec)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = agent(stack=stack, **{"pieces": PIECES, **data.keywords, **keywords})
     each = model.epochs * model.pieces
     settings = Settings(batch=rows, length=LENGTH, lr=lr, seed=seed, measures=measures)
     points = train(model, data, Steps(rollouts * each), settings).points
-    return Curve(
+    return LearningCurve(
         tuple(point.step // each * rows * LENGTH for point in points),
         tuple(point.valid for point in points),
         tuple(point.others.get("success", math.nan) for point in points),
@@ -53,15 +53,14 @@ def learned(
     )
 
 
-def draw_curves(curves: Mapping[str, Sequence[Curve]], what: str, axes: Any) -> None:
-    """The mean over seeds of each, and a band of two standard errors. `what` is "success" or "returns"."""
-    for name, found in curves.items():
-        values = list(zip(*(getattr(one, what) for one in found), strict=True))
-        middle = [mean(some) for some in values]
-        half = [2 * stdev(some) / math.sqrt(len(some)) if len(some) > 1 else 0.0 for some in values]
-        (line,) = axes.plot(found[0].steps, middle, label=name, linewidth=1.6)
+def curves_plot(title: str, curves: Mapping[str, Sequence[LearningCurve]], measure: Measured = "success") -> Plot:
+    """The mean over seeds of each agent, with a band of two standard errors."""
+    lines = []
+    for name, runs in curves.items():
+        values = list(zip(*(getattr(run, measure) for run in runs), strict=True))
+        middle = [mean(at) for at in values]
+        half = [2 * stdev(at) / math.sqrt(len(at)) if len(at) > 1 else 0.0 for at in values]
         low, high = ([m + sign * h for m, h in zip(middle, half, strict=True)] for sign in (-1, 1))
-        axes.fill_between(found[0].steps, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(xlabel="steps in the environment", ylabel="return" if what == "returns" else what)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+        lines.append(PlotLine(runs[0].steps, middle, name, band=(low, high)))
+    ylabel = "return" if measure == "returns" else measure
+    return Plot(title, "steps in the environment", ylabel, lines)

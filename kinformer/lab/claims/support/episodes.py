@@ -24,12 +24,12 @@ Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # from what is seen to a k
 
 def followed(policy: Policy, env: Any, seed: int) -> Episode:
     """An episode by a policy that remembers nothing."""
-    seen, over = env.reset(seed=seed)[0], False
+    state, over = env.reset(seed=seed)[0], False
     states, actions, rewards = [], [], []
     while not over:
-        states.append(seen)
-        actions.append(policy(seen))
-        seen, reward, ended, cut, _ = env.step(actions[-1])
+        states.append(state)
+        actions.append(policy(state))
+        state, reward, ended, cut, _ = env.step(actions[-1])
         rewards.append(reward)
         over = ended or cut
     return Episode(numpy.array(states, numpy.float32), numpy.array(actions), numpy.array(rewards, numpy.float32))
@@ -38,16 +38,16 @@ def followed(policy: Policy, env: Any, seed: int) -> Episode:
 def leaning(count: int, seed: int) -> list[Episode]:
     """Episodes of CartPole of all qualities: each by a controller that leans by another angle, which is not seen."""
     env, chance = make(CART), numpy.random.default_rng(seed)
-    found = []
+    episodes = []
     for n in range(count):
         lean = numpy.exp(chance.uniform(*numpy.log(LEANS)))
 
-        def policy(seen: Float[numpy.ndarray, " S"], lean: float = lean) -> int:
-            place, speed, angle, turning = seen
+        def policy(state: Float[numpy.ndarray, " S"], lean: float = lean) -> int:
+            place, speed, angle, turning = state
             return int(angle + 0.5 * turning + 0.05 * speed + 0.02 * place + lean > 0)
 
-        found.append(followed(policy, env, seed * count + n))
-    return found
+        episodes.append(followed(policy, env, seed * count + n))
+    return episodes
 
 
 def offline(episodes: Sequence[Episode], **options: str) -> Offline:
@@ -76,6 +76,6 @@ def taught(
     return model.eval()
 
 
-def returned(model: Trajectory, spec: str, episodes: int, asked: float | None, seed: int) -> float:
+def returned(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
     """What a model returns on average."""
-    return mean(one.episode.returned for one in rolled(model, Way(spec, episodes, asked, seed=seed)))
+    return mean(result.episode.returned for result in rolled(model, Way(spec, episodes, target, seed=seed)))

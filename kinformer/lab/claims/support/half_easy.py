@@ -9,6 +9,7 @@ import torch
 from kinformer.decoding.consistency import By, Text, losses, ruled, written
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
+from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
@@ -36,7 +37,7 @@ class Size(NamedTuple):
 SMALL, WIDE = Size(64, 700, 3e-3), Size(256, 400, 1e-3)
 
 
-class Lost(NamedTuple):
+class TextLosses(NamedTuple):
     """What texts lose at a threshold, each of them; how many layers a token takes, and a token at each place."""
 
     textual: list[float]
@@ -47,8 +48,7 @@ class Lost(NamedTuple):
 
 def trained(seed: int, size: Size) -> MultiExit:
     """Eight layers with a probe; softmax response and saturation need none of it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
         if size.steps:
             fit(model, TASK, steps=size.steps, batch=32, lr=size.lr, seed=seed, measures=1)
@@ -70,34 +70,36 @@ def rules(model: MultiExit) -> dict[str, Confident]:
         "saturation": Saturation(),
         "classifier": own.confidence,
     }
-    return {name: Confident(one, 1.0) for name, one in each.items()}
+    return {name: Confident(confidence, 1.0) for name, confidence in each.items()}
 
 
-def full(model: MultiExit, given: Prompts) -> list[Text]:
+def full(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
     with ruled(model.exits, Nobody()):
-        return written(model, given).texts
+        return written(model, inputs).texts
 
 
-def lost(model: MultiExit, rule: Confident, threshold: Threshold, given: Prompts, whole: Sequence[Text]) -> Lost:
+def measure_losses(
+    model: MultiExit, rule: Confident, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
+) -> TextLosses:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)
     with ruled(model.exits, rule):
-        early = written(model, given)
-    each: dict[By, list[float]] = {by: losses(by, given, early.texts, whole) for by in ("textual", "risk")}
-    return Lost(each["textual"], each["risk"], early.layers, early.places)
+        early = written(model, inputs)
+    each: dict[By, list[float]] = {by: losses(by, inputs, early.texts, whole) for by in ("textual", "risk")}
+    return TextLosses(each["textual"], each["risk"], early.layers, early.places)
 
 
 def seconds(
-    model: MultiExit, leaving: dict[str, Rule], given: Prompts, texts: int = 12, rounds: int = 5
+    model: MultiExit, leaving: dict[str, Rule], inputs: Prompts, texts: int = 12, rounds: int = 5
 ) -> dict[str, float]:
     """Seconds to write texts one by one by each rule, turn by turn, the least of some rounds."""
-    found = dict.fromkeys(leaving, float("inf"))
+    least = dict.fromkeys(leaving, float("inf"))
     for _ in range(rounds):
         for name, rule in leaving.items():
             with ruled(model.exits, rule):
                 began = time.perf_counter()
-                for prompt in given.prompts[:texts]:
-                    generate(model, torch.tensor([list(prompt)]), given.tokens, temperature=0)
-                found[name] = min(found[name], time.perf_counter() - began)
-    return found
+                for prompt in inputs.prompts[:texts]:
+                    generate(model, torch.tensor([list(prompt)]), inputs.tokens, temperature=0)
+                least[name] = min(least[name], time.perf_counter() - began)
+    return least

@@ -1,5 +1,7 @@
-"""Records the queries, keys, values and patterns of the attention layers of a trained model."""
+"""Models of claims: built under a seed, judged, and their attention layers recorded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,7 +13,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.nn.attention import Attention
 
 
-class Heads(NamedTuple):
+class HeadInputs(NamedTuple):
     """The queries, keys and values of a layer."""
 
     q: Float[Tensor, "B H T K"]
@@ -19,23 +21,40 @@ class Heads(NamedTuple):
     v: Float[Tensor, "B H T V"]
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from a generator with this seed inside, and leave the state of PyTorch's own generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 @torch.no_grad()
-def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[Heads]:
+def mean_metric(model: Any, rows: Any, metric: str) -> float:
+    """The mean of a model's metric over all that it scores in a batch."""
+    total, count = model.judge(rows).totals[metric]
+    return float(total / count)
+
+
+@torch.no_grad()
+def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
     """Those of every attention layer in order, from a reading in eval mode."""
-    found: list[Heads] = []
+    layers: list[HeadInputs] = []
 
-    def note(_: nn.Module, given: Any) -> None:
-        queries, keys = given[:2]
-        found.append(Heads(queries.q, keys.k, keys.v))
+    def note(_: nn.Module, inputs: Any) -> None:
+        queries, keys = inputs[:2]
+        layers.append(HeadInputs(queries.q, keys.k, keys.v))
 
-    hooks = [one.mechanism.register_forward_pre_hook(note) for one in model.modules() if isinstance(one, Attention)]
+    hooks = [
+        module.mechanism.register_forward_pre_hook(note) for module in model.modules() if isinstance(module, Attention)
+    ]
     try:
         model.eval()
         model.logits(tokens)  # type: ignore[operator]
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return layers
 
 
 def patterns(model: nn.Module) -> list[Pattern]:

@@ -1,41 +1,41 @@
 """Measures of a claim, and what they say of it: holds, does not hold, not resolved."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from kinformer.lab.plot import Plot
 
 Verdict = Literal["holds", "does not hold", "not resolved"]
-Draw = Callable[[Any], None]  # draws into Matplotlib's axes
 
 
 class Measure(NamedTuple):
     """A number that a claim is about, measured once for each seed.
 
-    what: what it is, with its unit.
+    quantity: its name, with its unit.
     values: one for each seed.
-    wanted: the claim wants it at "least", at "most" or "near" the threshold.
+    direction: the claim expects "least", "most" or "near" the threshold.
     threshold: fixed before anything was measured.
-    nothing: what it would be if there were no effect; it must lie two standard errors from it. The threshold unless
-        given.
-    within: how far from the threshold is "near".
+    no_effect: the value without any effect; the mean must lie two standard errors from it. The threshold if None.
+    within: the largest distance from the threshold that counts as "near".
     """
 
-    what: str
+    quantity: str
     values: Sequence[float]
-    wanted: Literal["least", "most", "near"]
+    direction: Literal["least", "most", "near"]
     threshold: float
-    nothing: float | None = None
+    no_effect: float | None = None
     within: float = 0.0
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
+        """The mean over the seeds."""
         return mean(self.values)
 
     @property
     def error(self) -> float:
-        """The standard error of the mean; 0 of what no chance is in."""
+        """The standard error of the mean; 0 for a single value."""
         return stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
 
     @property
@@ -45,56 +45,49 @@ class Measure(NamedTuple):
         "does not hold" if the threshold is missed by more than two standard errors, or no seed shows any effect. Else
         "not resolved".
         """
-        if self.wanted == "near":
+        if self.direction == "near":
             missed = abs(self.mean - self.threshold) - self.within
             return "holds" if missed + 2 * self.error <= 0 else _missed(missed, self.error)
-        sign = 1 if self.wanted == "least" else -1
-        nothing = self.threshold if self.nothing is None else self.nothing
-        effect, missed = sign * (self.mean - nothing), sign * (self.threshold - self.mean)
+        sign = 1 if self.direction == "least" else -1
+        no_effect = self.threshold if self.no_effect is None else self.no_effect
+        effect, missed = sign * (self.mean - no_effect), sign * (self.threshold - self.mean)
         if effect > 2 * self.error and missed <= 0:
             return "holds"
         return "does not hold" if effect <= self.error == 0 else _missed(missed, self.error)
 
     @property
-    def said(self) -> str:
-        """The number with twice its standard error, and what was wanted."""
-        more = f" ± {2 * self.error:.3g}" if self.error else ""
-        how = f"near {self.threshold:g} (within {self.within:g})" if self.wanted == "near" else ""
-        return f"{self.mean:.5g}{more}, wanted {how or f'at {self.wanted} {self.threshold:g}'}"
+    def summary(self) -> str:
+        """The number with twice its standard error, and the threshold."""
+        spread = f" ± {2 * self.error:.3g}" if self.error else ""
+        near = f"near {self.threshold:g} (within {self.within:g})"
+        bound = near if self.direction == "near" else f"at {self.direction} {self.threshold:g}"
+        return f"{self.mean:.5g}{spread}, wanted {bound}"
 
 
 class Claim(NamedTuple):
-    """What was found of a claim.
+    """The result of measuring a claim.
 
-    says: the claim, in a sentence.
-    source: where it is made.
-    measures: what decides on it.
-    told: more numbers, which decide on nothing, by what they are.
-    drawn: pictures, by title.
+    statement: the claim, in a sentence.
+    source: the paper and its section.
+    measures: the numbers that decide the verdict.
+    facts: more numbers by name, which decide nothing.
+    plots: the picture, from left to right.
     """
 
-    says: str
+    statement: str
     source: str
     measures: tuple[Measure, ...]
-    told: dict[str, str]
-    drawn: dict[str, Draw]
+    facts: Mapping[str, str]
+    plots: Sequence[Plot]
 
     @property
     def verdict(self) -> Verdict:
         """It holds if every measure does, and does not if one does not."""
-        found = {one.verdict for one in self.measures}
-        if "does not hold" in found:
+        verdicts = {measure.verdict for measure in self.measures}
+        if "does not hold" in verdicts:
             return "does not hold"
-        return "not resolved" if "not resolved" in found else "holds"
+        return "not resolved" if "not resolved" in verdicts else "holds"
 
 
 def _missed(missed: float, error: float) -> Verdict:
     return "does not hold" if missed > 2 * error else "not resolved"
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """The exponent p of y = c x^p, fitted by least squares in logarithms."""
-    log_x, log_y = [math.log(one) for one in x], [math.log(one) for one in y]
-    middle, height = mean(log_x), mean(log_y)
-    across = sum((one - middle) ** 2 for one in log_x)
-    return sum((a - middle) * (b - height) for a, b in zip(log_x, log_y, strict=True)) / across

@@ -1,11 +1,11 @@
 """The attention layers of an example, and what each of their mechanisms reads, seen by running them once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys, Queries
@@ -13,7 +13,7 @@ from kinformer.core.keyed import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, pairs
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
@@ -31,7 +31,7 @@ from kinformer.nn.projections.shared_qk import SharedQK
 TOKENS = 8
 
 
-class Call(NamedTuple):
+class MechanismCall(NamedTuple):
     """What a mechanism with a cache of keys was handed."""
 
     name: str
@@ -59,18 +59,18 @@ class Call(NamedTuple):
 def attentions(example: Any) -> dict[str, Attention]:
     """The attention layers in an example by where they are; a mechanism, bias or memory is put into one of its own."""
     if isinstance(example, Mechanism):
-        shared = any(tagged(one) for one in example.modules())
+        shared = any(tagged(module) for module in example.modules())
         return {"": Attention((SharedQK if shared else QKV)(16, 2), example)}
     if isinstance(example, Memory):
         return {"": Attention(QKV(16, 2), Softmax(Causal() & example.reads), memory=example)}
     if not isinstance(example, nn.Module):
         return {}
-    found: dict[str, Attention] = {}
-    for name, one in example.named_modules():
-        if isinstance(one, Attention):
-            place = place_of(name) + " across" * one.cross
-            found[place if place not in found else f"{place}, {name}"] = one
-    return {"": next(iter(found.values()))} if len(found) == 1 else found
+    layers: dict[str, Attention] = {}
+    for name, module in example.named_modules():
+        if isinstance(module, Attention):
+            place = place_of(name) + " across" * module.cross
+            layers[place if place not in layers else f"{place}, {name}"] = module
+    return {"": next(iter(layers.values()))} if len(layers) == 1 else layers
 
 
 def tagged(module: nn.Module) -> bool:
@@ -111,26 +111,30 @@ def joined(places: list[str]) -> str:
     return f"{next(iter(heads))}s {f'{first}-{last}' if run else ', '.join(numbers)}"
 
 
-def clustered(rows: int, d: int, kinds: int = 5) -> Tensor:
+def clustered_tokens(rows: int, d: int, kinds: int = 5) -> Tensor:
     """Tokens [1 T d] that are copies of a few, so that what chooses by content has something to choose."""
     centre = torch.randn(kinds, d)
     return (centre[torch.randint(kinds, (rows,))] + 0.2 * torch.randn(rows, d))[None]
 
 
-def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]:
+def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[MechanismCall]:
     """What each mechanism with a cache of keys was handed while a layer read x."""
-    found: list[Call] = []
-    inside = [(name, one) for name, one in layer.mechanism.named_modules() if isinstance(one, KeyValueMechanism)]
+    mechanism_calls: list[MechanismCall] = []
+    inside = [
+        (name, mechanism)
+        for name, mechanism in layer.mechanism.named_modules()
+        if isinstance(mechanism, KeyValueMechanism)
+    ]
     was = layer.training
     layer.eval()
     with ExitStack() as hooks:
-        for name, one in inside:
+        for name, mechanism in inside:
 
-            def note(module: Any, given: Any, name: str = name) -> None:
-                queries, keys, _, seen = given
-                found.append(Call(name, module, queries, keys, seen))
+            def note(module: Any, inputs: Any, name: str = name) -> None:
+                queries, keys, _, context = inputs
+                mechanism_calls.append(MechanismCall(name, module, queries, keys, context))
 
-            hooks.callback(one.register_forward_pre_hook(note).remove)
+            hooks.callback(mechanism.register_forward_pre_hook(note).remove)
         ctx = Context.of(x) if ctx is None else ctx
         if layer.cross:
             ctx = ctx.replace(source=x, source_pos=positions(x))
@@ -139,10 +143,42 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]
         except ValueError:
             pass  # it wants what nobody sends here, after it was handed what is looked at
     layer.train(was)
-    return found
+    return mechanism_calls
 
 
-def weighed(call: Call, **changes: Tensor) -> Float[Tensor, "H T S"]:
+def call_of(layer: Attention, size: int) -> MechanismCall:
+    """The call of a layer's only mechanism on tokens of a few kinds."""
+    (call,) = calls(layer, clustered_tokens(size, layer.d))
+    return call
+
+
+def first_head(call: MechanismCall) -> Float[Tensor, "T S"]:
+    """How much each query of the first head takes of each key, unsigned."""
+    return read_weights(call)[0].detach().abs()
+
+
+def mask_of(pattern: Pattern, size: int, heads: range = range(1)) -> Bool[Tensor, "H T T"]:
+    """A pattern over positions 0 .. size - 1."""
+    at = torch.arange(size)[None, None]
+    return pairs(pattern, at, at, heads)[0].expand(len(heads), size, size)
+
+
+def inputs_of(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, ...]:
+    """The positional arguments of the first call of a module while something runs."""
+    calls: list[tuple[Any, ...]] = []
+    with module.register_forward_pre_hook(lambda module, inputs: calls.append(inputs)):
+        run()
+    return calls[0]
+
+
+def one_hot_weights(mechanism: Mechanism, run: Callable[[], Any]) -> Float[Tensor, "T S"]:
+    """As `first_head`, for a mechanism that takes values of any width: each value is a vector of its own."""
+    queries, keys, _, ctx = inputs_of(mechanism, run)
+    eye = torch.eye(keys.pos.shape[-1]).expand(1, keys.v.shape[1], -1, -1)
+    return mechanism(queries, keys._replace(v=eye), None, ctx).y.y[0, 0].abs()
+
+
+def read_weights(call: MechanismCall, **changes: Tensor) -> Float[Tensor, "H T S"]:
     """How much each query takes of each key: every value is a vector of its own, so the answer tells.
 
     Values keep their width, because a mechanism may add values of its own. So a few keys are probed at a time, and the
@@ -166,16 +202,16 @@ def positions(x: Tensor) -> Int[Tensor, "B T"]:
     return torch.arange(x.shape[1]).expand(len(x), -1)
 
 
-def reading(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[Call]]]:
+def reading(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[MechanismCall]]]:
     """Layers that read alike, and what their mechanisms read, the pieces of a layer in order.
 
     Those with a memory, and those `elsewhere`, have pictures of their own.
     """
-    groups: dict[Any, tuple[list[str], list[Call]]] = {}
+    groups: dict[Any, tuple[list[str], list[MechanismCall]]] = {}
     for place, layer in attentions(example).items():
         if layer.memory is not None or layer in elsewhere:
             continue
-        found = calls(layer, torch.randn(1, TOKENS, layer.d))
-        key = tuple((one.name, type(one.mechanism), one.heads, repr(one.pattern), layer.cross) for one in found)
-        groups.setdefault(key, ([], found))[0].append(place)
+        inside = calls(layer, torch.randn(1, TOKENS, layer.d))
+        key = tuple((call.name, type(call.mechanism), call.heads, repr(call.pattern), layer.cross) for call in inside)
+        groups.setdefault(key, ([], inside))[0].append(place)
     yield from groups.values()

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-CELLS, NARROW = 24, 16  # along a side: of a panel by itself, of one beside others
+CELLS, NARROW = 24, 16  # along a side: of a panel by itself, of a panel in a row of several
 MOST = 2048  # positions of which all pairs are looked at
 
 
@@ -44,24 +44,38 @@ def grid(title: str, kind: Int[Tensor, "T S"], step: int = 1, *, first: tuple[in
     padded[: kind.shape[0], : kind.shape[1]] = kind
     cells = padded.view(down, step, across, step).transpose(1, 2).flatten(2)  # [R C step*step]
     counts = torch.stack([(cells == n).sum(-1) for n in range(1, max(2, int(kind.max()) + 1))])  # [n R C]
-    some, all_ = counts.sum(0), (cells >= 0).sum(-1)
-    names = [
-        tuple(str(start + n * step) for n in range(size)) for start, size in zip(first, (down, across), strict=True)
-    ]
-    return Panel(title, (counts.argmax(0) + 1) * (some > 0), some / all_, *names)
+    filled, whole = counts.sum(0), (cells >= 0).sum(-1)
+    names = [numbers(size, step, start) for start, size in zip(first, (down, across), strict=True)]
+    return Panel(title, (counts.argmax(0) + 1) * (filled > 0), filled / whole, *names)
 
 
-def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str], columns: Sequence[str]) -> Panel:
-    """Numbers from 0 to 1 as a panel of one kind."""
-    return Panel(title, (level > 0).long(), level.clamp(0, 1), tuple(rows), tuple(columns))
-
-
-def layers_of_kinds(masks: Sequence[Bool[Tensor, "T S"]]) -> Int[Tensor, "T S"]:
-    """Masks as one matrix of kinds; where they overlap the first counts."""
-    found = torch.zeros_like(masks[0], dtype=torch.long)
+def masks_grid(masks: Sequence[Bool[Tensor, "T S"]], step: int = 1) -> Panel:
+    """A panel without a title whose kinds are masks; a pair of several masks is of the first."""
+    kind = torch.zeros_like(masks[0], dtype=torch.long)
     for n, mask in enumerate(masks, start=1):
-        found = torch.where((found == 0) & mask, n, found)
-    return found
+        kind = torch.where((kind == 0) & mask, n, kind)
+    return grid("", kind, step)
+
+
+def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Panel:
+    """Numbers from 0 to 1 as a panel of one kind; without names, rows and columns are counted from 0."""
+    names = (tuple(names or numbers(size)) for names, size in zip((rows, columns), level.shape, strict=True))
+    return Panel(title, (level > 0).long(), level.clamp(0, 1), *names)
+
+
+def of_most(level: Float[Tensor, "*S"], *dims: int) -> Float[Tensor, "*S"]:
+    """Numbers as shares of the largest, over all dimensions or over these."""
+    return level / level.amax(dims or tuple(range(level.dim())), keepdim=True).clamp_min(1e-30)
+
+
+def numbers(count: int, step: int = 1, start: int = 0) -> tuple[str, ...]:
+    """The names of positions, or of the first positions of cells."""
+    return tuple(str(start + n * step) for n in range(count))
+
+
+def of_cells(step: int, before: str = "; ") -> str:
+    """How large a cell is, in words; nothing for a cell of a single pair."""
+    return f"{before}a cell is {step} by {step}" if step > 1 else ""
 
 
 def span(longest: int, length: int | None, cells: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from kinformer.pages.saved import saved  # noqa: E402
 
 ACROSS, SIZE, PALE = 4, 3.6, 0.2  # panels in a line, inches of one, how dark the palest cell is
 LEGEND = 0.4  # inches
-ONE = "#1f3b70"
+DARK_BLUE = "#1f3b70"
 
 
 def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
@@ -32,10 +32,10 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
     figure = pyplot.figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=13, fontweight="bold")
     parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
-    seen: set[int] = set()
+    begun: set[int] = set()
     for part, (picture, panels) in zip(parts, rows, strict=True):
-        first, last = id(picture) not in seen, panels[-1] is picture.panels[-1]
-        seen.add(id(picture))
+        first, last = id(picture) not in begun, panels[-1] is picture.panels[-1]
+        begun.add(id(picture))
         _draw(part, picture, panels, width, first, last)
     saved(figure, path, 150)
     pyplot.close(figure)
@@ -44,15 +44,15 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
 def palette(kinds: int) -> list[str]:
     """A colour for each kind: one dark blue, or as many as can be told apart."""
     if kinds < 2:
-        return [ONE]
-    both = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
-    named = [*both[::2], *both[1::2]]  # pale ones last: a cell that is paler is filled less
+        return [DARK_BLUE]
+    pairs = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    named = [*pairs[::2], *pairs[1::2]]  # pale ones last: a cell that is paler is filled less
     return [colors.to_hex(named[n % len(named)]) for n in range(kinds)]
 
 
 def shaded(panel: Panel, kinds: int) -> Float[Tensor, "R C 3"]:
     """The colour of each cell: of its kind, paler where it is filled less; white where it is empty."""
-    table = torch.tensor([(1.0, 1.0, 1.0), *(colors.to_rgb(one) for one in palette(kinds))])
+    table = torch.tensor([(1.0, 1.0, 1.0), *(colors.to_rgb(colour) for colour in palette(kinds))])
     dark = torch.where(panel.level > 0, PALE + (1 - PALE) * panel.level, 0.0)[..., None].float()
     return 1 - dark * (1 - table[panel.kind])
 
@@ -82,9 +82,9 @@ def _draw(part: object, picture: Picture, panels: Sequence[Panel], width: float,
         axes.grid(which="minor", color="#e3e3e3", linewidth=0.4)
         axes.tick_params(which="minor", length=0)
     if last and many:
-        there = kinds_in(picture)
-        patches = [Patch(color=palette(many)[n - 1], label=picture.kinds[n - 1]) for n in there]
-        columns = 8 if len(there) > 12 else min(4, len(there))
+        present = kinds_in(picture)
+        patches = [Patch(color=palette(many)[n - 1], label=picture.kinds[n - 1]) for n in present]
+        columns = 8 if len(present) > 12 else min(4, len(present))
         part.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=8)  # type: ignore[attr-defined]
 
 

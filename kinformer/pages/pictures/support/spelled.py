@@ -28,9 +28,9 @@ def inner(pattern: Pattern) -> Iterator[Pattern]:
     """It and all patterns in it."""
     yield pattern
     for value in _values(pattern).values():
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Pattern):
-                yield from inner(one)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Pattern):
+                yield from inner(item)
 
 
 def _values(pattern: Pattern) -> dict[str, Any]:
@@ -41,18 +41,18 @@ def _numbers(value: Any) -> Iterator[int]:
     if isinstance(value, Pattern):
         if value.expression is not value:
             yield from _numbers(value.expression)
-        for name, one in _values(value).items():
+        for name, item in _values(value).items():
             if name != "seed":
-                yield from _numbers(one)
+                yield from _numbers(item)
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _numbers(one)
+        for item in value:
+            yield from _numbers(item)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield abs(value)
 
 
 def _classes(pattern: Pattern) -> dict[str, type]:
-    return {type(one).__name__: type(one) for one in inner(pattern)}
+    return {type(part).__name__: type(part) for part in inner(pattern)}
 
 
 class _Short(ast.NodeTransformer):
@@ -63,16 +63,16 @@ class _Short(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        known = self.classes.get(getattr(node.func, "id", ""))
-        if known is None or not node.keywords:
+        cls = self.classes.get(getattr(node.func, "id", ""))
+        if cls is None or not node.keywords:
             return node
-        parameters = inspect.signature(known).parameters
-        kept = [word for word in node.keywords if not _is_default(word, parameters)]
+        parameters = inspect.signature(cls).parameters
+        words = [word for word in node.keywords if not _is_default(word, parameters)]
         names = list(parameters)
-        while kept and names and kept[0].arg == names[0] and not node.args[len(names) :]:
-            node.args.append(kept.pop(0).value)
+        while words and names and words[0].arg == names[0] and not node.args[len(names) :]:
+            node.args.append(words.pop(0).value)
             names.pop(0)
-        node.keywords = kept
+        node.keywords = words
         return node
 
 

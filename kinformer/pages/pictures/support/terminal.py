@@ -77,20 +77,20 @@ def _block(panel: Panel, kinds: int) -> Iterator[Text]:
     for n, (kind, level) in enumerate(zip(panel.kind.tolist(), panel.level.tolist(), strict=True)):
         name = panel.rows[n] if n < len(panel.rows) and n % every == 0 else ""
         row = Text(f"{name:>{margin - 1}} ")
-        for one, full in zip(kind, level, strict=True):
-            style = "dim" if one == 0 else STYLES[(one - 1) % len(STYLES)] if kinds > 1 else ""
-            row.append(glyph(one, kinds, full), style=style)
+        for number, full in zip(kind, level, strict=True):
+            style = "dim" if number == 0 else STYLES[(number - 1) % len(STYLES)] if kinds > 1 else ""
+            row.append(glyph(number, kinds, full), style=style)
         row.rstrip()
         yield row
 
 
 def _scale(names: Sequence[str]) -> str:
     """Names of columns, as many as there is room for: every fourth, or more where they are long."""
-    found, every = "", EVERY * max(1, -(-max((len(name) + 1 for name in names), default=1) // (2 * EVERY)))
+    line, every = "", EVERY * max(1, -(-max((len(name) + 1 for name in names), default=1) // (2 * EVERY)))
     for n, name in enumerate(names):
         if n % every == 0:
-            found = found.ljust(2 * n) + name
-    return found
+            line = line.ljust(2 * n) + name
+    return line
 
 
 def _legend(picture: Picture) -> Text:

@@ -1,0 +1,93 @@
+"""The plots of a comparison: a file of curves, and drawings for its page."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kinformer.lab.plot import Axes, Plot, PlotLine
+from kinformer.pages.plots import colour, save_plots, svg
+from kinformer.pages.results import Results
+
+
+def save_curves(results: Results, path: Path) -> None:
+    """Draw the measure on valid against the budget, a line for each member, with the levels it is compared with."""
+    settings = results.settings
+    against, xlabel = ("step", "steps") if "steps" in settings else ("minutes", "minutes of training")
+    levels = [(value, f"{name}: {value:.2f}") for name, value in results.levels.items()]
+    measure, title = next(iter(results.members[0].measures)), f"{settings['data']}, {settings['hardware']}"
+    lines, end = _curves(results, against)
+    plot = Plot(
+        title,
+        xlabel,
+        f"{measure} on valid",
+        lines,
+        levels=levels if settings["split"] == "valid" else (),
+        xlim=(0, end),
+    )
+    save_plots((plot,), "", path, size=(9, 5), one_legend=True)
+
+
+def drawings(results: Results) -> Iterator[tuple[str, str]]:
+    """Each drawing as SVG, with a description in words."""
+    measure, split = next(iter(results.members[0].measures)), results.settings["split"]
+    many = " A pale line is one seed." if results.settings["seeds"] > 1 else ""
+    for against, xlabel, name in (("minutes", "minutes of training", "time"), ("step", "steps", "steps")):
+        lines, end = _curves(results, against)
+        plot = Plot("", xlabel, f"{measure} on valid", [line._replace(label="") for line in lines], xlim=(0, end))
+        yield f"Quality against {name}: {measure} on valid.{many}", svg(plot)
+    description = f"Quality against parameters: {measure} on {split}, with its interval where there are seeds."
+    yield description, svg(_sizes(results, f"{measure} on {split}"))
+    if any(row.lengths for row in results.members):
+        setting = "of one row, forward and backward, on the CPU"
+        clock = "milliseconds"
+        yield f"Speed against length: {clock} {setting}.", svg(_against_length(results, "milliseconds", clock))
+        memory = _against_length(results, "peak_bytes", "bytes")
+        yield f"Memory against length: most bytes of tensors {setting}.", svg(memory)
+        if any(at["state_bytes"] for row in results.members for at in row.lengths):
+            state = _against_length(results, "state_bytes", "bytes")
+            yield "Decoding state against length: bytes of a row.", svg(state)
+
+
+def _curves(results: Results, against: str) -> tuple[list[PlotLine], float]:
+    """A line for each seed of each member, and the end of the x axis."""
+    lines = []
+    for place, row in enumerate(results.members):
+        for run in row.runs:
+            x, y = ([point[name] for point in run["points"]] for name in (against, "valid"))
+            lines.append(
+                PlotLine(x, y, f"{row.name}: {row.value:.2f}", "o-", colour(place), 1 if len(row.runs) == 1 else 0.6)
+            )
+    return lines, 1.05 * max(max(line.x) for line in lines)
+
+
+def _sizes(results: Results, ylabel: str) -> Plot:
+    lines = []
+    for place, row in enumerate(results.members):
+        lines.append(PlotLine([row.parameters], [row.value], "", "o", colour(place)))
+        if row.interval is not None:
+            lines.append(PlotLine([row.parameters] * 2, row.interval, "", "_-", colour(place)))
+    sizes = [row.parameters for row in results.members]
+    return Plot("", "parameters", ylabel, lines, prefixed="x", log="x" if _is_wide(sizes) else "", xlim=_margins(sizes))
+
+
+def _against_length(results: Results, quantity: str, unit: str) -> Plot:
+    lines, lengths = [], sorted({at["length"] for row in results.members for at in row.lengths})
+    for place, row in enumerate(results.members):
+        points = [(at["length"], at[quantity]) for at in row.lengths if at[quantity]]
+        lines.append(PlotLine([x for x, _ in points], [y for _, y in points], "", "o-", colour(place)))
+    log: Axes = "xy" if _is_wide([y for line in lines for y in line.y]) else "x"
+    return Plot("", "tokens in a row", unit, lines, log=log, prefixed="y", ticks=lengths)
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    """Do values reach over more than a factor of ten, so that a logarithmic scale shows them better?"""
+    return max(values) > 10 * min(values)
+
+
+def _margins(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis with room for a fifth of its width on either side."""
+    low, high = min(values), max(values)
+    if _is_wide(values):
+        room = (high / low) ** 0.2
+        return low / room, high * room
+    room = 0.2 * (high - low) or 0.05 * high
+    return low - room, high + room

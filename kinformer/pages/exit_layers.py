@@ -1,0 +1,58 @@
+"""Generated texts, each token on the colour of the number of layers that it took."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kinformer.pages.saved import saved
+
+WIDE, TALL = 32, 40  # cells of a line, and lines of a picture
+CELL, LINE = 0.3, 0.42  # inches, so that letters can be read on a page
+LONGEST = 6  # letters of a token that are shown
+
+
+Layered = tuple[Sequence[int], Sequence[int]]  # the tokens of a text, and the layers that each of them took
+
+
+def save_exit_layers(spelling: Any, texts: Sequence[Layered], most: int, path: Path, title: str) -> None:
+    """Draw the beginning of each text, as much as there is room for; a light cell is a token that left early."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = _lines(spelling, texts)
+    width, tallest = max(len(line) for line in lines), len(lines)
+    size = max(width * CELL, 5.0) + 1.2, max(tallest * LINE, 0.8) + 0.9
+    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+    cells = [[count for _, count in line] + [float("nan")] * (width - len(line)) for line in lines]
+    image = axes.imshow(cells, cmap="YlGnBu", vmin=0.5, vmax=most + 0.5, aspect="auto")
+    for y, line in enumerate(lines):
+        for x, (text, count) in enumerate(line):
+            colour = "white" if count > 0.6 * most else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=12, color=colour, family="monospace")
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, fontsize=11)
+    borders = [n + 0.5 for n in range(most + 1)]
+    figure.colorbar(image, ax=axes, ticks=range(1, most + 1), label="layers", boundaries=borders)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a font has not every script: a box stands there
+        saved(figure, path)
+    pyplot.close(figure)
+
+
+def _lines(spelling: Any, texts: Sequence[Layered]) -> list[list[tuple[str, int]]]:
+    """Cells of a token's text and its layers, in lines; each text begins a new line."""
+    lines: list[list[tuple[str, int]]] = []
+    for tokens, layers in texts:
+        pieces = [spelling.decode([token]).decode(errors="replace") for token in tokens]
+        cells = [(_cell(piece), count) for piece, count in zip(pieces, layers, strict=True)]
+        lines += [cells[first : first + WIDE] for first in range(0, len(cells), WIDE)]
+    return lines[:TALL]
+
+
+def _cell(piece: str) -> str:
+    """The letters that fit a cell, with marks for spaces; a dollar is escaped because it begins a formula."""
+    text = "".join(letter if letter.isprintable() else "·" for letter in piece.replace("\n", "⏎").replace(" ", "␣"))
+    return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")

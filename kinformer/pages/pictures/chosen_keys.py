@@ -1,0 +1,60 @@
+"""Pairs that a mechanism chooses by content: best keys, queries that read, and keys that are searched."""
+
+from typing import Any
+
+import torch
+
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.explicit import Explicit
+from kinformer.nn.mechanisms.probsparse import ProbSparse
+from kinformer.nn.mechanisms.retrieval import Retrieval
+from kinformer.nn.mechanisms.topk import TopK
+from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms
+from kinformer.pages.pictures.support.layers import best_of, call_of, first_head, mask_of
+from kinformer.pages.pictures.support.panel import CELLS, Picture, masks_grid, of_cells, span
+
+TINY, RUN = 1e-9, 128  # weights that count as 0; positions up to which a layer is run
+
+
+@of_mechanisms(Explicit, TopK, first=True)
+def best_keys(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture | None:
+    """The keys that a query reads because they score best, among those that it may read."""
+    if (k := best_of(mechanism)) is None:
+        return None
+    size = min(length or CELLS, RUN)
+    call = call_of(layer, size)
+    allowed, read = mask_of(call.pattern, size)[0], first_head(call) > TINY
+    panel = masks_grid([read, allowed & ~read], -(-size // CELLS))
+    caption, kinds = f"the best keys of each query{where}, head 0", ("read", "scored and not read")
+    return Picture(caption, kinds, (panel,), note=f"the {k} best; tokens of five kinds, weights as they start")
+
+
+@of_mechanisms(ProbSparse, first=True)
+def reading_queries(mechanism: ProbSparse, layer: Attention, where: str, length: int | None) -> Picture:
+    """The few queries that are chosen to read, and those that get a mean of the values."""
+    size = min(length or CELLS, RUN)
+    call = call_of(layer, size)
+    chosen = mechanism.chosen(mechanism.request(call.queries, call.keys, None, call.ctx)[0])[0, 0]
+    reads = torch.zeros(size, 1, dtype=torch.bool).index_fill(0, chosen, True)
+    allowed = mask_of(call.pattern, size)[0]
+    panel = masks_grid([allowed & reads, allowed & ~reads], -(-size // CELLS))
+    kinds = ("read by its scores", f"{'sum' if mechanism.rest == 'sum' else 'mean'} of these values")
+    note = f"{len(chosen)} of {size} queries are chosen; tokens of five kinds, weights as they start"
+    return Picture(f"queries that read{where}, head 0", kinds, (panel,), note=note)
+
+
+@of_mechanisms(Retrieval)
+def retrieved_keys(mechanism: Retrieval, layer: Attention, where: str, length: int | None) -> Picture:
+    """Near keys, which are read whole, and the far keys that a search finds."""
+    size, step = span((mechanism.length + mechanism.cache + mechanism.memory) * 2 // 3, length, CELLS)
+    near, allowed = (mask_of(pattern, size)[0] for pattern in (mechanism.near, mechanism.pattern))
+    retrieved, rest = torch.zeros_like(near), "searched"
+    if size <= RUN:
+        retrieved, rest = first_head(call_of(layer, size)) > TINY, "searched and not found"
+    panel = masks_grid([near, retrieved & ~near, allowed & ~near], step)
+    note = f"the {mechanism.k} best; {f'{size} positions{of_cells(step)}' if step > 1 else 'tokens of five kinds'}"
+    kinds = ("read whole", "found among the far", rest)
+    return Picture(f"Retrieval{where}, head 0: near keys, and the best of the far ones", kinds, (panel,), note=note)
+
+
+pictures = in_turn(best_keys, reading_queries, retrieved_keys)

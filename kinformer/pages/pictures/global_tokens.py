@@ -1,0 +1,70 @@
+"""Global tokens beside a text: nodes before it, and rows whose last block is global."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.layer import Context
+from kinformer.core.pattern import pairs
+from kinformer.nn.depth.global_ends import GlobalEnds
+from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.pages.pictures.support.drawer import in_turn, of_parts
+from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, inputs_of, mask_of
+from kinformer.pages.pictures.support.panel import CELLS, NARROW, Panel, Picture, grid, masks_grid, of_cells, span
+from kinformer.pages.pictures.support.spelled import longest
+
+PIECES = ("global to global (g2g)", "global to long (g2l)", "long to global (l2g)", "long to long (l2l)")
+ENDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
+
+
+@of_parts(GlobalEnds)
+def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
+    """What the first layers inside read by their own pattern, and what the row's end adds, if they differ."""
+    inside = attentions(layer.layer)
+    own = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
+    size, step = span(max(2 * max(map(longest, own)), 3 * layer.block), length, NARROW)
+    panels: list[Panel] = []
+    for place, part in inside.items():
+        (call,) = calls_inside(layer, part, torch.randn(1, size, layer.d))
+        whole, local = (mask_of(pattern, size)[0] for pattern in (call.pattern, call.mechanism.pattern))
+        panel = masks_grid([local, whole & ~local], step)._replace(title=place)
+        if len(panels) < LAYERS and not any(torch.equal(panel.level, other.level) for other in panels):
+            panels.append(panel)
+    note = f"{size} positions in blocks of {layer.block}{of_cells(step)}"
+    return Picture("who reads whom in a row whose last block is global", ENDS, tuple(panels), note=note)
+
+
+@of_parts(GlobalNodes)
+def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
+    """The four pieces of the reads of the first layer inside."""
+    short = max(longest(call.pattern) for call in node_calls(layer, 4)) // 2
+    size, step = span(max(layer.n, short), length, 4 * CELLS // 3)
+    inside = node_calls(layer, max(size - layer.n, 1))
+    pos = inside[0].queries.pos[:1]
+    # a layer may read its pieces by several mechanisms; a pair is read if a mechanism reads it
+    read = torch.stack([pairs(call.pattern, pos, pos, call.heads)[0].any(0) for call in inside]).any(0)
+    is_global = torch.arange(len(read)) < layer.n
+    kind = torch.where(is_global[:, None], torch.where(is_global, 1, 2), torch.where(is_global, 3, 4))
+    hard, text = getattr(layer, "hard", ()), len(read) - layer.n
+    caption = "the four pieces of global and long tokens" + (f", hard in {' and '.join(hard)}" if hard else "")
+    note = f"{layer.n} global tokens, then {text} tokens of a text in {min(layer.n, text)} segments of one length"
+    return Picture(caption, PIECES, (grid("", torch.where(read, kind, 0), step),), note=note + of_cells(step))
+
+
+def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
+    """The calls of the mechanisms in the first layer inside, for a text of `tokens` tokens."""
+    segment = (torch.arange(tokens) * layer.n // tokens)[None]
+    inside = next(iter(attentions(layer).values()))
+    return calls_inside(layer, inside, torch.randn(1, tokens, layer.d), segment=segment)
+
+
+def calls_inside(layer: nn.Module, inside: nn.Module, x: Tensor, **labels: Tensor) -> list[MechanismCall]:
+    """The calls of the mechanisms of an attention layer inside another layer that reads x."""
+    ctx = Context.of(x).replace(labels=labels) if labels else Context.of(x)
+    x, _, ctx = inputs_of(inside, partial(layer, x, None, ctx))
+    return calls(inside, x, ctx)  # type: ignore[arg-type]
+
+
+pictures = in_turn(global_ends, global_nodes)

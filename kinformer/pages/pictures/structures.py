@@ -1,0 +1,128 @@
+"""Who reads whom where the structure of a part says so: stars, sets, lent weights, guided heads and merged reads."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.layer import Context
+from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.nn.blocks.isab import ISAB
+from kinformer.nn.depth.star import StarRounds
+from kinformer.nn.losses.guided_attention import GuidedAttention
+from kinformer.nn.mechanisms.delayed import Delayed
+from kinformer.nn.mechanisms.lending import Lending
+from kinformer.nn.mechanisms.merged import Merged
+from kinformer.nn.mechanisms.reused import Reused
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.poolers.pma import PMA
+from kinformer.pages.pictures.support.drawer import in_turn, of_parts
+from kinformer.pages.pictures.support.layers import attentions, mask_of
+from kinformer.pages.pictures.support.panel import CELLS, NARROW, Picture, grid, masks_grid, of_cells, span
+from kinformer.pages.pictures.support.spelled import longest, spelled
+
+MARK = 5  # each fifth token has the label, if a guide is a label
+
+
+@of_parts(StarRounds)
+def star(layer: StarRounds, where: str, length: int | None) -> Picture:
+    """Tokens on a ring around a relay, the relay first."""
+    size, step = span(3, length, NARROW)
+    ring = layer.around(Context.of(torch.zeros(1, size, 1)))
+    relay, ringed = torch.zeros(2, size + 1, size + 1, dtype=torch.bool)
+    relay[0] = relay[:, 0] = True
+    at = torch.arange(size)
+    for other in (at, ring.before[0], ring.after[0]):
+        ringed[1 + at[other >= 0], 1 + other[other >= 0]] = True
+    kinds = ("the relay reads and is read", "neighbours on the ring, the token itself and its embedding")
+    return _masks("one round of a star", kinds, [relay, ringed], f"the relay, then {size} tokens", step)
+
+
+@of_parts(ISAB, first=True)
+def inducing_points(layer: ISAB, where: str, length: int | None) -> Picture:
+    """Points read the elements of a set, whose order means nothing, and elements read the points."""
+    size, step = _elements(layer.points, length)
+    points, elements = torch.zeros(2, layer.points + size, layer.points + size, dtype=torch.bool)
+    points[: layer.points, layer.points :], elements[layer.points :, : layer.points] = True, True
+    kinds = ("points read the elements", "elements read what the points made of them")
+    return _masks("one ISAB", kinds, [points, elements], f"{layer.points} points, then {size} elements", step)
+
+
+@of_parts(PMA, first=True)
+def seeds(pooling: PMA, where: str, length: int | None) -> Picture:
+    """Seeds read the elements of a set."""
+    size, step = _elements(pooling.vectors, length)
+    read, note = torch.ones(pooling.vectors, size, dtype=torch.bool), f"seeds by {size} elements"
+    return _masks("pooling by multihead attention (PMA)", ("seeds read the elements",), [read], note, step)
+
+
+def lent(example: Any, length: int | None) -> Iterator[Picture]:
+    """Whose attention weights each layer reads by; a line for each layer."""
+    layers = list(attentions(example).values()) if isinstance(example, nn.Module) else []
+    if not any(isinstance(layer.mechanism, Reused) for layer in layers):
+        return
+    kind, lender = torch.zeros(len(layers), len(layers), dtype=torch.long), 0
+    for n, layer in enumerate(layers):
+        reused = isinstance(layer.mechanism, Reused)
+        kind[n, lender if reused else n] = 1 + reused
+        lender = n if isinstance(layer.mechanism, Lending) else lender
+    kinds = ("made here, of queries and keys", "of a layer beneath, with values of its own")
+    yield Picture("the attention weights that each layer reads by", kinds, (grid("", kind),), "layer", "layer")
+
+
+def guided(example: Any, length: int | None) -> Iterator[Picture]:
+    """The keys that each guided head is held to while it trains; a label is drawn as if every few tokens had it."""
+    modules = example.modules() if isinstance(example, nn.Module) else ()
+    losses = [module for module in modules if isinstance(module, GuidedAttention)]
+    size, panels = length or NARROW, []
+    for guide in dict.fromkeys(guide for loss in losses for guide in loss.guides if guide is not None):
+        heads = [(n, h) for n, loss in enumerate(losses) for h, other in enumerate(loss.guides) if other == guide]
+        places = ", ".join(f"layer {n} head {h}" for n, h in heads)
+        if isinstance(guide, Pattern):
+            name, marked = spelled(guide), mask_of(guide, size)[0]
+        else:
+            name, marked = f"label {guide}", (torch.arange(size) % MARK == guide % MARK).expand(size, size)
+        panels.append(grid(f"{places}: {name}", marked.long()))
+    if panels:
+        free = sum(guide is None for loss in losses for guide in loss.guides)
+        note = f"of all guided layers' heads {free} are held to nothing; the weight of this fades as training goes on"
+        yield Picture("keys that guided heads are held to", (), tuple(panels), note=note)
+
+
+def merged(example: Any, length: int | None) -> Iterator[Picture]:
+    """Which keys are read by which mechanism of a Merged; Mergeds that read alike are drawn once."""
+    drawings = set()
+    for part in example.modules() if isinstance(example, nn.Module) else ():
+        sets = tuple(map(_merged_set, part.parts)) if isinstance(part, Merged) else ()
+        named_sets = tuple(x for x in sets if x is not None)
+        if not named_sets or len(named_sets) < len(sets) or named_sets in drawings:
+            continue
+        drawings.add(named_sets)
+        size, step = span(max(longest(pattern) for _, pattern in named_sets), length, CELLS)
+        panel = masks_grid([pattern.matrix(size) for _, pattern in named_sets], step)
+        note = f"{size} positions{of_cells(step)}" if step > 1 else ""
+        yield Picture(
+            "near keys and far ones, in one softmax", tuple(name for name, _ in named_sets), (panel,), note=note
+        )
+
+
+def _merged_set(part: nn.Module) -> tuple[str, Pattern] | None:
+    if isinstance(part, Delayed):
+        return f"estimated from {part.by} tokens back on", Causal() & ~Band(part.by - 1)
+    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
+
+
+def _elements(few: int, length: int | None) -> tuple[int, int]:
+    """How many elements to draw beside a few points, and how many of both make a cell."""
+    size, step = span(few, None if length is None else length + few, CELLS)
+    return size - few, step
+
+
+def _masks(caption: str, kinds: tuple[str, ...], masks: Sequence[Tensor], note: str, step: int) -> Picture:
+    return Picture(caption, kinds, (masks_grid(masks, step),), note=note + of_cells(step))
+
+
+pictures = in_turn(guided, inducing_points, seeds, lent, merged, star)

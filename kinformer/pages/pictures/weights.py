@@ -1,0 +1,175 @@
+"""How much each query takes of each key, measured on random tokens before any training."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from kinformer.core.bias import Bias
+from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.layer import Context, Layer
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.score import Score
+from kinformer.nn.attention import Attention
+from kinformer.nn.depth.luna import LunaStack
+from kinformer.nn.mechanisms.landmarks import ThroughLandmarks
+from kinformer.nn.mechanisms.luna_causal import LunaCausal
+from kinformer.nn.mechanisms.sac import SAC
+from kinformer.nn.mechanisms.sac_published import PublishedSAC
+from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mixers.average_attention import AverageAttention
+from kinformer.nn.projections.qkv import QKV
+from kinformer.nn.scores.fixed_length import Synthesizer
+from kinformer.nn.scores.mixture import Mixture
+from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms, of_parts, suffix
+from kinformer.pages.pictures.support.layers import (
+    attentions,
+    call_of,
+    calls,
+    clustered_tokens,
+    first_head,
+    inputs_of,
+    one_hot_weights,
+    read_weights,
+)
+from kinformer.pages.pictures.support.panel import CELLS, NARROW, Panel, Picture, numbers, of_cells, of_most, shades
+
+HEADS, DIRECTIONS = 4, 8  # heads that are drawn; directions in which the output of a mixer is differentiated
+FLAT = 0.8  # a bias whose least weight is a larger share of its greatest shows nothing
+PACKED = "before any training, of tokens of five kinds; the strongest is full"
+
+
+@of_mechanisms(SAC, PublishedSAC)
+def edges(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture:
+    """Edges that a network chooses."""
+    each = "for each" if isinstance(mechanism, SAC) else "per"
+    caption = f"{type(mechanism).__name__}{where}, head 0: {mechanism.edges} chosen {each} token, and itself"
+    panel = shades("", first_head(call_of(layer, length or CELLS)))
+    return Picture(caption, (), (panel,), note="what a query takes of a key, before any training; tokens of five kinds")
+
+
+@of_mechanisms(Sinkhorn)
+def sorted_blocks(mechanism: Sinkhorn, layer: Attention, where: str, length: int | None) -> Picture:
+    """Which block stands in the place of which, and what a query then takes of each token."""
+    size = length or 6 * mechanism.block
+    call, count = call_of(layer, size), -(-size // mechanism.block)
+    order = mechanism.sorting(call.keys.extras["sort"], mechanism.blocks_of(call.keys.pos))[0, 0, :count, :count]
+    panels, note = [shades("sorted", order)], "sorted: how much of block (column) stands in the place of block (line)"
+    if size <= CELLS:
+        panels.append(shades("read", first_head(call)))
+        note += "; read: what a query (line) takes of a token"
+    caption = f"Sinkhorn{where}, head 0: blocks of {mechanism.block}, before any training"
+    return Picture(caption, (), tuple(panels), "line", "column", note)
+
+
+@of_mechanisms(ThroughLandmarks, first=True)
+def landmarks(mechanism: ThroughLandmarks, layer: Attention, where: str, length: int | None) -> Picture:
+    """The tokens whose mean each landmark is, and what a query takes of each token through landmarks."""
+    size = length or max(CELLS, 3 * getattr(mechanism, "landmarks", 0))
+    run = partial(layer, clustered_tokens(size, layer.d))
+    *_, ctx = inputs_of(mechanism, run)
+    means = mechanism.segments(ctx.by_head, ctx).means(torch.eye(size)[None, None])[0, 0]
+    step = -(-size // CELLS)
+    panels = (_pooled("means", means, step), _pooled("read", one_hot_weights(mechanism, run), step))
+    caption = f"{type(mechanism).__name__}{where}, head 0, before any training"
+    note = "means: the tokens (column) of each landmark (line); read: what a query (line) takes of each, unsigned"
+    return Picture(caption, (), panels, "line", "column", note + of_cells(step))
+
+
+@of_parts(LunaStack)
+def packs(stack: LunaStack, where: str, length: int | None) -> Picture:
+    """What the packs of the lowest block take of tokens."""
+    run = partial(stack, clustered_tokens(length or CELLS, stack.d))
+    level = one_hot_weights(stack.blocks[0].nested.pack.mechanism, run)
+    caption = "layer 0, head 0: what a pack takes of each token; tokens read the packs alone"
+    return Picture(caption, (), (shades("", of_most(level)),), "pack", "token", PACKED)
+
+
+@of_mechanisms(LunaCausal)
+def through_packs(mechanism: LunaCausal, layer: Attention, where: str, length: int | None) -> Picture:
+    """What tokens take of earlier tokens through the packs."""
+    level = one_hot_weights(mechanism, partial(layer, clustered_tokens(length or CELLS, layer.d)))
+    caption = f"LunaCausal{where}, head 0: what a token takes of each through the packs"
+    return Picture(caption, (), (shades("", of_most(level)),), note=PACKED)
+
+
+@of_parts(AverageAttention, first=True)
+def mixed(mixer: AverageAttention, where: str, length: int | None) -> Picture:
+    """How much the output of a token mixer at each token depends on the input at each other."""
+    level = of_most(sensitivity(mixer, torch.randn(1, length or CELLS, mixer.d)), -1)
+    caption = f"{type(mixer).__name__}{where}: what each token takes of each other"
+    note = "how far an output moves with an input, of the most in each line; random tokens, before any training"
+    return Picture(caption, (), (shades("", level),), "token", "of token", note)
+
+
+def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
+    """The size of the gradient of each token's output, in a few directions, by each token's input."""
+    directions, lines = torch.randn(DIRECTIONS, layer.d), []
+    with torch.enable_grad():
+        x = x.requires_grad_()
+        for token in layer(x, None, Context.of(x)).y[0]:
+            gradients = [torch.autograd.grad(token @ direction, x, retain_graph=True)[0][0] for direction in directions]
+            lines.append(torch.stack(gradients).norm(dim=(0, 2)))
+    return torch.stack(lines)
+
+
+def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
+    """The lowest layer whose scores a Synthesizer makes, alone or in a Mixture; a panel for each head."""
+    layers = attentions(example)
+    if isinstance(example, Score):
+        layers = {"": Attention(QKV(16, 2), Softmax(Causal(), score=example))}
+    for place, layer in layers.items():
+        score = layer.mechanism.score if isinstance(layer.mechanism, KeyValueMechanism) else None
+        if not isinstance(score, Synthesizer | Mixture):
+            continue
+        size = min([length or NARROW, *(part.length for part in score.modules() if isinstance(part, Synthesizer))])
+        (call,) = calls(layer, torch.randn(1, size, layer.d))
+        names = " and ".join(type(x).__name__ for x in (score.scores if isinstance(score, Mixture) else [score]))
+        caption = f"{names}{suffix(place)}: what a query takes of a key, before any training"
+        yield Picture(caption, (), _heads(read_weights(call)), note="of the greatest in each line; random tokens")
+        return
+
+
+def distance(example: Any, length: int | None) -> Iterator[Picture]:
+    """What the first bias leaves of attention at each distance: weights of queries that are 0.
+
+    A bias that does nothing before it has learned is not drawn, nor a bias that cannot be asked alone: it adds to
+    values, or reads labels.
+    """
+    if isinstance(example, Bias):
+        layers = {"": Attention(QKV(16, 2), Softmax(Causal(), example))}
+    else:
+        layers = attentions(example) if isinstance(example, nn.Module) else {}
+    for place, layer in layers.items():
+        bias = layer.mechanism.bias if isinstance(layer.mechanism, KeyValueMechanism) else None
+        if bias is None:
+            continue
+        (call, *_) = calls(layer, torch.randn(1, length or NARROW, layer.d))
+        try:
+            levels = of_most(read_weights(call, q=torch.zeros_like(call.queries.q)), -1)
+        except (RuntimeError, ValueError):
+            return
+        if levels[:, -1].min() >= FLAT or levels.shape[1] != levels.shape[2]:
+            return
+        caption = f"{type(bias).__name__}{suffix(place)}: what it leaves of a weight at each distance"
+        yield Picture(caption, (), _heads(levels), note="of the greatest in each line, where content says nothing")
+        return
+
+
+def _heads(weights: Float[Tensor, "H T S"]) -> tuple[Panel, ...]:
+    """The first heads side by side, each query's weights as shares of its largest."""
+    return tuple(shades(f"head {n}", level) for n, level in enumerate(of_most(weights.detach(), -1)[:HEADS]))
+
+
+def _pooled(title: str, level: Float[Tensor, "R C"], step: int) -> Panel:
+    """The means of square cells, the largest of them dark."""
+    cells = avg_pool2d(level[None], step, ceil_mode=True, count_include_pad=False)[0]
+    return shades(title, of_most(cells), *(numbers(size, step) for size in cells.shape))
+
+
+pictures = in_turn(distance, edges, landmarks, mixed, packs, through_packs, sorted_blocks, synthesized)

@@ -1,0 +1,31 @@
+"""Intervals of means: Student's t by its integral, and how often they hold the mean."""
+
+import math
+
+import pytest
+import torch
+
+from kinformer.pages.interval import interval, quantile, unresolved, within
+
+
+def test_student_s_t_is_the_tables() -> None:
+    """The integral of its density, by the rule of the trapezium; and infinitely many degrees are the normal's."""
+    for freedom in (1, 2, 3, 7):
+        t = torch.linspace(-2.5, 2.5, 100_001, dtype=torch.float64)
+        density = (1 + t.square() / freedom).pow(-(freedom + 1) / 2)
+        norm = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+        assert within(2.5, freedom) == pytest.approx(float(torch.trapezoid(density, t)) * norm, rel=1e-9)
+        assert within(quantile(0.95, freedom), freedom) == pytest.approx(0.95)
+    assert within(1.3, 4000) == pytest.approx(math.erf(1.3 / math.sqrt(2)), rel=1e-3)
+
+
+def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
+    picture = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    covered = sum(low <= 0 <= high for low, high in filter(None, map(interval, picture))) / len(picture)
+    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / len(picture))
+    assert interval([1.0]) is None
+
+
+def test_overlapping_intervals_are_not_resolved() -> None:
+    result = unresolved({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
+    assert result == [("a", "b"), ("a", "d"), ("b", "d"), ("c", "d")]
