@@ -19,6 +19,7 @@ from kinformer.lab.claims.agent_memory import RATE
 from kinformer.lab.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
 from kinformer.lab.claims.support.agents import ENTROPY, LearningCurve, curves_plot, learned
 from kinformer.lab.plot import Plot
+from kinformer.pages.plots import save_plots
 
 RESULTS = Path(__file__).parent / "results"
 FOUND, SEEDS = RESULTS / "agents.json", (0, 1, 2)

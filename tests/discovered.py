@@ -8,18 +8,17 @@ from kinformer.core.discover import modules, own_files, own_module, plugged
 from kinformer.core.example import Example
 from kinformer.laws.support.judging import Judged
 
-EXECUTORS = "executors"  # their examples are the modules themselves, called "execute.file"
+EXECUTORS = "executors"  # their examples are the modules themselves, called "executors.file"
 
 
 def discovered(kind: str) -> Iterator[Judged]:
-    """Every example of a folder and its plugins, called "kind.file.n"; of `execute`, every executor."""
+    """Every example of a folder and its plugins, called "kind.file.n"; of `executors`, every executor."""
     for file, module in modules(kind).items():
         yield from _examples(kind, file, module)
 
 
 def discovered_in(kind: str, file: str) -> Iterator[Judged]:
     """The examples of one file or plugin of a kind. No other file of the kind is imported for them."""
-    kind = EXECUTORS if kind == "execute" else kind
     files = own_files(kind)
     module = own_module(str(files[file])) if file in files else plugged(kind)[file]
     yield from _examples(kind, file, module)
@@ -27,7 +26,7 @@ def discovered_in(kind: str, file: str) -> Iterator[Judged]:
 
 def _examples(kind: str, file: str, module: ModuleType) -> Iterator[Judged]:
     if kind == EXECUTORS:
-        yield Judged(f"execute.{file}", partial(_itself, module))
+        yield Judged(f"executors.{file}", partial(_itself, module))
         return
     for n, entry in enumerate(getattr(module, "EXAMPLES", ())):
         yield Judged.of(f"{kind}.{file}.{n}", Example.of(entry))

@@ -353,7 +353,7 @@ def test_plans_made_anywhere_serve_anywhere() -> None:
 def test_large_blocks_are_made_of_small_ones(pattern: Pattern) -> None:
     """As sharp as what the pattern says of the large ones itself, and true."""
     q, k = Run(11, 37).line(torch.device("cpu")), Run(0, 48).line(torch.device("cpu"))
-    maker = plan.Maker(Lines(q, k), True, plan.HeadSizes(1, 1, 1, 0, 8), 0, 1)
+    maker = plan.Maker(Lines(q, k), True, plan.Sizes(1, 1, 1, 0, 8), 0, 1)
     allowed = pattern(0, 0, q.at[0, :, None], k.at[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BLOCKS", (4, 8, 16))

@@ -16,7 +16,7 @@ def examples(kind: str, file: str) -> dict[str, Judged]:
 
 
 def example(name: str) -> Judged:
-    """The example called "kind.file.n", or the executor called "execute.file"."""
+    """The example called "kind.file.n", or the executor called "executors.file"."""
     return examples(*name.split(".")[:2])[name]
 
 

@@ -35,7 +35,7 @@ def _files() -> Iterator[str]:
     for kind in (*kinds(), EXECUTORS):
         plugins = {point.name for point in entry_points(group=f"kinformer.{kind}")}
         for file in sorted({*own_files(kind), *plugins}):
-            yield f"{'execute' if kind == EXECUTORS else kind}.{file}"
+            yield f"{kind}.{file}"
 
 
 def _may_match(keyword: str, test_file: str, laws: tuple[str, ...], part: str) -> bool:

@@ -218,7 +218,7 @@ def test_the_smallest_example_is_told() -> None:
 def test_a_row_longer_than_told_may_not_fail() -> None:
     with pytest.raises(IndexError, match="longer than start was told"):
         list(chunk.judge(toy(spoiled.Ends)))
-    assert verdict("chunk", chunk, EvaluationSums("toy", spoiled.Ends)).end == "broken"
+    assert verdict("chunk", chunk, Judged("toy", spoiled.Ends)).end == "broken"
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
@@ -270,7 +270,7 @@ def test_a_nan_at_padding_that_reaches_a_weight_is_caught(monkeypatch: pytest.Mo
 
 
 def test_a_weight_called_place_is_no_place() -> None:
-    assert verdict("groups", groups, EvaluationSums("toy", lambda: spoiled.HasAPlace(Full()))).end == "holds"
+    assert verdict("groups", groups, Judged("toy", lambda: spoiled.HasAPlace(Full()))).end == "holds"
 
 
 @pytest.mark.parametrize("law", [peek, padding], ids=lambda law: law.__name__)
@@ -294,13 +294,13 @@ def test_a_mechanism_is_judged_with_one_key_head_and_across_at_equal_and_other_l
 
 def test_the_two_planted_bugs_are_found_whatever_else_they_refuse() -> None:
     """Groups that are ignored, and keys told apart by the queries' positions: no example of theirs names these uses."""
-    assert "share" in verdict("groups", groups, EvaluationSums("toy", lambda: spoiled.IgnoresGroups(Full()))).text
-    said = verdict("padding", padding, EvaluationSums("toy", spoiled.ByTheQueries))
+    assert "share" in verdict("groups", groups, Judged("toy", lambda: spoiled.IgnoresGroups(Full()))).text
+    said = verdict("padding", padding, Judged("toy", spoiled.ByTheQueries))
     assert said.end == "broken" and "padding of the source matters" in said.text
 
 
 def test_a_refusal_is_an_answer_and_is_told() -> None:
-    said = verdict("runs", runs, EvaluationSums("toy", spoiled.PicksByAll))
+    said = verdict("runs", runs, Judged("toy", spoiled.PicksByAll))
     assert said.end == "holds"
     assert [place for place, _ in said.unjudged] == ["across", "across, one key head, a source as long"]
     assert all("refused: reads its own row" in why for _, why in said.unjudged)
@@ -314,14 +314,14 @@ class Refuses(spoiled.Naive):
 
 
 def test_the_plain_use_may_not_be_refused() -> None:
-    said = verdict("runs", runs, EvaluationSums("toy", Refuses))
+    said = verdict("runs", runs, Judged("toy", Refuses))
     assert said.end == "broken" and "it fails: ValueError: not today" in said.text
 
 
 # Breaks ---------------------------------------------------------------------------------------------------------------
 
 
-def judged(example: Example) -> EvaluationSums:
+def judged(example: Example) -> Judged:
     return Judged.of("toy", example)
 
 
@@ -538,7 +538,7 @@ class WantsHint(spoiled.ReadsUnsaid):
 
 def test_a_reader_above_its_sender_runs_and_one_without_is_refused_or_not_judged() -> None:
     assert list(runs.judge(toy(lambda: Stack([spoiled.Hints(), WantsHint()])))) == []
-    assert verdict("runs", runs, EvaluationSums("toy", WantsHint)).end == "nothing"
+    assert verdict("runs", runs, Judged("toy", WantsHint)).end == "nothing"
     LM(8, 16, Stack([spoiled.Hints(), WantsHint()]))
     for wired_wrong in ([WantsHint()], [WantsHint(), spoiled.Hints()], [spoiled.Toy(), WantsHint()]):
         with pytest.raises(ValueError, match="wants 'hint' from below, and no block beneath it sends that"):

@@ -255,7 +255,7 @@ def test_a_kill_while_a_model_is_written_over_another_never_mixes_them(
 def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """StateSpec for the config of the new model, and none for its weights."""
+    """Room for the config of the new model, and none for its weights."""
     old, put = tiny.lane(), files._put
 
     def full(path: Path, data: bytes) -> None:

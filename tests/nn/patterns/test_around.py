@@ -1,8 +1,8 @@
 """Around: the places of a picture around the block of a query, as one pattern with claims of its own."""
 
 import pytest
-from kinformer.nn.patterns.around import Around
 
+from kinformer.nn.patterns.grid import Around
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.pictures import is_around
 
