@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1]
 STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
 JUDGED = rb"^EXAMPLES\b"
-PART = rb"^(EXAMPLES\b|OVER\b|@member\b)"  # what a file that is a part has at the start of a line
+PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # what a file that is a part has at the start of a line
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum)", re.M)
-MEMBER = re.compile(r"^@member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
+MEMBER = re.compile(r"^@(?:kf\.)?member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
 DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
 M = TypeVar("M")

@@ -41,10 +41,9 @@ def fit(
 ) -> History:
     """Train a model where it is, and say what happened.
 
-        from kinformer import fit
-        from kinformer.members.gpt import gpt
-        model = gpt(d=128, depth=4)
-        history = fit(model, "text=book.txt", minutes=3, out="runs/book")
+        import kinformer as kf
+        model = kf.gpt(d=128, depth=4)
+        history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
         print(history.best)
 
     Nothing is printed while it runs. With `out` each step is a line of metrics.jsonl there as it is made, which
@@ -54,10 +53,10 @@ def fit(
     change once a step (`train/after_step.py`), clipping, schedules and runs are what fit adds.
 
         import torch
+        import kinformer as kf
         from kinformer.lab.data.text import read
         from kinformer.lab.data.windows import Windows
-        from kinformer.members.gpt import gpt
-        model, windows = gpt(d=128, depth=4), Windows(read("book.txt").train, batch=16, length=256)
+        model, windows = kf.gpt(d=128, depth=4), Windows(read("book.txt").train, batch=16, length=256)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for step in range(1000):
             model(windows.at(step)).total.backward()
