@@ -29,7 +29,7 @@ BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzi
 
 def packed(path: Path) -> bool:
     """Is a file compressed, by its first bytes?"""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         return file.read(6).startswith((GZ, XZ, ZST))
 
 
@@ -38,7 +38,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
     Raises OSError for what cannot be read and ValueError for what is cut off or damaged, in one line with its name.
     """
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         read = _reader(file)
         while chunk := read(CHUNK):
             yield chunk
@@ -98,27 +98,27 @@ def lines(path: Path) -> Iterator[bytes]:
 
 def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
     """Split a stream of bytes at separators, in linear time even for long pieces."""
-    held, searched = bytearray(), 0
+    buffer, searched = bytearray(), 0
     for chunk in chunks:
-        held += chunk
-        if held.find(at, searched) >= 0:
-            *whole, last = bytes(held).split(at)
+        buffer += chunk
+        if buffer.find(at, searched) >= 0:
+            *whole, last = bytes(buffer).split(at)
             yield from whole
-            held = bytearray(last)
-        searched = max(len(held) - len(at) + 1, 0)
-    yield bytes(held)
+            buffer = bytearray(last)
+        searched = max(len(buffer) - len(at) + 1, 0)
+    yield bytes(buffer)
 
 
 def stored(path: Path) -> Iterator[bytes]:
     """A file's bytes as they are stored."""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk
 
 
 def size(path: Path) -> int:
     """The number of bytes of a file's text, unpacked and in UTF-8."""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         marked = _mark(file.read(LONGEST_MARK)) is not None
     return sum(map(len, text(path))) if marked or packed(path) else path.stat().st_size
 
@@ -150,13 +150,13 @@ class _Frames:
             self.out += frame.decompress(data)
             self.rest = frame.unused_data if frame.eof else b""
             self.frame = None if frame.eof else frame
-        found = bytes(self.out[:count])
+        data_read = bytes(self.out[:count])
         del self.out[:count]
-        return found
+        return data_read
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _one_line_errors(path: Path) -> Iterator[None]:
     """What goes wrong with a file, in one line."""
     try:
         yield

@@ -16,7 +16,7 @@ from kinformer.core.absent import absent
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
-    from kinformer.decoding.reading import Reading
+    from kinformer.decoding.prefill import PrefilledText
 
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
@@ -163,11 +163,11 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how
     print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
     if picture is not None:
         from kinformer.cli.support.layers import draw
-        from kinformer.decoding.spelling import spelling
+        from kinformer.decoding.spelling import tokenizer_of_model
 
         with from_user(OSError, code=FAILED):
             title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
-            draw(spelling(model), written, most, picture, title)
+            draw(tokenizer_of_model(model), written, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:
@@ -206,7 +206,12 @@ def _refuse_choices(
 
 
 def _refuse_no_room(
-    model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: "Reading | None"
+    model: Any,
+    starts: list[bytes],
+    tokens: int,
+    beam: int,
+    sources: list[bytes] | None,
+    reading: "PrefilledText | None",
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
     from kinformer.cli.support.room import refuse_no_room
@@ -260,9 +265,9 @@ def _asked(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None,
 def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Write on from one prompt, and print what comes as it comes."""
     from kinformer.cli.support.writing import write_all
-    from kinformer.decoding.spelling import spelling
+    from kinformer.decoding.spelling import tokenizer_of_model
 
-    speak, stop, printed, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
+    speak, stop, printed, said = tokenizer_of_model(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
     begun = False
 
     def begin() -> None:

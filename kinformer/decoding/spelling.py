@@ -13,7 +13,7 @@ NOT_READ = "the model does not read them"
 LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words
 
 
-class Bytes:
+class ByteTokenizer:
     """A token is a byte. Tokens above 255, such as the end of a target, stand for nothing."""
 
     def encode(self, text: bytes) -> list[int]:
@@ -30,15 +30,15 @@ class Bytes:
         return lambda token: decoder.decode(self.decode([token]))
 
 
-def spelling(model: Any) -> Any:
-    """The tokenizer that a model was trained with, or `Bytes`."""
-    return getattr(model, "tokenizer", None) or Bytes()
+def tokenizer_of_model(model: Any) -> Any:
+    """The tokenizer that a model was trained with, or `ByteTokenizer`."""
+    return getattr(model, "tokenizer", None) or ByteTokenizer()
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
     """Warn, in one line, if the model's tokenizer loses bytes of the input texts."""
-    spelled, loss = spelling(model), LostBytes()
-    if isinstance(spelled, Bytes):
+    spelled, loss = tokenizer_of_model(model), LostBytes()
+    if isinstance(spelled, ByteTokenizer):
         return
     for text in texts:
         read = text.decode(errors="replace")
@@ -52,8 +52,8 @@ def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Itera
 
     Warns at the end of lost bytes. Errors: ValueError if the tokenizer drops letters.
     """
-    spelled, rest, loss = spelling(model), b"", LostBytes()
-    if isinstance(spelled, Bytes):
+    spelled, rest, loss = tokenizer_of_model(model), b"", LostBytes()
+    if isinstance(spelled, ByteTokenizer):
         yield from map(spelled.encode, blocks)
         return
     for block in chain(blocks, [None]):
@@ -73,8 +73,8 @@ def last_break(data: bytes) -> int:
     Where there is none in its last bytes, between two letters.
     """
     near = max(len(data) - (1 << 16), 0)
-    for found in reversed(list(_BREAK.finditer(data, near))):
-        return found.end() - (data[found.end() - 1 : found.end()] == b" ")
+    for match in reversed(list(_BREAK.finditer(data, near))):
+        return match.end() - (data[match.end() - 1 : match.end()] == b" ")
     end = len(data)
     while end > len(data) - 4 and data[end - 1] & 0xC0 == 0x80:
         end -= 1

@@ -56,11 +56,11 @@ def topk_transformer(
     search: how keys are found, with `ties="latest"`: "exact", or an index of FAISS, such as "hnsw", that finds most of
         the best without scoring all.
     """
-    found = search_named(search)
+    search_method = search_named(search)
 
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":
-            return TopK(Causal(), most, dropout=dropout, search=found)
+            return TopK(Causal(), most, dropout=dropout, search=search_method)
         return TopKEquals(Causal(), most, dropout=dropout)
 
     def block(most: int) -> PreNorm:

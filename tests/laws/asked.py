@@ -5,12 +5,12 @@ import functools
 import warnings
 from typing import Any
 
-from kinformer.laws.support.judging import Judged, laws, verdict
+from kinformer.laws.support.judging import JudgedPart, laws, verdict
 from tests.discovered import discovered
 
 
 @functools.cache
-def examples(kind: str) -> dict[str, Judged]:
+def examples(kind: str) -> dict[str, JudgedPart]:
     """Those of a folder, by name."""
     return {one.name: one for one in discovered(kind)}
 

@@ -11,7 +11,7 @@ from itertools import cycle
 import pytest
 
 from kinformer.core.discover import kinds
-from kinformer.laws.support.judging import Judged, Verdict, laws, over, unjudged_kind, verdict, words
+from kinformer.laws.support.judging import JudgedPart, Verdict, kinds_judged, kinds_of, laws, unjudged_kind, verdict
 from tests.discovered import discovered
 from tests.unhooked import process
 
@@ -56,7 +56,7 @@ def asked(law: str, name: str) -> Verdict:
     return Verdict(*fields, tuple((place, why) for place, why in unjudged))
 
 
-def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
+def of_each_part() -> Iterator[tuple[JudgedPart, set[str]]]:
     """Each example that is asked, and the laws that it is asked about: of each part the first, in the long run all.
 
     Some laws are asked of one of three parts, and one of four is compiled, of the folders whose parts are more than a
@@ -73,7 +73,7 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
         file = one.name.rpartition(".")[0]
         part = (file, type(one.part).__name__)
         if PROVE or part not in parts:
-            spoken = speaking(words(one))
+            spoken = speaking(kinds_of(one))
             if not PROVE and not one.name.startswith(tuple(f"{place}." for place in COMPILED)):
                 spoken = spoken.difference(("compiles",))
             if not PROVE and "compiles" in spoken and file not in PLAINEST and next(skips):
@@ -93,12 +93,12 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
         elif one.kind == "pattern":
             yield one, speaking({"pattern"})
         elif one.kind == "member":
-            yield one, {next(turn)} & speaking(words(one)) or {"runs"}
+            yield one, {next(turn)} & speaking(kinds_of(one)) or {"runs"}
         parts.add(part)
         files.add(file)
 
 
-def learnt_by(one: Judged) -> set[type]:
+def learnt_by(one: JudgedPart) -> set[type]:
     """The classes by which a model learns."""
     places = tuple(f"kinformer.{folder}." for folder in LEARNT_BY)
     return {type(part) for part in one.part.modules() if type(part).__module__.startswith(places)}
@@ -106,7 +106,7 @@ def learnt_by(one: Judged) -> set[type]:
 
 def speaking(of: set[str]) -> set[str]:
     """The laws that speak of an example."""
-    return {name for name, law in LAWS.items() if over(law) & of}
+    return {name for name, law in LAWS.items() if kinds_judged(law) & of}
 
 
 ASKED = list(of_each_part())
@@ -114,11 +114,11 @@ CASES = [(law, one) for one, spoken in ASKED for law in LAWS if law in spoken]
 
 
 @pytest.mark.parametrize(("law", "one"), [pytest.param(law, one, id=f"{law}-{one.name}") for law, one in CASES])
-def test_law(law: str, one: Judged, record_property: Callable[[str, object], None]) -> None:
+def test_law(law: str, one: JudgedPart, record_property: Callable[[str, object], None]) -> None:
     here = law in HOOKED or (PROVE and law not in UNHOOKED)
     conclude(verdict(law, LAWS[law], one) if here else asked(law, one.name), record_property)
 
 
 @pytest.mark.parametrize("one", [one for one, spoken in ASKED if not spoken])
-def test_what_no_law_speaks_of(one: Judged, record_property: Callable[[str, object], None]) -> None:
+def test_what_no_law_speaks_of(one: JudgedPart, record_property: Callable[[str, object], None]) -> None:
     conclude(unjudged_kind(one), record_property)

@@ -100,7 +100,7 @@ def begun(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
 @torch.no_grad()
 def taken(model: MultiExitSeq2Seq, batch: Batch) -> Taken:
     """What answers take where tokens leave, as they are read one after the other."""
-    read, wanted = model.taught((batch.source, batch.target))
+    read, wanted = model.framed_targets((batch.source, batch.target))
     out, answers = model.logits(read, source=batch.source), slice(1, -1, 2)
     layers = out.aux["exit"][:, answers]
     right = (out.y.argmax(-1) == wanted)[:, answers]

@@ -20,7 +20,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import Choice, NearestSweep, Swept, swept
+from kinformer.models.support.sweeps import NearestNeighbourSweep, SweepChoice, SweepResult, sweep_result
 from kinformer.models.support.taps import Tap
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
@@ -38,14 +38,14 @@ SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figur
 class Found(NamedTuple):
     """What a sweep says of valid and of test."""
 
-    valid: Swept
-    test: Swept
+    valid: SweepResult
+    test: SweepResult
 
     def tuned(self, k: int) -> float:
         """Bits of test with so many neighbours, all else the best of valid."""
         return self.test.choices[min(self.at(k), key=self.valid.choices.__getitem__)]
 
-    def at(self, k: int) -> list[Choice]:
+    def at(self, k: int) -> list[SweepChoice]:
         """The choices of so many neighbours."""
         return [one for one in self.valid.choices if one.k == k]
 
@@ -96,9 +96,9 @@ def beside(model: LM, parts: tuple[Part, Part, Part], size: int, judged: int) ->
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
         store = Datastore.build(Path(folder) / "store", model, sampled(train, size), dtype="float32")
-        one = NearestSweep(model, store, Tap(model, store.tap).place, k=max(KS))
+        one = NearestNeighbourSweep(model, store, Tap(model, store.tap).place, k=max(KS))
         one.sweep(KS, one.spread(train.tokens))
-        return Found(*(swept(evaluate(one, sampled(part, judged), LENGTH)) for part in measured))
+        return Found(*(sweep_result(evaluate(one, sampled(part, judged), LENGTH)) for part in measured))
 
 
 def claim(
@@ -148,7 +148,7 @@ def claim(
     return Claim(SAYS, SOURCE, measures, told, {f"valid, {many} neighbours, {size:,} entries": partial(_draw, found)})
 
 
-def _bend(one: Swept) -> float:
+def _bend(one: SweepResult) -> float:
     """How much worse than the best share both the smallest and the largest are, all else as of the best."""
     line = {choice.weight: bits for choice, bits in one.choices.items() if choice[:2] == one.best[:2]}
     return min(line[min(line)], line[max(line)]) - line[one.best.weight]
@@ -160,11 +160,11 @@ def _less(found: list[Found], k: int, other: list[float]) -> list[float]:
 
 def _draw(found: dict[str, list[Found]], axes: Any) -> None:
     for name, of in found.items():
-        swept = of[0].valid
-        best = min(of[0].at(max(KS)), key=swept.choices.__getitem__)
-        curve = {one.weight: bits for one, bits in swept.choices.items() if one[:2] == best[:2]}
+        valid = of[0].valid
+        best = min(of[0].at(max(KS)), key=valid.choices.__getitem__)
+        curve = {one.weight: bits for one, bits in valid.choices.items() if one[:2] == best[:2]}
         (line,) = axes.plot(list(curve), list(curve.values()), marker=".", label=name)
-        axes.plot([best.weight], [swept.choices[best]], "o", color=line.get_color())
-        axes.axhline(swept.own, linestyle="--", color=line.get_color(), alpha=0.5)
+        axes.plot([best.weight], [valid.choices[best]], "o", color=line.get_color())
+        axes.axhline(valid.own, linestyle="--", color=line.get_color(), alpha=0.5)
     axes.set(xlabel="lambda", ylabel="bits per byte")
     axes.legend(fontsize=8, title="dashed: the model alone", title_fontsize=8)

@@ -12,7 +12,7 @@ from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.sets import Sets as Data
 from kinformer.lab.data.sets import read
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.sets import Sets
+from kinformer.models.set_regressor import SetRegressor
 
 STEPS, ROWS, RATES = 300, 64, (3e-3, 1e-2)
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "norm": "none"}
@@ -29,7 +29,7 @@ SOURCE = "Lee et al., 2018, arXiv:1810.00825, sections 2 and 5.1"
 class Trained(NamedTuple):
     """A model, how far off it is on valid, and of the sets of each size."""
 
-    model: Sets
+    model: SetRegressor
     error: float
     by_size: dict[int, float]
 
@@ -59,7 +59,7 @@ def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[f
 
 
 @torch.no_grad()
-def moved(model: Sets, data: Data, seed: int) -> tuple[float, float]:
+def moved(model: SetRegressor, data: Data, seed: int) -> tuple[float, float]:
     """How far an answer and an encoded element are from those of the set in another order, over the largest of them."""
     elements, marks, _ = data.valid.first(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)

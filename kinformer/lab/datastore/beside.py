@@ -12,9 +12,9 @@ from kinformer.core.from_json import from_json
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
-from kinformer.models.nearest import Nearest, refuse_exits
+from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM, refuse_exits
 from kinformer.models.support.taps import Tap
-from kinformer.models.support.wrapped import Wrapped
+from kinformer.models.support.wrapped_lm import WrappedLM
 
 FILE = "knn-lm.json"
 EDITION = 1  # of its form
@@ -22,9 +22,10 @@ EDITION = 1  # of its form
 
 @dataclass(frozen=True)
 class Tuned:
-    """The numbers of a `Nearest` for one model and one datastore, and of a `ContinuousCache` beneath it, if any.
+    """The numbers of a `NearestNeighbourLM` for one model and datastore, and of a `ContinuousCache` beneath it, if any.
 
-    datastore: the folder that it was tuned on. store: what tells it from others. k, weight, temperature: of `Nearest`.
+    datastore: the folder that it was tuned on. store: what tells it from others.
+    k, weight, temperature: of `NearestNeighbourLM`.
     size, share, theta: of the cache; a size of 0 is none.
     """
 
@@ -37,15 +38,15 @@ class Tuned:
     share: float = 0.0
     theta: float = 0.0
 
-    def cached(self, model: LM) -> LM | Wrapped:
+    def cached(self, model: LM) -> LM | WrappedLM:
         """The model, over its cache if there is one."""
         return ContinuousCache(model, size=self.size, weight=self.share, theta=self.theta) if self.size else model
 
-    def beside(self, model: LM, store: Datastore) -> Nearest:
+    def beside(self, model: LM, store: Datastore) -> NearestNeighbourLM:
         """The model with all of it."""
         place = Tap(model, store.tap).place
         numbers: dict[str, Any] = {"k": self.k, "weight": self.weight, "temperature": self.temperature}
-        return Nearest(self.cached(model), store, place, **numbers)
+        return NearestNeighbourLM(self.cached(model), store, place, **numbers)
 
     def save(self, folder: Path) -> None:
         """Write it beside the model, in one step. OSError, in one clear line, where it cannot be written."""
@@ -78,7 +79,7 @@ def identity(store: Datastore) -> str:
     return hashlib.sha256(json.dumps(dataclasses.asdict(store.manifest), sort_keys=True).encode()).hexdigest()
 
 
-def nearest(model: LM, folder: Path, datastore: Path | None = None) -> Nearest:
+def nearest(model: LM, folder: Path, datastore: Path | None = None) -> NearestNeighbourLM:
     """A model of a folder beside the datastore that it was tuned on, which may lie elsewhere now.
 
     Errors: DatastoreError, in one line, where it was never tuned, and for a datastore that is missing, damaged or

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import CheckpointError, occupied
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.core.keywords import nearest
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches

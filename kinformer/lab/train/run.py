@@ -22,10 +22,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
-from kinformer.checkpoint.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
+from kinformer.checkpoint.checkpoint import (
+    CheckpointError,
+    check_same_model,
+    fill,
+    read_tensors,
+    save,
+    spread,
+    tensors_of,
+)
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import crc32, remove, write_folder
-from kinformer.checkpoint.kept import BEST, CONFIG, WEIGHTS
+from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 from kinformer.lab.train.history import METRICS, Metrics, Silent
@@ -136,7 +144,7 @@ class Run:
         """Put the weights of the last save into the model; CheckpointError where it, or the best, is not whole."""
         for place in (self.folder, self.folder / BEST):
             if place.is_dir():
-                check_kept(place, model)
+                check_same_model(place, model)
         weights, _ = read_tensors(self.folder / WEIGHTS)
         fill(model, weights, self.folder / WEIGHTS)
 

@@ -13,11 +13,11 @@ from kinformer.nn.feedforward.mlp import MLP
 
 
 def encoder(
-    made: Wiring,
+    wiring: Wiring,
     depth: int,
     pattern: str | Pattern | tuple[str | Pattern, ...],
     dropout: float,
-    drawn: int = 0,
+    random_keys: int = 0,
     bias: Callable[[], Bias] | None = None,
 ) -> Stack:
     """Build `depth` encoder blocks with one pattern, or with a tuple of patterns from the bottom.
@@ -26,6 +26,8 @@ def encoder(
     bias: makes a bias of attention scores in addition to that of positions.
     """
     patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
-    attentions = [made.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
-    blocks: list[Layer] = [made.block(attention, MLP(made.d)) for attention in attentions]
-    return made.stack([RandomKeys(block, drawn, seed=n) for n, block in enumerate(blocks)] if drawn else blocks)
+    attentions = [wiring.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
+    blocks: list[Layer] = [wiring.block(attention, MLP(wiring.d)) for attention in attentions]
+    return wiring.stack(
+        [RandomKeys(block, random_keys, seed=n) for n, block in enumerate(blocks)] if random_keys else blocks
+    )

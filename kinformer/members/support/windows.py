@@ -13,18 +13,18 @@ T = TypeVar("T")
 def each(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
     """One for each layer, from the bottom: those given, or the given one for all. ValueError for another count."""
     at_least("depth", depth, 1)
-    found = value if isinstance(value, tuple) else (value,) * depth
-    if len(found) != depth:
-        raise ValueError(f"{name}={value} has {len(found)} values for depth={depth} layers; give one, or one each")
-    return found
+    values = value if isinstance(value, tuple) else (value,) * depth
+    if len(values) != depth:
+        raise ValueError(f"{name}={value} has {len(values)} values for depth={depth} layers; give one, or one each")
+    return values
 
 
 def by_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
     """One number for each layer, none below `least`."""
-    found = each(name, value, depth)
-    for one in found:
-        at_least(name, one, least)
-    return found
+    values = each(name, value, depth)
+    for number in values:
+        at_least(name, number, least)
+    return values
 
 
 def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:

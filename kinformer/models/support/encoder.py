@@ -67,7 +67,7 @@ class Encoder(Model):
         if self.position is not None:
             x = x + self.position(ctx.places)
         if self.kind is not None:
-            none = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
-            label = ctx.labels.get("segment", none) if self.kind.num_embeddings > 1 else none
+            zeros = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
+            label = ctx.labels.get("segment", zeros) if self.kind.num_embeddings > 1 else zeros
             x = x + self.kind(label.clamp_min(0))
         return F.dropout(self.norm(x), self.dropout, self.training)

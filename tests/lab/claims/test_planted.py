@@ -57,7 +57,7 @@ from kinformer.lab.claims.support import agents, half_easy
 from kinformer.lab.claims.support.half_easy import Lost
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.datastore.datastore import Source
-from kinformer.models.sets import Sets
+from kinformer.models.set_regressor import SetRegressor
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.gru_gate import GRUGate
 from kinformer.nn.depth.act import Halting
@@ -285,7 +285,7 @@ CHEAP: dict[str, Planted] = {
     ),
     "set_transformer_maximum": Planted(
         lambda: set_transformer_maximum.claim((0, 1)),
-        changed(Sets, "encoded", placed),
+        changed(SetRegressor, "encoded", placed),
         stubbed(set_transformer_maximum, trained=untrained),
     ),
     "sparse_transformer_reach": Planted(

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.support import tokens
 from kinformer.lab.data.support.sources import Source
 from kinformer.lab.data.support.splits import Piece
@@ -81,7 +81,7 @@ def test_a_document_of_any_length_becomes_tokens_in_linear_time(monkeypatch: pyt
     """A row of a data set comes as one piece, which is encoded a part after the other."""
     monkeypatch.setattr(tokens, "ENCODED", CHUNK)
     Counted.copied = 0
-    writer, texts = _Words(Held(), trained(["word"], 260)), b"word " * (SIZE // 5)
+    writer, texts = _Words(Held(), train_tokenizer(["word"], 260)), b"word " * (SIZE // 5)
     writer.add(Piece("any", "train", True, Counted(texts)))
     writer.close()
     assert writer.count["train"] == 2 * (SIZE // 5) and Counted.copied < MOST * len(texts)

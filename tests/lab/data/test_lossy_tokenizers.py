@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Made
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.checkpoint.tokenizer import Tokenizer, trained
+from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.spec import read_spec
@@ -82,7 +82,7 @@ def meta_space() -> Made:
 
 
 def learned() -> Made:
-    return trained([PLAIN, STRANGE], 280).made
+    return train_tokenizer([PLAIN, STRANGE], 280).made
 
 
 ZOO: dict[str, Callable[[], Made]] = {

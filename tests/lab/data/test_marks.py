@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kinformer.checkpoint.tokenizer import read as tokenizer_of
-from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.checkpoint.unpacked import decoded, size, text
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
@@ -98,7 +98,7 @@ def test_what_the_mark_does_not_hold_for_is_one_line(tmp_path: Path) -> None:
 
 
 def test_prompts_a_text_that_is_read_and_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_folder, state, tokenizer = folder(tmp_path / "run", "gpt"), tmp_path / "state", trained([PROSE], 300)
+    run_folder, state, tokenizer = folder(tmp_path / "run", "gpt"), tmp_path / "state", train_tokenizer([PROSE], 300)
     asked = ["generate", str(run_folder), "--prompts", f"{tmp_path}/prompts", "--tokens", "2", "--json"]
     for encode in ENCODED.values():
         (tmp_path / "tokens.json").write_bytes(encode(tokenizer.text))

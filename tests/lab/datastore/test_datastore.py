@@ -169,7 +169,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write in turn fails as on a full disk; what is there then is no datastore, and harms none."""
-    put, count = files._put, 0
+    put, count = files._write_synced, 0
 
     def full(path: Path, data: bytes) -> None:
         nonlocal count

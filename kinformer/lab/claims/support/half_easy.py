@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from kinformer.decoding.consistency import By, Text, losses, ruled, written
+from kinformer.decoding.consistency import By, Text, losses, use_rule, write_texts
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.spec import read_spec
@@ -75,15 +75,15 @@ def rules(model: MultiExit) -> dict[str, Confident]:
 
 def full(model: MultiExit, given: Prompts) -> list[Text]:
     """What the full model writes."""
-    with ruled(model.exits, Nobody()):
-        return written(model, given).texts
+    with use_rule(model.exits, Nobody()):
+        return write_texts(model, given).texts
 
 
 def lost(model: MultiExit, rule: Confident, threshold: Threshold, given: Prompts, whole: Sequence[Text]) -> Lost:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)
-    with ruled(model.exits, rule):
-        early = written(model, given)
+    with use_rule(model.exits, rule):
+        early = write_texts(model, given)
     each: dict[By, list[float]] = {by: losses(by, given, early.texts, whole) for by in ("textual", "risk")}
     return Lost(each["textual"], each["risk"], early.layers, early.places)
 
@@ -95,7 +95,7 @@ def seconds(
     found = dict.fromkeys(leaving, float("inf"))
     for _ in range(rounds):
         for name, rule in leaving.items():
-            with ruled(model.exits, rule):
+            with use_rule(model.exits, rule):
                 began = time.perf_counter()
                 for prompt in given.prompts[:texts]:
                     generate(model, torch.tensor([list(prompt)]), given.tokens, temperature=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import contents, digest, found
+from kinformer.checkpoint.files import contents, digest, existing_path
 from kinformer.lab.data.support.records import Record, hugging_face, json_lines, named
 
 FORMS = "write text=stdlib or text=PATH"
@@ -101,7 +101,7 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
         if not files:
             raise FileNotFoundError(f"no file matches {where}; {FORMS}, or a glob in quotes")
     else:
-        path = found(where, FORMS)
+        path = existing_path(where, FORMS)
         if path.is_fifo():
             _refuse_field(name, field)
             if between:

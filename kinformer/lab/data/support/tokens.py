@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, trained
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, train_tokenizer
 from kinformer.decoding.spelling import last_break
 from kinformer.lab.data.support.cache import Entry, To, kept
 from kinformer.lab.data.support.copies import Copies, DocumentHashes, copies_of
@@ -61,7 +61,7 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
     def make(entry: Entry) -> None:
-        made = trained(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
+        made = train_tokenizer(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
         if made is not None:
             entry.said["tokenizer"] = made.text
         _make(splits, made, entry)
