@@ -158,10 +158,10 @@ from kinformer.members.transformer_xl import transformer_xl as transformer_xl
 from kinformer.members.universal_transformer import universal_transformer as universal_transformer
 from kinformer.models.agent import Agent as Agent
 from kinformer.models.agent import ObservationEmbedding as ObservationEmbedding
-from kinformer.models.auxiliary import AuxiliaryLM as AuxiliaryLM
+from kinformer.models.auxiliary_lm import AuxiliaryLM as AuxiliaryLM
 from kinformer.models.classifier import Classifier as Classifier
 from kinformer.models.continuous_cache import ContinuousCache as ContinuousCache
-from kinformer.models.contrastive import ContrastiveMLM as ContrastiveMLM
+from kinformer.models.contrastive_mlm import ContrastiveMLM as ContrastiveMLM
 from kinformer.models.forecast import Forecast as Forecast
 from kinformer.models.forecast import RowEmbedding as RowEmbedding
 from kinformer.models.image import Image as Image
@@ -171,9 +171,9 @@ from kinformer.models.multi_exit import MultiExit as MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq as MultiExitSeq2Seq
 from kinformer.models.multitask import MultiTask as MultiTask
 from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM as NearestNeighbourLM
-from kinformer.models.reinforced import ReinforcedLM as ReinforcedLM
-from kinformer.models.reinforced import ReinforcedMLM as ReinforcedMLM
-from kinformer.models.reinforced import RewardedModel as RewardedModel
+from kinformer.models.reinforced_lm import ReinforcedLM as ReinforcedLM
+from kinformer.models.reinforced_lm import ReinforcedMLM as ReinforcedMLM
+from kinformer.models.reinforced_lm import RewardedModel as RewardedModel
 from kinformer.models.seq2seq import Seq2Seq as Seq2Seq
 from kinformer.models.seq2seq import TargetHead as TargetHead
 from kinformer.models.set_regressor import SetRegressor as SetRegressor

@@ -24,7 +24,7 @@ from kinformer import __version__
 from kinformer.checkpoint.files import write_together
 from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.upgrade import upgraded
+from kinformer.checkpoint.upgrade import upgrade_tensors
 from kinformer.core.discover import Origin, Record, members
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of, nearest
@@ -55,12 +55,12 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     where the model has no record of its member, and OSError where the disk is full or the folder cannot be written: an
     earlier checkpoint there is then unchanged.
     """
-    record = recorded(model)
+    record = member_record(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config, tokenizer = _config(record) | _training_facts(model), getattr(model, "tokenizer", None)
     metadata = {"format": "pt", "built": _identity_hash(config)} | ({} if step is None else {"step": str(step)})
-    weights = formatted(dict(tensors_of(model)), metadata)
+    weights = format_weights(dict(tensors_of(model)), metadata)
     small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if tokenizer is not None:
         small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
@@ -68,7 +68,7 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     write_together({**new, folder / WEIGHTS: weights})
 
 
-def formatted(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
 
     A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
@@ -101,7 +101,7 @@ def _holds(path: Path, data: bytes) -> bool:
     return path.is_file() and contents(path) == data
 
 
-def recorded(model: nn.Module) -> Record:
+def member_record(model: nn.Module) -> Record:
     """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
     record = getattr(model, "member", None)
     if not isinstance(record, Record):
@@ -109,7 +109,7 @@ def recorded(model: nn.Module) -> Record:
     return record
 
 
-def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
+def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
     """What a folder holds that saving the model there would destroy; None where nothing.
 
     With `same` a model of the same member and keywords is nothing that would be destroyed.
@@ -139,7 +139,7 @@ def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | Non
 def check_same_model(folder: Path, model: nn.Module) -> None:
     """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
     config = _read_config(folder / CONFIG)
-    if (other := occupied(folder, model, same=True)) is not None:
+    if (other := find_conflict(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
     _, metadata = read_tensors(folder / WEIGHTS)
     _refuse_mixed(folder, config, metadata.get("built"))
@@ -201,22 +201,20 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in written:
             written.add(id(tensor))
-            whole = tensor.full_tensor() if spread(tensor) else tensor
+            whole = tensor.full_tensor() if is_sharded(tensor) else tensor
             yield name, whole.detach().cpu().contiguous()
 
 
-def spread(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     """Is this a tensor (DTensor) of which each process holds a part?"""
     return hasattr(tensor, "full_tensor")
 
 
-def load(
-    folder: str | Path, member: Callable[..., Any] | None = None, relocated: Mapping[str, str] | None = None
-) -> Any:
+def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
     """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
 
     `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
-    has changed since). `relocated` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
+    has changed since). `paths` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
     FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
     CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
     or of another shape; MemberNeeded where a member is needed and not given.
@@ -226,7 +224,7 @@ def load(
     function = _member(config, folder, member)
     _refuse_mixed(folder, config, metadata.get("built", _identity_hash(config)))
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
-    keywords |= relocated or {}
+    keywords |= paths or {}
     try:
         check_keywords(function, keywords)
     except TypeError as error:
@@ -378,7 +376,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
 
     Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
     """
-    tensors = upgraded(model, tensors)
+    tensors = upgrade_tensors(model, tensors)
     every = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
     own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}

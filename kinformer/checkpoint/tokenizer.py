@@ -141,7 +141,7 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> bytes:
         """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
-        return self._said([token for token in tokens if 0 <= token < self.size]).encode()
+        return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
@@ -171,24 +171,24 @@ class Tokenizer:
             self._tables[device] = bytes_and_starts
         return self._tables[device]
 
-    def encoded(self, texts: Sequence[str]) -> list[Encoding]:
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         """Tokenize texts and count the bytes that each token restores."""
         if self.token_bytes is None:
             encodings = self.backend.encode_batch(texts, add_special_tokens=False)
-            return [self._aligned(*pair) for pair in zip(texts, encodings, strict=True)]
+            return [self._encode_by_offsets(*pair) for pair in zip(texts, encodings, strict=True)]
         encode = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)
         encodings = encode(texts, add_special_tokens=False)
-        return [self._by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
+        return [self._encode_by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
-    def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoding:
-        """Tokens whose widths are their lengths in bytes; `_aligned` if their bytes are not the text's."""
+    def _encode_by_bytes(self, text: str, ids: Sequence[int]) -> Encoding:
+        """Tokens whose widths are their lengths in bytes; `_encode_by_offsets` if their bytes are not the text's."""
         pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
         if b"".join(pieces) != data:  # something changes letters before they are tokens
-            return self._aligned(text, self.backend.encode(text, add_special_tokens=False))
+            return self._encode_by_offsets(text, self.backend.encode(text, add_special_tokens=False))
         widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
         return Encoding(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
 
-    def _aligned(self, text: str, encoding: Any) -> Encoding:
+    def _encode_by_offsets(self, text: str, encoding: Any) -> Encoding:
         """Tokens whose widths count the letters up to their ends; the last token gets the rest.
 
         Letters that decoding does not restore count for no token.
@@ -198,17 +198,17 @@ class Tokenizer:
         if len(ends):
             ends = numpy.maximum.accumulate(ends)
             ends[-1] = len(text)
-        restored = self._given_back(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
+        restored = self._restored_letters(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
         before = numpy.append(0, (sizes * restored).cumsum())
         lost_count = int(sizes.sum() - before[-1])
         letter = text[int(restored.argmin())] if lost_count else ""
         return Encoding(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost_count, letter))
 
-    def _given_back(
+    def _restored_letters(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
     ) -> Bool[numpy.ndarray, " letters"]:
         """True for the letters of a text that its tokens restore, given the start and end of each token."""
-        if self._spelt(ids) in (text, f" {text}"):  # some put a space before a text
+        if self._join_tokens(ids) in (text, f" {text}"):  # some put a space before a text
             return numpy.ones(len(text), bool)
         restored = numpy.zeros(len(text), bool)
         whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
@@ -216,7 +216,9 @@ class Tokenizer:
         for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
             begin = max(first - BEFORE, 0)
             left, end = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
-            before, decoded = (self._spelt([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last))
+            before, decoded = (
+                self._join_tokens([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last)
+            )
             letters = text[left : ends[last - 1]]
             for block in SequenceMatcher(None, letters, decoded, autojunk=False).get_matching_blocks():
                 passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
@@ -234,17 +236,17 @@ class Tokenizer:
     def _settings(self) -> dict[str, Any]:
         return cast(dict[str, Any], from_json(self.text))
 
-    def _said(self, tokens: Sequence[int]) -> str:
+    def _decode(self, tokens: Sequence[int]) -> str:
         return self.backend.decode(tokens, skip_special_tokens=False)
 
-    def _spelt(self, tokens: Sequence[int]) -> str:
+    def _join_tokens(self, tokens: Sequence[int]) -> str:
         """Decode tokens; without a decoder, join the pieces themselves.
 
         Decoding such pieces would insert spaces that the text does not have.
         """
         if self._settings.get("decoder") is None and self._settings["model"].get("type") in ("BPE", "Unigram"):
             return "".join(self.backend.id_to_token(number) or "" for number in tokens)
-        return self._said(tokens)
+        return self._decode(tokens)
 
     def speaker(self) -> Callable[[int], str]:
         """What a new token adds to the text, told token by token."""
@@ -371,7 +373,7 @@ def encode_rows(
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:
         return list(texts)
-    encodings = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    encodings = tokenizer.encode_batch([letters(text, place) for place, text in zip(places, texts, strict=True)])
     whole = LostBytes()
     for place, encoding in zip(places, encodings, strict=True):
         if not len(encoding.tokens):

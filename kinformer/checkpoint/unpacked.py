@@ -1,6 +1,6 @@
 """Reads files unpacked; compressed files are recognised by their first bytes, not by their names.
 
-Whatever reads text opens it with `text`, `lines` or `decoded`, so byte-order marks are treated alike everywhere.
+Whatever reads text opens it with `text`, `lines` or `decode_text`, so byte-order marks are treated alike everywhere.
 """
 
 import codecs
@@ -27,7 +27,7 @@ LONGEST_MARK = max(map(len, MARKS))
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzipFile)
 
 
-def packed(path: Path) -> bool:
+def is_packed(path: Path) -> bool:
     """Is a file compressed, by its first bytes?"""
     with _one_line_errors(path), path.open("rb") as file:
         return file.read(6).startswith((GZ, XZ, ZST))
@@ -47,12 +47,12 @@ def chunks(path: Path) -> Iterator[bytes]:
 def text(path: Path) -> Iterator[bytes]:
     """A file's text in UTF-8 without a byte-order mark, unpacked, a megabyte at a time.
 
-    Errors: as those of `chunks` and of `decoded`.
+    Errors: as those of `chunks` and of `decode_text`.
     """
-    return decoded(chunks(path), str(path))
+    return decode_text(chunks(path), str(path))
 
 
-def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
+def decode_text(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
     """Convert text to UTF-8 without a byte-order mark; the mark identifies UTF-16 and UTF-32.
 
     Bytes without a mark pass unchanged. Errors: ValueError, with the place, for bytes that do not fit the encoding.
@@ -109,7 +109,7 @@ def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
     yield bytes(buffer)
 
 
-def stored(path: Path) -> Iterator[bytes]:
+def stored_chunks(path: Path) -> Iterator[bytes]:
     """A file's bytes as they are stored."""
     with _one_line_errors(path), path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -120,7 +120,7 @@ def size(path: Path) -> int:
     """The number of bytes of a file's text, unpacked and in UTF-8."""
     with _one_line_errors(path), path.open("rb") as file:
         marked = _mark(file.read(LONGEST_MARK)) is not None
-    return sum(map(len, text(path))) if marked or packed(path) else path.stat().st_size
+    return sum(map(len, text(path))) if marked or is_packed(path) else path.stat().st_size
 
 
 def _reader(file: BufferedReader) -> Callable[[int], bytes]:

@@ -230,11 +230,11 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
-    from kinformer.checkpoint.unpacked import decoded
+    from kinformer.checkpoint.unpacked import decode_text
 
     try:
         with from_user(ValueError):
-            lines = b"".join(decoded([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
+            lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
         raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:

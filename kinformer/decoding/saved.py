@@ -78,7 +78,7 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
         like = make_reader(model).start(1, 1)
     try:
         leaves = {place: on_device[name] for place, name in description["tree"].items()}
-        state = _refilled(like, leaves)
+        state = _refill(like, leaves)
         if leaves:
             raise KeyError(min(leaves))
     except KeyError as error:
@@ -142,7 +142,7 @@ def _parts(state: State) -> dict[str, State]:
     return {str(n): part for n, part in enumerate(state)}
 
 
-def _refilled(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
+def _refill(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
     """A state of the same form with these tensors, which are taken out; a dict may have some that the other lacks."""
     if isinstance(like, Tensor):
         leaf = leaves.pop(place)
@@ -153,10 +153,10 @@ def _refilled(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
         ahead = f"{place}/"
         names = [key.removeprefix(ahead) for key in leaves if key.startswith(ahead)]
         return {
-            name: _refilled(like[name], leaves, ahead + name) if name in like else leaves.pop(ahead + name)
+            name: _refill(like[name], leaves, ahead + name) if name in like else leaves.pop(ahead + name)
             for name in names
         }
-    parts = {name: _refilled(part, leaves, f"{place}/{name}") for name, part in _parts(like).items()}
+    parts = {name: _refill(part, leaves, f"{place}/{name}") for name, part in _parts(like).items()}
     if isinstance(like, Exact):
         return Exact(parts["inside"])
     return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())

@@ -42,7 +42,7 @@ def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
         return
     for text in texts:
         read = text.decode(errors="replace")
-        (encoded,) = spelled.encoded([read])
+        (encoded,) = spelled.encode_batch([read])
         loss = loss.plus(encoded.loss._replace(place=f"{read!r:.60}"))
     loss.warn("the input texts", NOT_READ)
 
@@ -61,7 +61,7 @@ def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Itera
         if not rest or (block is not None and len(rest) < LEAST):
             continue
         end = len(rest) if block is None else last_break(rest)
-        (encoded,) = spelled.encoded([rest[:end].decode(errors="replace")])
+        (encoded,) = spelled.encode_batch([rest[:end].decode(errors="replace")])
         loss, rest = loss.plus(encoded.loss), rest[end:]
         yield encoded.tokens.tolist()
     spelled.report(loss, name)

@@ -27,7 +27,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
             yield from findings(_check_call, subject, module, subject.batch([length] * 2), f"{length} tokens")
             if subject.source == "other":
                 pos = positions([length] * 2, [0, 0], length)
-                batch = dataclasses.replace(subject.batch([3] * 2), source=subject.filled(pos, 0), source_pos=pos)
+                batch = dataclasses.replace(subject.batch([3] * 2), source=subject.fill_rows(pos, 0), source_pos=pos)
                 yield from findings(_check_call, subject, module, batch, f"a source of {length} tokens")
         yield from findings(_check_no_tokens, subject, module)
 
@@ -35,7 +35,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 def _check_call(subject: Subject, module: Any, batch: InputBatch, case: str) -> None:
     for state in subject.states(module, 2, batch.size[1]):
         try:
-            out, leaf = subject.traced(module, batch, state)
+            out, leaf = subject.call_traced(module, batch, state)
             (gradient,) = torch.autograd.grad(out.y.square().sum(), leaf, allow_unused=True)
         except Exception as error:
             raise Broken(f"fails at {case}: {type(error).__name__}: {error}") from error

@@ -34,9 +34,9 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     low = subject.build().float()
     exact = copy.deepcopy(low).double()
     for training in _modes(subject, exact):
-        yield from findings(_whole, subject, low.train(training), exact.train(training))
+        yield from findings(_check_one_call, subject, low.train(training), exact.train(training))
         if len(subject.states(exact, 1, 4)) > 1:
-            yield from findings(_cut, subject, low, exact)
+            yield from findings(_check_chunks, subject, low, exact)
 
 
 def _modes(subject: Subject | TrainingSubject, module: Any) -> tuple[bool, ...]:
@@ -45,15 +45,15 @@ def _modes(subject: Subject | TrainingSubject, module: Any) -> tuple[bool, ...]:
     return (True,) if isinstance(subject, TrainingSubject) else tuple(subject.modes(module))
 
 
-def _whole(subject: Any, low: Any, exact: Any) -> None:
+def _check_one_call(subject: Any, low: Any, exact: Any) -> None:
     def read(module: Any, batch: Any) -> tuple[Out, Tensor | None]:
         of_numbers = isinstance(subject, Subject) and not subject.vocab
-        return subject.traced(module, batch) if of_numbers else (subject.call(module, batch), None)
+        return subject.call_traced(module, batch) if of_numbers else (subject.call(module, batch), None)
 
     _compare(subject, low, exact, read, "one call")
 
 
-def _cut(subject: Any, low: Any, exact: Any) -> None:
+def _check_chunks(subject: Any, low: Any, exact: Any) -> None:
     def read(module: Any, batch: Any) -> tuple[Out, None]:
         state = subject.start(module, ROWS, LENGTH)
         return call_in_chunks(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state), None

@@ -36,33 +36,33 @@ def _cases(subject: Subject) -> Iterator[tuple[str, InputBatch]]:
     lengths = [LENGTH, 0, LENGTH - 2]
     batch = subject.batch(lengths, [0, 0, 2], LENGTH)
     yield "a row is all padding", batch
-    yield "every query is kept from itself", batch.narrowed(~Band(0))
+    yield "every query is kept from itself", batch.narrow(~Band(0))
     if subject.source == "other":
         pos = positions([SOURCE, 0, 3], [0, 0, 1], SOURCE)
-        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.filled(pos, 0), source_pos=pos)
+        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.fill_rows(pos, 0), source_pos=pos)
         yield "a source is all padding", empty
 
 
 def _finite(subject: Subject, module: Any, batch: InputBatch, state: Any, case: str) -> None:
     with _reads_of_nothing(module, case):
         try:
-            out, leaf = subject.traced(module, batch, state)
+            out, leaf = subject.call_traced(module, batch, state)
         except ValueError as error:
             if "ctx.only" in str(error):
                 return  # a mechanism that cannot honour a batch's limits says so
             raise
-    _whole(out.y, "values", case)
+    _check_finite_values(out.y, "values", case)
     for name, value in out.aux.items():
-        _whole(value, f"aux {name!r}", case)
+        _check_finite_values(value, f"aux {name!r}", case)
     parameters = trainable(module)
     loss = out.y.square().sum() + sum(value.sum() for value in out.aux.values())
     gradients = torch.autograd.grad(loss, [leaf, *parameters.values()], allow_unused=True)
     for name, gradient in zip(("x", *parameters), gradients, strict=True):
         if gradient is not None:
-            _whole(gradient, f"the gradient of {name}", case)
+            _check_finite_values(gradient, f"the gradient of {name}", case)
 
 
-def _whole(value: Tensor, name: str, case: str) -> None:
+def _check_finite_values(value: Tensor, name: str, case: str) -> None:
     if not value.isfinite().all():
         count = int((~value.isfinite()).sum())
         raise Broken(f"where {case}, {count} of {value.numel()} numbers of {name} are NaN or infinite")

@@ -53,7 +53,7 @@ def _check_documents(length: int, subject: Subject, module: Any) -> None:
     # other borders in each row, by position; longer than any row, as a layer may put tokens of its own before them
     border = torch.tensor([length // 2, length // 3, length // 2 + 1])[:, None]
     ids = (torch.arange(4 * LENGTH) >= border).long()
-    batch = batch.narrowed(Document(ids))
+    batch = batch.narrow(Document(ids))
     try:
         read = dependences(subject, module, batch)
     except ValueError as error:

@@ -86,10 +86,10 @@ def _check_tokens(length: int, subject: TrainingSubject, model: Any) -> None:
     lefts = {"right": [0] * ROWS, "left": [columns - n for n in lengths]}
     sampled = subject.ragged(length)
     tight = positions(lengths, [0] * ROWS, length)
-    expected = _says(model, sampled.over(lambda t: place_content(t, tight, -1) if t.dim() > 1 else t).x)
+    expected = _says(model, sampled.map_tensors(lambda t: place_content(t, tight, -1) if t.dim() > 1 else t).x)
     for where, left in lefts.items():
         pos = positions(lengths, left, columns)
-        padded = sampled.over(lambda t, pos=pos: place_content(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
+        padded = sampled.map_tensors(lambda t, pos=pos: place_content(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
         actual = _says(model, padded.x)
         for name, value in expected.items():
             agree(actual[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
@@ -128,7 +128,7 @@ def _check_marks(length: int, subject: TrainingSubject, model: Any) -> None:
             mark = padding.view(*padding.shape, *[1] * (t.dim() - 2))
             return torch.where(mark, _wild_numbers(t) if wild else 0.0, t) if t.is_floating_point() else t
 
-        loss = model(sampled.over(spoil).x)
+        loss = model(sampled.map_tensors(spoil).x)
         by_name = gradients(loss.total, model)
         values.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
     _compare("NaN or infinite numbers at padding matter", *values)
@@ -165,12 +165,12 @@ def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
         pos = positions(lengths, [batch.size[1] - n for n in lengths], batch.size[1])
     else:
         pos = positions([SOURCE - n % 3 for n in range(3)], [2 - n % 2 for n in range(3)], SOURCE + 2)
-    return dataclasses.replace(batch, source=subject.filled(pos, seed + 100, 1), source_pos=pos)
+    return dataclasses.replace(batch, source=subject.fill_rows(pos, seed + 100, 1), source_pos=pos)
 
 
 def _values(subject: Subject, module: Any, batch: InputBatch) -> dict[str, list[Tensor] | Tensor | None]:
     """y, aux and the gradient of x at real positions, row by row; penalties; the gradients of parameters."""
-    out, leaf = subject.traced(module, batch)
+    out, leaf = subject.call_traced(module, batch)
     numbers: dict[str, Any] = {"y": real_values(out.y, batch)}
     numbers |= {f"aux {name!r}": real_values(value, batch) if value.dim() else value for name, value in out.aux.items()}
     by_name = gradients(loss(out, batch), module, x=leaf)

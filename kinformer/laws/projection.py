@@ -29,7 +29,7 @@ def judge(projection: Projection) -> Iterator[str]:
 @torch.no_grad()
 def _at_once(projection: Projection) -> None:
     x, pos = numbers(2, LENGTH, projection.d, 0), positions([LENGTH, LENGTH - 3], [0, 2], LENGTH)
-    want = _named(projection.queries(x, pos), projection.keys(x, pos))
+    want = _by_name(projection.queries(x, pos), projection.keys(x, pos))
     sizes = projection.sizes()
     shapes = {
         "q": (2, sizes.heads, LENGTH, sizes.k_dim),
@@ -40,7 +40,7 @@ def _at_once(projection: Projection) -> None:
         if want[name].shape != shape:
             raise Broken(f"{name} has shape {list(want[name].shape)}, and by its sizes() it is {list(shape)}")
     for method, outputs in (("both", projection.both(x, pos)), ("forward", projection(x, pos, x, pos))):
-        for name, value in _named(*outputs).items():
+        for name, value in _by_name(*outputs).items():
             agree(value, want[name], f"{method}() makes another {name} than queries() and keys()")
 
 
@@ -57,7 +57,7 @@ def _by_matrix(projection: Projection, name: str) -> None:
 
     def project(x: Tensor) -> Tensor:
         pos = torch.zeros(x.shape[:2], dtype=torch.long)
-        return _named(projection.queries(x, pos), projection.keys(x, pos))[name]
+        return _by_name(projection.queries(x, pos), projection.keys(x, pos))[name]
 
     if not _linear(project, x):
         return  # a norm stands between
@@ -77,5 +77,5 @@ def _linear(project: Callable[[Tensor], Tensor], x: Tensor) -> bool:
     return torch.allclose(project(2 * x) - nothing, 2 * (at_x - nothing), atol=1e-9, rtol=1e-9)
 
 
-def _named(queries: Queries, keys: Keys) -> dict[str, Tensor]:
+def _by_name(queries: Queries, keys: Keys) -> dict[str, Tensor]:
     return {"q": queries.q, "k": keys.k, "v": keys.v, "pos of queries": queries.pos, "pos of keys": keys.pos}

@@ -27,7 +27,7 @@ def judge(subject: TrainingSubject) -> Iterator[str]:
 
 
 def _check_shares(length: int, subject: TrainingSubject, model: Any) -> None:
-    batch = subject.ragged(length).over(_shorten_rows)
+    batch = subject.ragged(length).map_tensors(_shorten_rows)
     whole, *shares = (_loss_and_gradients(model, share) for share in (batch, batch.rows([0]), batch.rows([1, 2])))
     count = whole[0].count
     sentence = f"three rows of up to {length} tokens train it otherwise than one and two of them"

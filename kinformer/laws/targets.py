@@ -53,7 +53,7 @@ def _read(subject: Subject | TrainingSubject, module: Any) -> tuple[Tensor, dict
         loss = module(subject.ragged(LENGTH).x)
         return loss.parts["nll"], dict(loss.parts), None
     batch = subject.ragged(LENGTH)
-    out, leaf = subject.traced(module, batch)
+    out, leaf = subject.call_traced(module, batch)
     return out.y, gathered(out.aux, batch.real), leaf
 
 

@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Norms, Positions, Wiring
-from kinformer.models.auxiliary import AuxiliaryLM
+from kinformer.models.auxiliary_lm import AuxiliaryLM
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.auxiliary import LowerSchedule
 
@@ -91,7 +91,7 @@ def al_rfou(
         shared=shared_head,
         lower_schedule=lower_schedule,
         everywhere=every_position,
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=wiring.scale,
         std=wiring.start,
         dropout=dropout,

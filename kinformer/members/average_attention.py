@@ -68,7 +68,9 @@ def average_attention(
 
     if form == "decoder":
         body = wiring.stack(wiring.block(past(), mlp()) for _ in range(depth))
-        return LM(vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout)
+        return LM(
+            vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout
+        )
 
     def attention(cross: bool) -> Layer:
         return wiring.attention(Full(), cross=cross, dropout=dropout)
@@ -80,7 +82,7 @@ def average_attention(
         d,
         encoder,
         decoder,
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=wiring.scale,
         std=wiring.start,
         smoothing=smoothing,

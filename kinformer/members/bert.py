@@ -53,7 +53,9 @@ def bert(
         options = {"kinds": 1, "segment": partial(segments_of, unit=one_of("segments", segments, Unit))}
     bias = None if segments is None else partial(RelativeSegment, heads, wiring.width)
     body = encoder(wiring, depth, pattern, dropout, at_least("drawn", drawn, 0), bias)
-    model = MLM(vocab, d, body, position=wiring.added(), scale=wiring.scale, eps=EPS, dropout=dropout, **options)
+    model = MLM(
+        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, eps=EPS, dropout=dropout, **options
+    )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 

@@ -47,7 +47,7 @@ def bert_classifier(
         body,
         classes=classes,
         pooling=pooling,
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=wiring.scale,
         kinds=kinds,
         eps=EPS,

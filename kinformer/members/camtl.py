@@ -88,7 +88,7 @@ def camtl(
         body,
         classes=classes,
         pooling=pooling,
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=wiring.scale,
         kinds=kinds,
         eps=EPS,

@@ -84,7 +84,9 @@ def clustered_transformer(
     mechanisms = [mechanism(n) for n in range(at_least("depth", depth, 1))]
     projected = [Attention(QKV(d, heads, head_dim=wiring.width), clustering) for clustering in mechanisms]
     body = wiring.stack(wiring.block(attention, MLP(d)) for attention in projected)
-    return MLM(vocab, d, body, position=wiring.added(), scale=wiring.scale, kinds=kinds, eps=EPS, dropout=dropout)
+    return MLM(
+        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, kinds=kinds, eps=EPS, dropout=dropout
+    )
 
 
 EXAMPLES = (

@@ -46,7 +46,7 @@ def da_transformer(
         return wiring.block(Attention(projection(), mechanism), MLP(d, activation="relu"))
 
     body = wiring.stack(block() for _ in range(at_least("depth", depth, 1)))
-    return MLM(vocab, d, body, position=wiring.added(), scale=wiring.scale, dropout=dropout)
+    return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
 
 
 NO_SIDE = "the distance has no sign, and nothing else tells what stands before a token from what stands after it"

@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.models.contrastive import ContrastiveMLM
+from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
 from kinformer.nn.aggregations.by_stream import OutByStream

@@ -47,7 +47,7 @@ def gpt(
         return wiring.block(wiring.attention(reads, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
     body = wiring.stack(block(reads) for reads in each("pattern", pattern, depth))
-    model = LM(vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout)
+    model = LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
     scheme: Scheme = ("scaled_normal" if norm == "pre" else "normal") if init == "paper" else init
     return initialise(model, scheme, std=at_width(0.02, 768, d))
 

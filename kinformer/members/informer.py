@@ -130,7 +130,7 @@ def informer(
         horizon=horizon,
         calendar=calendar,
         targets=targets,
-        position=wiring.added(),
+        position=wiring.added_position(),
         dropout=dropout,
     )
 

@@ -73,7 +73,14 @@ def linear_transformer(
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
     return LM(
-        vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout, lanes=lanes
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
     )
 
 

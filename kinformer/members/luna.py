@@ -79,7 +79,7 @@ def luna(
 
     wiring = Wiring(d, heads, position="learned", length=length, norm="post")
     stack = Stack([block() for _ in range(depth)])
-    return LM(vocab, d, stack, position=wiring.added(), std=wiring.start, dropout=dropout)
+    return LM(vocab, d, stack, position=wiring.added_position(), std=wiring.start, dropout=dropout)
 
 
 def _decoder() -> LM | MLM:

@@ -49,7 +49,7 @@ def multi_query(
         return wiring.block(wiring.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
 
     body = wiring.stack(block() for _ in range(at_least("depth", depth, 1)))
-    return LM(vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout)
+    return LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
 
 
 EXAMPLES = (

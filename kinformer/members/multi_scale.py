@@ -69,8 +69,8 @@ def multi_scale(
 
     body = encoder(wiring, depth, tuple(pattern(layer) for layer in range(1, depth + 1)), dropout)
     if form == "encoder":
-        return MLM(vocab, d, body, position=wiring.added(), scale=wiring.scale, dropout=dropout)
-    return LM(vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout)
+        return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
+    return LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
 
 
 def default_scales(length: int) -> tuple[int, ...]:

@@ -78,7 +78,14 @@ def rfa(
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
     return LM(
-        vocab, d, body, position=wiring.added(), scale=wiring.scale, std=wiring.start, dropout=dropout, lanes=lanes
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
     )
 
 

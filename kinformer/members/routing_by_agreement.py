@@ -115,7 +115,7 @@ def routing_by_agreement(
         d,
         side("encoder"),
         side("decoder", "cross"),
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=wiring.scale,
         std=embedding_std(wiring),
         smoothing=smoothing,

@@ -125,7 +125,7 @@ def routing_transformer(
 
     body = wiring.stack(wiring.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
     penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
-    added, scale = wiring.added(), wiring.scale
+    added, scale = wiring.added_position(), wiring.scale
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 

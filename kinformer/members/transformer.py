@@ -50,7 +50,7 @@ def transformer(
         d,
         encoder,
         decoder,
-        position=wiring.added(),
+        position=wiring.added_position(),
         scale=d**0.5,
         std=embedding_std(wiring),
         smoothing=smoothing,

@@ -201,7 +201,7 @@ class ObservationEmbedding(nn.Module):
             raise ValueError("observations=() has no numbers; give the shape of an observation, such as 4,")
         self.last = len(shape) == 3 and shape[2] <= CHANNELS
         self.picture = self.last or (len(shape) == 3 and shape[0] <= CHANNELS)
-        self.layers = nn.Sequential(*(self._convolved(d) if self.picture else self._flat(d)))
+        self.layers = nn.Sequential(*(self._convolutions(d) if self.picture else self._flat(d)))
 
     def forward(self, observations: Float[Tensor, "B T *n"]) -> Float[Tensor, "B T D"]:
         like = next(self.parameters())
@@ -215,7 +215,7 @@ class ObservationEmbedding(nn.Module):
     def _flat(self, d: int) -> list[nn.Module]:
         return [nn.Linear(math.prod(self.shape), d), nn.ReLU(), nn.Linear(d, d)]
 
-    def _convolved(self, d: int) -> list[nn.Module]:
+    def _convolutions(self, d: int) -> list[nn.Module]:
         channels, *sizes = (self.shape[2], *self.shape[:2]) if self.last else self.shape
         layers: list[nn.Module] = []
         for _ in range(3):

@@ -12,7 +12,7 @@ from kinformer.core.loss import Loss
 from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.models.support.row_classifier import RowClassifier
 
-Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
+LabelledBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
 
 class Classifier(RowClassifier):
@@ -39,19 +39,19 @@ class Classifier(RowClassifier):
         """The score of each class for each row."""
         return self.read(tokens).y
 
-    def forward(self, batch: Labelled, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: LabelledBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, labels = batch
         return self.class_loss(self.read(tokens), tokens, labels, progress)
 
-    def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: LabelledBatch, state: State | None = None) -> EvaluationSums:
         """How many rows are said right."""
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
         return EvaluationSums({self.metric.name: total(right, labels >= 0)})
 
-    def sample(self, rows: int, length: int, seed: int) -> Labelled:
+    def sample(self, rows: int, length: int, seed: int) -> LabelledBatch:
         """Rows of `length` random tokens; the first of them decides the class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes

@@ -22,7 +22,7 @@ from kinformer.models.support.categorical_intensities import CategoricalIntensit
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture
 
-Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
+ImageBatch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
 Pixels = UInt8[Tensor, "B C H W"]
 
 
@@ -133,7 +133,7 @@ class Image(Predictor):
             return None
         return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
 
-    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
+    def inputs(self, batch: ImageBatch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
         """The values of each step, the smaller copies where an encoder reads them, and labels where they are read."""
         small = self.downsample(batch[0])
         conditions: dict[str, Any] = {} if small is None else {"source": small}
@@ -160,7 +160,7 @@ class Image(Predictor):
             stats={**prefixed("encoder", encoded.stats), **prefixed("body", out.stats)},
         )
 
-    def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: ImageBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         values, conditions = self.inputs(batch)
         out = self._run(values, **conditions)
         nll = self.values.nll(out.y, values).sum() / values.numel()
@@ -169,13 +169,13 @@ class Image(Predictor):
             weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
         )
 
-    def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
         """The bits that each channel of each pixel costs."""
         values, conditions = self.inputs(batch)
         bits = self.values.nll(self.says(values, **conditions), values).double().sum() / math.log(2)
         return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
-    def sample(self, rows: int, length: int, seed: int) -> Batch:
+    def sample(self, rows: int, length: int, seed: int) -> ImageBatch:
         """Pictures of noise; each is as large as it is, whatever `length` says."""
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(256, (rows, *self.shape), generator=generator).to(torch.uint8), torch.zeros(rows).long()

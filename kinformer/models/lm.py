@@ -130,7 +130,7 @@ class LM(TextModel):
         spelt(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
-        out, data, parts = self.learned(
+        out, data, parts = self.training_loss(
             lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
@@ -142,7 +142,7 @@ class LM(TextModel):
         """The logits that a batch is learned by."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 
-    def learned(
+    def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""

@@ -63,7 +63,9 @@ class MLM(Encoder):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("a masked language model fills in hidden tokens and writes none; use a causal member, like gpt")
 
-    def hidden(self, batch: TokenBatch, *, fixed: bool, seed: int = 0) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    def mask_batch(
+        self, batch: TokenBatch, *, fixed: bool, seed: int = 0
+    ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """What the model reads of a batch, and what it must answer: all that is scored, or what `hide` chooses."""
         if batch.scored is None:
             return self.hide(batch.tokens, fixed=fixed, seed=seed)
@@ -88,7 +90,7 @@ class MLM(Encoder):
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
         """Scores of what stands at each place. Without a ctx the model numbers the tokens from 0."""
         ctx = self.segment_context(tokens, tokens, ctx)
-        out = self.body(self.embedded(tokens, ctx), None, ctx)
+        out = self.body(self.embed_tokens(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
 
     def segment_context(
@@ -105,14 +107,14 @@ class MLM(Encoder):
         """The loss of filling in what it hides, in nats for each chosen or scored token."""
         batch = TokenBatch.of(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
-        read, targets = self.hidden(batch, fixed=fixed, seed=seed)
+        read, targets = self.mask_batch(batch, fixed=fixed, seed=seed)
         ctx = batch.limited(self.segment_context(batch.tokens, read))
-        out, data, parts = self.learned(self.logits(read, ctx=ctx), targets)
+        out, data, parts = self.training_loss(self.logits(read, ctx=ctx), targets)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (targets >= 0).sum()
         return Loss(weighted(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
 
-    def learned(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+    def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what it costs, and the parts of that."""
         nll = mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}
@@ -120,7 +122,7 @@ class MLM(Encoder):
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
         """The bits that each chosen token costs, all around it known; of scored ones also how many are right."""
         batch = fit_to_window(self, TokenBatch.of(batch))
-        read, targets = self.hidden(batch, fixed=True)
+        read, targets = self.mask_batch(batch, fixed=True)
         if batch.documents is None:
             stacked = torch.stack([batch.tokens, read], -1)
             out = read_in_windows(

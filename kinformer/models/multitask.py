@@ -15,7 +15,7 @@ from kinformer.core.model import EvaluationSums, random_tokens, total
 from kinformer.core.vocabulary import refuse_beyond
 from kinformer.models.support.row_classifier import RowClassifier
 
-Rows = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
+MultiTaskBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
 
 
 class MultiTask(RowClassifier):
@@ -54,20 +54,20 @@ class MultiTask(RowClassifier):
         """The score of each class for each row, -inf for those of other tasks."""
         return self._own(self.read(tokens, {"task": task}).y, task)
 
-    def forward(self, batch: Rows, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: MultiTaskBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, task, targets = batch
         out = self.read(tokens, {"task": task})
         return self.class_loss(out._replace(y=self._own(out.y, task)), tokens, targets, progress)
 
-    def judge(self, batch: Rows, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: MultiTaskBatch, state: State | None = None) -> EvaluationSums:
         """How many rows are said right, of all and of each task."""
         tokens, task, targets = batch
         right = (self.scores(tokens, task).argmax(-1) == targets).double()
         each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
         return EvaluationSums({self.metric.name: total(right, targets >= 0), **each})
 
-    def sample(self, rows: int, length: int, seed: int) -> Rows:
+    def sample(self, rows: int, length: int, seed: int) -> MultiTaskBatch:
         """Rows of `length` random tokens; the first of them decides task and class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         targets = tokens[:, 0] % len(self.of_class)

@@ -127,7 +127,7 @@ class Seq2Seq(Writer):
     def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 0.0) -> Loss:
         source, (read, targets) = batch[0], self.framed_targets(batch)
         encoded, ctx = self._with_source(read, source, state, None)
-        out, data, parts = self.learned(
+        out, data, parts = self.training_loss(
             lambda taps: self._decode(read, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         sums = gathered(encoded.aux, source >= 0)
@@ -142,9 +142,9 @@ class Seq2Seq(Writer):
         """What the decoder reads of a batch's targets, and what it learns to write after each."""
         target = TokenBatch.of(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)
-        return read, targets.where(_scored(target) | (targets == self.end), -1)
+        return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
 
-    def learned(
+    def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
@@ -158,7 +158,7 @@ class Seq2Seq(Writer):
         target = fit_to_window(self, TokenBatch.of(target), 1, state)
         read, targets = frame_target(target.tokens, self.begin, self.end)
         out = read_in_windows(lambda window: self.logits(window, state, source=source), read, self.window, state)
-        scored = _scored(target)
+        scored = _scored_mask(target)
         answers = {} if target.scored is None else accuracy(out.y, targets.where(scored, -1))
         targets = targets.where(scored | (targets == self.end), -1)
         return EvaluationSums({**answers, **self.measured(out, targets)}, out.state)
@@ -233,7 +233,7 @@ def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[
     return read, targets
 
 
-def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
+def _scored_mask(target: TokenBatch) -> Bool[Tensor, "B _"]:
     """Which tokens that the decoder writes are scored; an end is none."""
     return F.pad(target.tokens >= 0 if target.scored is None else target.scored, (0, 1))
 

@@ -94,13 +94,13 @@ class SetRegressor(Model):
         marks = torch.zeros(rows, length, dtype=torch.long)
         return elements.contiguous(), marks, self.answer.sample(elements[:, 0, 0])
 
-    def encoded(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
+    def encode(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
         """What the body makes of each element [B T D]; permuted with them."""
         real = marks >= 0
         return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))
 
     def _read(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
-        out = self.encoded(elements, marks)
+        out = self.encode(elements, marks)
         pooled = self.pooling(out.y, marks >= 0)
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)

@@ -169,7 +169,7 @@ class Trajectory(TrajectoryModel):
         """The tokens of all steps in order, and where they stand."""
         real, scales = batch.times >= 0, self.measured
         like, acted = self.of_states.weight, self._actions(batch)
-        states = scales.normed(batch.states).where(real[..., None], 0.0).to(like)
+        states = scales.normalise(batch.states).where(real[..., None], 0.0).to(like)
         parts = [self.of_states(states), self.of_actions(acted if self.discrete else acted.to(like))]
         if self.of_returns is not None:
             left = (batch.returns / scales.returns).where(real, 0.0)[..., None]
@@ -198,7 +198,7 @@ class Trajectory(TrajectoryModel):
         has_next = real[:, :-1] & real[:, 1:]
         errors = {}
         if predicted.states is not None:
-            targets = self.measured.normed(batch.states)[:, 1:].where(has_next[..., None], 0.0)
+            targets = self.measured.normalise(batch.states)[:, 1:].where(has_next[..., None], 0.0)
             errors["states"] = mean((predicted.states[:, :-1] - targets).square().mean(-1), has_next)
         if predicted.returns is not None:
             left = (batch.returns / self.measured.returns)[:, 1:].where(has_next, 0.0)

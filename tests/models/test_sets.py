@@ -49,8 +49,8 @@ def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
     order = torch.randperm(40)
     want, elsewhere = model.says(elements, marks), elements[:, order]
     assert (model.says(elsewhere, marks) - want).abs().max() <= 1e-6 * want.abs().max()
-    moved = model.encoded(elements, marks).y[:, order]
-    assert (model.encoded(elsewhere, marks).y - moved).abs().max() <= 1e-6 * moved.abs().max()
+    moved = model.encode(elements, marks).y[:, order]
+    assert (model.encode(elsewhere, marks).y - moved).abs().max() <= 1e-6 * moved.abs().max()
 
 
 def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:

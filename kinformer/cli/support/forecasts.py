@@ -13,7 +13,7 @@ from jaxtyping import Float  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from kinformer.checkpoint.checkpoint import recorded  # noqa: E402
+from kinformer.checkpoint.checkpoint import member_record  # noqa: E402
 from kinformer.checkpoint.files import write as write_file  # noqa: E402
 from kinformer.cli.support.picture import colour  # noqa: E402
 from kinformer.core.batch import Windows  # noqa: E402
@@ -48,7 +48,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     begin = held.some(model.context, rows, windows)
     there = held.windows(begin, rows)
     known, came = there.values.split([model.context, model.horizon], 1)
-    said = {recorded(model).name: _said(model, there), **data.plain(model, known)}
+    said = {member_record(model).name: _said(model, there), **data.plain(model, known)}
     names = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
     figure, axes = pyplot.subplots(
         len(names), len(known), figsize=(4.5 * len(known), 2.2 * len(names)), squeeze=False, layout="constrained"
@@ -72,7 +72,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     for each, at in zip(axes[0], begin, strict=True):
         each.set_title(f"after row {int(at) + model.context:,} of {split}", fontsize=9)
     left = f"; {data.targets - len(names)} columns are not drawn" if len(names) < data.targets else ""
-    figure.suptitle(f"{recorded(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
+    figure.suptitle(f"{member_record(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
     for each in axes[-1]:
         each.set_xlabel("rows from the last known one")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2 + len(said))

@@ -65,9 +65,9 @@ def moved(model: SetRegressor, data: Data, seed: int) -> tuple[float, float]:
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
     said, again = model.says(elements, marks), model.says(other, their)
-    found = model.encoded(elements, marks).y.take_along_dim(order[..., None], 1)
+    found = model.encode(elements, marks).y.take_along_dim(order[..., None], 1)
     real = (their >= 0)[..., None]
-    return _apart(again, said), _apart(model.encoded(other, their).y * real, found * real)
+    return _apart(again, said), _apart(model.encode(other, their).y * real, found * real)
 
 
 def claim(seeds: Sequence[int], rates: Sequence[float] = RATES, steps: int = STEPS) -> Claim:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import formatted
+from kinformer.checkpoint.checkpoint import format_weights
 from kinformer.checkpoint.files import sync, write
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.evaluating import evaluating
@@ -100,7 +100,7 @@ def build(plan: Plan, folder: Path, *, append: bool, resume: bool, hear: Callabl
             for shard, count in enumerate(plan.part.shards):
                 path = folder / keys_file(plan.number, shard)
                 if not _there(path, plan.manifest, count):
-                    write(path, formatted({"keys": _keys(plan, shard, hear)}, {}))
+                    write(path, format_weights({"keys": _keys(plan, shard, hear)}, {}))
                 hear(sum(plan.part.shards[: shard + 1]))
         forget(folder)
         plan.manifest.save(folder / MANIFEST)
@@ -215,7 +215,7 @@ class Rounding:
 
 def _put(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors into a file in one step, unless they are there."""
-    data = formatted(tensors, {})
+    data = format_weights(tensors, {})
     if not path.is_file() or path.read_bytes() != data:
         write(path, data)
 

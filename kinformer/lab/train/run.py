@@ -26,9 +26,9 @@ from kinformer.checkpoint.checkpoint import (
     CheckpointError,
     check_same_model,
     fill,
+    is_sharded,
     read_tensors,
     save,
-    spread,
     tensors_of,
 )
 from kinformer.checkpoint.files import contents as read_file
@@ -110,7 +110,7 @@ class Run:
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         here = self.folder / TRAINER / str(step)
-        numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not spread(tensor)})
+        numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not is_sharded(tensor)})
         state = {"format": EDITION, **state, "tensors_crc32": zlib.crc32(numbers)}
         text = json.dumps({**state, "sum": _sum(state)}, indent=2) + "\n"
         write_folder(here, {STATE: text.encode(), TENSORS: numbers})
@@ -210,7 +210,7 @@ def _sum(state: dict[str, Any]) -> str:
 
 
 def _write_shards(here: Path, tensors: dict[str, Tensor]) -> None:
-    if shards := {name: tensor for name, tensor in tensors.items() if spread(tensor)}:
+    if shards := {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}:
         from kinformer.lab.train.sharded import write_shards
 
         write_shards(here / SHARDS, shards)

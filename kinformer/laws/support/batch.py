@@ -72,7 +72,7 @@ class InputBatch:
 
         return dataclasses.replace(self, x=cast(self.x), source=None if self.source is None else cast(self.source))
 
-    def narrowed(self, pattern: Pattern) -> "InputBatch":
+    def narrow(self, pattern: Pattern) -> "InputBatch":
         """The same batch, which may read only what `pattern` allows too."""
         return dataclasses.replace(self, only=pattern if self.only is None else self.only & pattern)
 
@@ -122,10 +122,10 @@ def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K
 
 def vary_rows(pattern: Pattern) -> Pattern:
     """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
-    return pattern.with_tensors({name: _shifted(table) for name, table in pattern.tensors().items()})
+    return pattern.with_tensors({name: _shift_rows(table) for name, table in pattern.tensors().items()})
 
 
-def _shifted(table: Tensor) -> Tensor:
+def _shift_rows(table: Tensor) -> Tensor:
     """Each row 2 columns further than the one before; one number of each row, such as a position, is 2 more."""
     if table.shape[1] == 1 and table.dtype != torch.bool:
         return table + 2 * torch.arange(len(table))[:, None]

@@ -57,7 +57,7 @@ class JudgedPart:
         return self.make()
 
     @cached_property
-    def placed(self) -> Sequence[Subject | TrainingSubject]:
+    def at_work(self) -> Sequence[Subject | TrainingSubject]:
         """The layers and models that it is put to work in."""
         placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
         return [replace(form, shares=self.shares) for form in placed]
@@ -87,13 +87,13 @@ def kinds_judged(law: ModuleType) -> set[str]:
 
 def kinds_of(example: JudgedPart) -> set[str]:
     """By which words laws speak of an example: what it is, and what it is put to work as."""
-    return {example.kind} | {_word(form) for form in example.placed}
+    return {example.kind} | {_word(form) for form in example.at_work}
 
 
 def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
     """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
     kinds = kinds_judged(law)
-    at_work: list[Any] = [form for form in example.placed if _word(form) in kinds]
+    at_work: list[Any] = [form for form in example.at_work if _word(form) in kinds]
     return [*at_work, example.part] if example.kind in kinds - {"layer", "model"} else at_work
 
 

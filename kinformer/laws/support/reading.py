@@ -45,7 +45,7 @@ def gradients(value: Tensor, module: Any, **more: Tensor) -> dict[str, Tensor | 
 
 def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
     """How much y and aux at column t depend on x at column s, through gradients: a row, t, s."""
-    out, leaf = subject.traced(module, batch)
+    out, leaf = subject.call_traced(module, batch)
     watched = [(out.y * _noise(out.y)).sum(2), *(value.sin() for value in out.aux.values() if value.dim())]
     total = torch.stack([value for value in watched if value.requires_grad]).sum(0)
     rows = []

@@ -78,8 +78,8 @@ class Subject:
         rows = len(lengths)
         pos = positions(lengths, lefts or [0] * rows, columns)
         source_pos = pos if self.source == "equal" else self.source_positions(rows) if self.source else None
-        source = None if source_pos is None else self.filled(source_pos, seed + 100)
-        return InputBatch(self.filled(pos, seed), pos, self.only, self.also, source, source_pos)
+        source = None if source_pos is None else self.fill_rows(source_pos, seed + 100)
+        return InputBatch(self.fill_rows(pos, seed), pos, self.only, self.also, source, source_pos)
 
     def ragged(self, length: int, *, seed: int = 0) -> InputBatch:
         """Three rows: one full, one padded left, one padded right."""
@@ -90,7 +90,7 @@ class Subject:
         """Where the tokens of a source of another length stand."""
         return positions([SOURCE - n % 3 for n in range(rows)], [n % 2 for n in range(rows)], SOURCE)
 
-    def filled(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
+    def fill_rows(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
         """Content where pos says, and at padding -1 for a model, large numbers for a layer."""
         rows, columns = pos.shape
         garbage_there = -1 if self.vocab else GARBAGE * numbers(rows, columns, self.width, seed + garbage + 50)
@@ -135,7 +135,7 @@ class Subject:
             yield training
         module.eval()
 
-    def traced(self, module: Any, batch: InputBatch, state: State | None = None) -> tuple[Out, Tensor]:
+    def call_traced(self, module: Any, batch: InputBatch, state: State | None = None) -> tuple[Out, Tensor]:
         """A call, and the leaf [B T D] by which to differentiate: x, or what is added to a model's embedded tokens."""
         if not self.vocab:
             leaf = batch.x.clone().requires_grad_()
@@ -185,7 +185,7 @@ class SampledBatch:
         """The same, its numbers in another precision."""
         return SampledBatch(_map_tensors(self.x, lambda t: t.to(dtype) if t.is_floating_point() else t))
 
-    def over(self, f: Callable[[Tensor], Tensor]) -> "SampledBatch":
+    def map_tensors(self, f: Callable[[Tensor], Tensor]) -> "SampledBatch":
         """The same with f made of every tensor."""
         return SampledBatch(_map_tensors(self.x, f))
 

@@ -51,11 +51,11 @@ def early_exit(
             wiring.block(wiring.attention(pattern, dropout=wiring.dropout), MLP(wiring.d, activation="gelu_tanh"))
             for _ in range(at_least("depth", depth, 1))
         )
-        body, options = exits(layers), {"position": wiring.added(), "dropout": wiring.dropout, **training}
+        body, options = exits(layers), {"position": wiring.added_position(), "dropout": wiring.dropout, **training}
         return MultiExit(vocab, wiring.d, body, scale=wiring.scale, std=wiring.start, **options)
     sides = "Full()" if parse(pattern) == Causal() else pattern
     encoder, decoder = encoder_decoder_blocks(wiring, depth, None, sides, dropout=wiring.dropout)
-    options = {"position": wiring.added(), "dropout": wiring.dropout, **training}
+    options = {"position": wiring.added_position(), "dropout": wiring.dropout, **training}
     return MultiExitSeq2Seq(
         vocab,
         wiring.d,

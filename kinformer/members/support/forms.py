@@ -32,7 +32,7 @@ def build_form(
     """
     one_of("form", form, Form)
     numbers = range(at_least("depth", depth, 1))
-    keywords: dict[str, Any] = {"position": wiring.added(), "scale": wiring.scale, "dropout": wiring.dropout}
+    keywords: dict[str, Any] = {"position": wiring.added_position(), "scale": wiring.scale, "dropout": wiring.dropout}
     if form != "encoder_decoder":
         unread(f"form={form!r}", smoothing=(smoothing, 0.0))
     if form == "encoder":

@@ -100,7 +100,7 @@ class Wiring:
         """The width of a head."""
         return head_width(self.d, self.heads, self.head_dim)
 
-    def added(self) -> Position | None:
+    def added_position(self) -> Position | None:
         """What is added to the embedded tokens."""
         return None if self.per_layer else self._position()
 

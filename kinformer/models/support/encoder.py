@@ -61,7 +61,7 @@ class Encoder(Model):
         self.refuse_unmet(body)
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
-    def embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def embed_tokens(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
         x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:

@@ -76,7 +76,7 @@ class ManyExits(Writer):
         for layer in self.exits.layers if part is self.exits else [part]:
             refuse_rules(self, layer)
 
-    def learned(
+    def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""

@@ -67,7 +67,7 @@ class RecurrentActor(Actor):
         with evaluating(model):
             fresh_state = reset(state.state, begins)
             output = model.says(
-                single_step(_shaped(step.observation, model.observations), acted, step.reward), fresh_state
+                single_step(_reshape(step.observation, model.observations), acted, step.reward), fresh_state
             )
             chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
             done = model.policy.sample(finite(output.policy[:, 0]), chance).to(acted)
@@ -80,5 +80,5 @@ def single_step(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) ->
     return Told(marks[:, None], observed[:, None], acted[:, None], earned[:, None])
 
 
-def _shaped(observation: Float[Tensor, "B S"], shape: tuple[int, ...]) -> Float[Tensor, "B *n"]:
+def _reshape(observation: Float[Tensor, "B S"], shape: tuple[int, ...]) -> Float[Tensor, "B *n"]:
     return observation.reshape(len(observation), *shape)

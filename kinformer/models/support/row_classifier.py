@@ -46,7 +46,7 @@ class RowClassifier(Encoder):
         rows = self.pooling.rows(tokens, mark=self.vocab)
         of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
         ctx = numbered(rows).replace(labels=of_tokens)
-        out = self.body(self.embedded(rows, ctx), None, ctx)
+        out = self.body(self.embed_tokens(rows, ctx), None, ctx)
         pooled = F.dropout(self.pooling(out.y, rows >= 0), self.dropout, self.training)
         return out._replace(y=self.head(pooled))
 

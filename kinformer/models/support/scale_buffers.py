@@ -60,6 +60,6 @@ class ScaleBuffers(nn.Module):
             getattr(self, name).copy_(value)
         self.known.fill_(True)
 
-    def normed(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
+    def normalise(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
         """Observations by their mean and deviation."""
         return (states - self.mean) / self.deviation

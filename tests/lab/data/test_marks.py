@@ -13,7 +13,7 @@ import torch
 
 from kinformer.checkpoint.tokenizer import read as tokenizer_of
 from kinformer.checkpoint.tokenizer import train_tokenizer
-from kinformer.checkpoint.unpacked import decoded, size, text
+from kinformer.checkpoint.unpacked import decode_text, size, text
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
 from kinformer.lab.data.spec import read_spec
@@ -84,7 +84,7 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path: Path, encoding: str) -> None:
 def test_a_text_is_decoded_however_it_is_cut(tmp_path: Path, encoding: str, length: int) -> None:
     data = ENCODED[encoding](PROSE)
     cut = (data[at : at + length] for at in range(0, len(data), length))
-    assert b"".join(decoded(cut, "it")) == PROSE.encode()
+    assert b"".join(decode_text(cut, "it")) == PROSE.encode()
     (tmp_path / "a").write_bytes(data)
     assert size(tmp_path / "a") == len(b"".join(text(tmp_path / "a"))) == len(PROSE.encode())
 

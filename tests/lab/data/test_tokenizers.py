@@ -157,5 +157,5 @@ def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_pat
 
 
 def test_widths_of_letters_that_are_several_tokens() -> None:
-    (found,) = train_tokenizer(["abc"], 257).encoded(["a東b"])
-    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.lost
+    (found,) = train_tokenizer(["abc"], 257).encode_batch(["a東b"])
+    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.missing

@@ -180,7 +180,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
 
     built(tmp_path / "whole", shard=1200)
     wanted, folder, failed = contents(tmp_path / "whole"), tmp_path / "ds", 0
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "_write_synced", full)
     while True:
         count = 1 if failed else 0  # the first write of all, then one more each time
         try:

@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.after_step import after_step
 from kinformer.members.sac import sac
-from kinformer.models.reinforced import ReinforcedLM
+from kinformer.models.reinforced_lm import ReinforcedLM
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.reinforce import Reinforce

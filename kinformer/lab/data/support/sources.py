@@ -68,7 +68,7 @@ class Source:
         sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.held)
         for name, path in self.files:
             sha.update(digest(_bytes(name)))
-            for chunk in unpacked.stored(path):
+            for chunk in unpacked.stored_chunks(path):
                 sha.update(chunk)
         if self.data_set:
             for document in self.documents():
@@ -78,7 +78,7 @@ class Source:
     @property
     def bytes_held(self) -> int | None:
         """How many bytes the files hold; None where that is not known without unpacking them."""
-        if self.data_set or any(unpacked.packed(path) for _, path in self.files):
+        if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
             return None
         return sum(path.stat().st_size for _, path in self.files)
 
@@ -106,7 +106,7 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
             _refuse_field(name, field)
             if between:
                 raise ValueError(f"documents={between} has no effect on {name}: a pipe is one document; leave it out")
-            return Source(name, held=b"".join(unpacked.decoded([contents(path)], name)))
+            return Source(name, held=b"".join(unpacked.decode_text([contents(path)], name)))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
     rows = [named(file) or bool(field and len(files) == 1) for _, file in files]
     if not any(rows):

@@ -185,7 +185,7 @@ class _Words(_Bytes):
                 self._encode()
 
     def _encode(self) -> None:
-        every = self.tokenizer.encoded([text for *_, text in self.texts])
+        every = self.tokenizer.encode_batch([text for *_, text in self.texts])
         for (split, first, place, _), (tokens, widths, loss) in zip(self.texts, every, strict=True):
             if first:
                 self.begin(split)

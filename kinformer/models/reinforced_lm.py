@@ -62,7 +62,7 @@ class ReinforcedLM(RewardedModel, LM):
         super().__init__(vocab, d, body, **kwargs)
         self.set_reinforce(body, per, decay, weight)
 
-    def learned(
+    def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
@@ -79,7 +79,7 @@ class ReinforcedMLM(RewardedModel, MLM):
         super().__init__(vocab, d, body, **kwargs)
         self.set_reinforce(body, "row", decay, weight)
 
-    def learned(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+    def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
         return self.reward_loss(out, targets)
 

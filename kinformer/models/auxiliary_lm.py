@@ -80,7 +80,7 @@ class AuxiliaryLM(LM):
             return loss
         return loss._replace(count=(last(next_tokens(TokenBatch.of(batch))) >= 0).sum())
 
-    def learned(
+    def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what all layers that still predict pay for it, and the parts of that."""
