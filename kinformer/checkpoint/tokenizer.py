@@ -301,10 +301,10 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {text}; write bytes, bpe:4096 or the path of a tokenizer.json")
-    return read(path)
+    return read_tokenizer(path)
 
 
-def read(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a file; ValueError, in one line, for what is none."""
     try:
         text = b"".join(opened(path)).decode()
@@ -352,7 +352,7 @@ def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
     )
 
 
-def letters(data: bytes, place: str) -> str:
+def decode_utf8(data: bytes, place: str) -> str:
     """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
     try:
         return data.decode()
@@ -373,7 +373,7 @@ def encode_rows(
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:
         return list(texts)
-    encodings = tokenizer.encode_batch([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    encodings = tokenizer.encode_batch([decode_utf8(text, place) for place, text in zip(places, texts, strict=True)])
     whole = LostBytes()
     for place, encoding in zip(places, encodings, strict=True):
         if not len(encoding.tokens):

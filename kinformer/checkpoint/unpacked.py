@@ -88,7 +88,7 @@ def _mark(first: bytes) -> bytes | None:
 def lines(path: Path) -> Iterator[bytes]:
     """The lines of a text file, unpacked, in UTF-8, without line ends."""
     last = b""
-    for number, line in enumerate(pieces(text(path), b"\n")):
+    for number, line in enumerate(split_stream(text(path), b"\n")):
         if number:
             yield last.removesuffix(b"\r")
         last = line
@@ -96,7 +96,7 @@ def lines(path: Path) -> Iterator[bytes]:
         yield last.removesuffix(b"\r")
 
 
-def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
+def split_stream(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
     """Split a stream of bytes at separators, in linear time even for long pieces."""
     buffer, searched = bytearray(), 0
     for chunk in chunks:

@@ -32,7 +32,7 @@ def fill(
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.writing import INSTEAD
-    from kinformer.decoding.filling import blank_probabilities, fill_blanks, tokens_with_blanks
+    from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
     from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
 
     model = loaded(folder, member, device)
@@ -40,7 +40,7 @@ def fill(
         instead = INSTEAD.get(model.reads, "generate with it")
         raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
     spelled = tokenizer_of_model(model)
-    tokens = tokens_with_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
+    tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():

@@ -96,8 +96,8 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     import torch
 
     from kinformer.checkpoint.unpacked import text
-    from kinformer.decoding.spelling import pieces
+    from kinformer.decoding.spelling import tokenize_blocks
 
     blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
-    for tokens in pieces(model, blocks, str(file)):
+    for tokens in tokenize_blocks(model, blocks, str(file)):
         yield from torch.tensor([tokens], dtype=torch.long).split(CHUNK, 1)

@@ -34,7 +34,7 @@ def search(
         if stop is not None:
             ends = stop(rows[..., first:].flatten(0, 1)).view_as(ends)
         worth = score / _norm(step, penalty)
-        best.of((worth.masked_fill(~ends, -torch.inf))[:, :beam], rows[:, :beam], likely[:, :beam])
+        best.update((worth.masked_fill(~ends, -torch.inf))[:, :beam], rows[:, :beam], likely[:, :beam])
         live = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
         score = score.masked_fill(ends, -torch.inf).take_along_dim(live, 1)
         parent, new = parent.take_along_dim(live, 1), new.take_along_dim(live, 1)
@@ -43,7 +43,7 @@ def search(
         # sums only fall, and a longer row divides them by more
         if bool((best.worth >= score.amax(1) / _norm(steps, penalty)).all()):
             break
-    best.of(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
+    best.update(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
     for n in range(steps if hear is not None else 0):
         new = best.rows[:, first + n]
         if hear is not None and bool((new >= 0).any()):
@@ -59,7 +59,7 @@ class _Best:
         self.likely = torch.zeros(len(prompts), steps, device=prompts.device)
         self.worth = torch.full_like(self.likely[:, 0] if steps else prompts[:, 0].float(), -torch.inf)
 
-    def of(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
+    def update(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
         """Take the best of these rows where it is better."""
         best_worth, index = worth.max(1)
         every = torch.arange(len(worth), device=worth.device)

@@ -37,7 +37,7 @@ def save_calibration(folder: Path, model: Any, threshold: Threshold | None, prov
     write(folder / FILE, f"{json.dumps(header | dict(provenance), indent=2)}\n".encode())
 
 
-def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
+def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
 
     Without a threshold no token leaves early. A file without a "clock" was measured while thresholds fell with the
@@ -58,11 +58,11 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
     except ValueError as error:
         raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
     if "clock" not in record:
-        _as_before(body.rule, path)
+        _adapt_old_threshold(body.rule, path)
     return record
 
 
-def _as_before(rule: Rule, path: Path) -> None:
+def _adapt_old_threshold(rule: Rule, path: Path) -> None:
     """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
     if not isinstance(rule, Confident) or not isinstance(rule.threshold, Decaying):
         return

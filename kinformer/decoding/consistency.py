@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from kinformer.core.checks import one_of
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.nn.depth.early_exit import EarlyExit
@@ -63,7 +63,7 @@ def write_texts(model: Any, prompted: Prompts, hear: Callable[[int], None] = lam
         )
         prompts = prompted.prompts[rows_of_batch]
         tokens = None if source is not None else pad_sequences(prompts, front=True).to(device)
-        with layers_used(model) as took:
+        with record_layers_used(model) as took:
             rows = generate(model, tokens, prompted.tokens, temperature=0, source=source)
         new = rows if tokens is None else rows[:, tokens.shape[1] :]
         end = getattr(model, "end", None)

@@ -88,7 +88,7 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
     if k >= logits.shape[-1]:
         return logits
     least = logits.topk(k, sorted=False).values.amin(-1, keepdim=True)
-    return _down_to(logits, least, k - (logits > least).sum(-1, keepdim=True))
+    return _mask_below(logits, least, k - (logits > least).sum(-1, keepdim=True))
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
@@ -108,10 +108,10 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
         size = min(8 * size, logits.shape[-1])
     count = count.clamp_min(1)  # a p below the range of float32 is 0 where it is compared
     least = largest.take_along_dim(count - 1, -1)
-    return _down_to(logits, least, count - (logits > least).sum(-1, keepdim=True))
+    return _mask_below(logits, least, count - (logits > least).sum(-1, keepdim=True))
 
 
-def _down_to(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
+def _mask_below(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
     """The logits above `least`, and so many of those that equal it, the first ones; -inf in place of the others."""
     same = logits == least
     return logits.masked_fill((logits < least) | (same & (same.cumsum(-1) > equal)), -torch.inf)

@@ -44,7 +44,7 @@ def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
     return tokens
 
 
-def tokens_with_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
+def encode_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
     r"""The tokens of a text in which each `_` hides one; `\_` is an underscore, and `\\` a backslash."""
     tokens, piece, escaped = list[int](), bytearray(), False
     for byte in text:

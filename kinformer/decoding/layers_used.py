@@ -12,7 +12,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 
 @contextmanager
-def layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
+def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
     """A list to which each call of the model adds at how many layers the last token of each row left.
 
     It stays empty of a model without exits. What is written next is what the last token was read for.

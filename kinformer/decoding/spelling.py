@@ -47,7 +47,7 @@ def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
     loss.warn("the input texts", NOT_READ)
 
 
-def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
+def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
     """Tokenize a text that arrives in blocks; equals tokenizing the whole text if no token spans two words.
 
     Warns at the end of lost bytes. Errors: ValueError if the tokenizer drops letters.

@@ -10,7 +10,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, a_shape
+from kinformer.models.image import Image, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.depth.axial import AxialDecoder
 from kinformer.nn.feedforward.mlp import MLP
@@ -40,7 +40,7 @@ def axial_transformer(
 
     Positions are tables of rows, those of each channel its own, and of columns. The small size is this library's.
     """
-    channels, rows, columns = a_shape(shape)
+    channels, rows, columns = check_shape(shape)
     if channels == 1:
         unread("pictures of one channel", channel=(channel, 1))
     wiring = Wiring(d, heads, head_dim, dropout=dropout)

@@ -9,7 +9,7 @@ from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -80,7 +80,7 @@ def bigbird(
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
         at_least(name, value, least)
     itc = form == "itc"
-    fixed = None if tables is None else each("tables", tables, depth)
+    fixed = None if tables is None else one_per_layer("tables", tables, depth)
 
     def random(n: int) -> Pattern:
         if fixed is not None:

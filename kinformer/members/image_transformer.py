@@ -9,7 +9,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Norms, Wiring
-from kinformer.models.image import Image, a_shape
+from kinformer.models.image import Image, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture
@@ -64,7 +64,7 @@ def image_transformer(
     ReLU; norm="pre" is for deeper ones. The paper has d=512, 12 layers and blocks of 256; the small size is this
     library's.
     """
-    channels, rows, columns = a_shape(shape)
+    channels, rows, columns = check_shape(shape)
     depth = at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
     values = _make_intensities(output, d, channels, mixtures)

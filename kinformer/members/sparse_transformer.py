@@ -11,7 +11,7 @@ from kinformer.core.position import Position
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.factors import Sets, Use, Window, factor_patterns, init_weights, layer_patterns
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, a_shape
+from kinformer.models.image import Image, check_shape
 from kinformer.models.lm import LM
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.feedforward.mlp import MLP
@@ -78,7 +78,7 @@ def sparse_transformer(
     init_weights(body, gain, depth)
     added: dict[str, Any] = {"dropout": dropout}
     if one_of("form", form, ("text", "images")) == "images":
-        channels, rows, columns = a_shape(shape)
+        channels, rows, columns = check_shape(shape)
         position = places(d, rows, columns, channels, gain)
         return Image(
             shape, CategoricalIntensities(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added

@@ -6,7 +6,7 @@ from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.search_named import search_named
-from kinformer.members.support.windows import by_layer
+from kinformer.members.support.windows import numbers_per_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -67,7 +67,7 @@ def topk_transformer(
         attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(most))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block(most) for most in by_layer("k", k, depth, 1)], LayerNorm(d))
+    body = Stack([block(most) for most in numbers_per_layer("k", k, depth, 1)], LayerNorm(d))
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

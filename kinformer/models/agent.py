@@ -137,7 +137,7 @@ class Agent(PolicyModel):
     def forward(self, batch: Experience, state: State | None = None, progress: float = 0.0) -> Loss:
         """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""
         output, real = self.replay(batch, state), batch.told.marks >= 0
-        distribution = self.policy.of(output.policy)
+        distribution = self.policy.distribution(output.policy)
         mark = real if self.discrete else real[..., None]
         log_p = distribution.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
         before = batch.log_p.where(real, log_p.detach())  # nor how likely it was: an infinite ratio has no gradient

@@ -72,7 +72,7 @@ class Image(Predictor):
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.shape, self.factor = a_shape(shape), at_least("factor", factor, 2)
+        self.shape, self.factor = check_shape(shape), at_least("factor", factor, 2)
         self.values = a_part("values", values, Intensities, "CategoricalIntensities(d) or LogisticMixture(d, channels)")
         self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         example = "a position, such as Coordinates(d, rows, columns)"
@@ -117,7 +117,7 @@ class Image(Predictor):
         """The values of each step, in the order of generation. ValueError for pictures of another shape."""
         if tuple(pixels.shape[1:]) != self.shape:
             raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
-        return in_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
+        return to_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
         """The pictures of rows of steps."""
@@ -266,7 +266,7 @@ class Image(Predictor):
             raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {expected}")
         if source is None or self.encoder is None:
             return None, ctx
-        values = in_raster(source, self.values.n)
+        values = to_raster(source, self.values.n)
         source_ctx = self._context(len(values), 0, values.shape[1], values.device)
         x = self.values.embed(values)
         encoded = self.encoder(x if self.beside is None else x + self.beside(source_ctx.pos), None, source_ctx)
@@ -274,7 +274,7 @@ class Image(Predictor):
         return encoded, ctx.replace(source=encoded.y, source_pos=source_ctx.pos, full=ctx.full and source_ctx.full)
 
 
-def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Channels, rows and columns of a picture."""
     if len(whole_numbers("shape", shape, 1)) != 3:
         raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
@@ -282,7 +282,7 @@ def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return channels, rows, columns
 
 
-def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
+def to_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
     """Pictures row by row, pixel by pixel, channel by channel, as steps of n values."""
     return pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, n).long()
 

@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.decoding.filling import blank_probabilities, fill_blanks, tokens_with_blanks
+from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -18,7 +18,7 @@ def test_blanks_are_shown_with_their_probabilities(tmp_path: Path, capsys: pytes
     assert run(["fill", out, "--text", text, "--best", "3", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     model = load(out)
-    tokens = tokens_with_blanks(text.encode(), list, model.mask)
+    tokens = encode_blanks(text.encode(), list, model.mask)
     likely, which = blank_probabilities(model, tokens).topk(3)
     assert [[one["token"] for one in row] for row in said["blanks"]] == which.tolist()
     found = torch.tensor([[one["probability"] for one in row] for row in said["blanks"]])

@@ -8,7 +8,7 @@ import torch
 
 from kinformer.decoding.consistency import differing_places, losses, rouge_loss, use_rule, write_texts
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.text import read
 from kinformer.members.calm import calm
@@ -68,7 +68,7 @@ def test_layers_are_those_that_each_new_token_was_read_with() -> None:
         assert row[0, len(prompt) :].tolist() == text
         taken += model.logits(row[:, :-1]).aux["exit"][0, len(prompt) - 1 :].tolist()
     assert found.layers == pytest.approx(sum(taken) / len(taken)) and len(set(taken)) > 1
-    with layers_used(gpt(**SIZES)) as none:
+    with record_layers_used(gpt(**SIZES)) as none:
         assert none == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.decoding.filling import ROUNDS, blank_probabilities, fill_blanks, tokens_with_blanks
+from kinformer.decoding.filling import ROUNDS, blank_probabilities, encode_blanks, fill_blanks
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
 
@@ -23,7 +23,7 @@ def test_an_underscore_is_a_blank_and_a_backslash_takes_that_from_it() -> None:
     mask = 999
 
     def spelled(text: bytes) -> list[int | str]:
-        return ["?" if token == mask else chr(token) for token in tokens_with_blanks(text, list, mask).tolist()]
+        return ["?" if token == mask else chr(token) for token in encode_blanks(text, list, mask).tolist()]
 
     assert spelled(b"the wh_le") == [*"the wh", "?", *"le"]
     assert spelled(b"__") == ["?", "?"]

@@ -51,7 +51,7 @@ def test_observations_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
 def test_at_the_start_all_actions_are_about_as_likely() -> None:
     torch.manual_seed(0)
     model = agent(stack=TINY, actions=5)
-    likely = model.policy.of(model.says(model.sample(3, 6, 0).told).policy).probs
+    likely = model.policy.distribution(model.says(model.sample(3, 6, 0).told).policy).probs
     torch.testing.assert_close(likely, torch.full_like(likely, 0.2), atol=0.03, rtol=0)
 
 

@@ -15,7 +15,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import called
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prefill import PrefilledText
 from kinformer.decoding.spelling import tokenizer_of_model
@@ -121,7 +121,7 @@ def write_all(
 
     stop = None if how.stop is None else written_in(spelled, how.stop)
     began = monotonic()
-    with layers_used(model) as took:
+    with record_layers_used(model) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),

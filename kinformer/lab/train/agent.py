@@ -274,7 +274,7 @@ def _drawn(model: Agent, said: PolicyOutput, seed: int, worlds: Worlds) -> tuple
     places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
     chance = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
     done = model.policy.sample(said.policy[:, 0], chance)
-    return done, model.policy.of(said.policy[:, 0]).log_prob(done.to(said.policy.device))
+    return done, model.policy.distribution(said.policy[:, 0]).log_prob(done.to(said.policy.device))
 
 
 def _after(came: Came, done: Tensor, state: State, now: Now) -> Now:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.members.support.wiring import Wiring
 from kinformer.nn.depth.random_keys import RandomKeys
 from kinformer.nn.depth.stack import Stack
@@ -25,7 +25,7 @@ def encoder(
     drawn: number of random keys that each head of each block reads in addition.
     bias: makes a bias of attention scores in addition to that of positions.
     """
-    patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
+    patterns: tuple[str | Pattern, ...] = one_per_layer("pattern", pattern, depth)
     attentions = [wiring.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
     blocks: list[Layer] = [wiring.block(attention, MLP(wiring.d)) for attention in attentions]
     return wiring.stack(

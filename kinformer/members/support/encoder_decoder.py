@@ -5,7 +5,7 @@ from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.members.support.wiring import SINUSOIDS, START, Wiring
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
@@ -28,7 +28,7 @@ def encoder_decoder_blocks(
 
     dropout: the share of attention weights that training drops; 0 in the 2017 paper.
     """
-    patterns = tuple(map(parse, each("pattern", pattern, depth)))
+    patterns = tuple(map(parse, one_per_layer("pattern", pattern, depth)))
 
     def encoder(reads: Pattern) -> Layer:
         return wiring.block(wiring.attention(reads, dropout=dropout), MLP(wiring.d, hidden, activation="relu"))

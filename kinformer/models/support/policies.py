@@ -31,7 +31,7 @@ class Policy(nn.Module, ABC):
         return linear(self.head, y)
 
     @abstractmethod
-    def of(self, parameters: Float[Tensor, "*n K"]) -> Distribution:
+    def distribution(self, parameters: Float[Tensor, "*n K"]) -> Distribution:
         """The distribution that they say."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Policy(nn.Module, ABC):
 class CategoricalPolicy(Policy):
     """One of several kinds of actions: a softmax."""
 
-    def of(self, logits: Float[Tensor, "*n K"]) -> Distribution:
+    def distribution(self, logits: Float[Tensor, "*n K"]) -> Distribution:
         return Categorical(logits=logits, validate_args=False)
 
     def sample(self, logits: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
@@ -58,11 +58,11 @@ class GaussianPolicy(Policy):
         super().__init__(d, numbers)
         self.log_deviation = nn.Parameter(torch.zeros(numbers))
 
-    def of(self, mean: Float[Tensor, "*n K"]) -> Distribution:
+    def distribution(self, mean: Float[Tensor, "*n K"]) -> Distribution:
         deviation = self.log_deviation.to(mean.dtype).exp().expand_as(mean)
         return Independent(Normal(mean, deviation, validate_args=False), 1, validate_args=False)
 
     def sample(self, mean: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
         noise = torch.from_numpy(numpy.array([generator.standard_normal(mean.shape[1]) for generator in chance]))
-        normal: Any = self.of(mean.detach()).base_dist  # type: ignore[attr-defined]
+        normal: Any = self.distribution(mean.detach()).base_dist  # type: ignore[attr-defined]
         return (normal.loc.cpu() + normal.scale.cpu() * noise.reshape(mean.shape).to(mean.dtype)).float()

@@ -74,7 +74,7 @@ def test_pieces_are_those_of_the_whole_however_it_is_cut(at: bytes, size: int) -
     letters = numpy.random.default_rng(0).choice([b"a", b"b", b"c", b"\n"], 400)
     whole = b"".join(letters.tolist())
     cut = (whole[first : first + size] for first in range(0, len(whole), size))
-    assert list(unpacked.pieces(cut, at)) == whole.split(at)
+    assert list(unpacked.split_stream(cut, at)) == whole.split(at)
 
 
 def test_a_document_of_any_length_becomes_tokens_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:

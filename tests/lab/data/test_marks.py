@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.tokenizer import read as tokenizer_of
+from kinformer.checkpoint.tokenizer import read_tokenizer as tokenizer_of
 from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.checkpoint.unpacked import decode_text, size, text
 from kinformer.cli.__main__ import run

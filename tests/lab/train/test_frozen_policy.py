@@ -74,7 +74,7 @@ class Learning:
     def apart(self, step: int) -> float:
         """The largest difference between the log-probability of an action now and when it was done."""
         batch = self.rollouts.at(step)
-        now = self.agent.policy.of(self.agent.replay(batch).policy).log_prob(batch.actions)
+        now = self.agent.policy.distribution(self.agent.replay(batch).policy).log_prob(batch.actions)
         return float((now - batch.log_p)[batch.told.marks >= 0].abs().max())
 
     def without_learning(self, steps: int) -> list[float]:

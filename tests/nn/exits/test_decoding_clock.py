@@ -12,7 +12,7 @@ from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
 from kinformer.decoding.consistency import write_texts
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.prefill import prefill
 from kinformer.decoding.prompts import Prompts
 from kinformer.members.calm import calm
@@ -62,7 +62,7 @@ def between(longest: int) -> list[tuple[float, list[int]]]:
 
 def layers(model: Any, *given: Any, **more: Any) -> list[int]:
     """How many layers each step took, the same for all rows of a batch."""
-    with layers_used(model) as took:
+    with record_layers_used(model) as took:
         generate(model, *given, **more)
     assert all(len(step.unique()) == 1 for step in took)
     return [int(step[0]) for step in took]

@@ -168,10 +168,10 @@ def _binary(data: bytes) -> bool:
 def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
     """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
     if between not in ("lines", "blank"):
-        yield from (piece for piece in unpacked.pieces(chunks, _bytes(between)) if piece.strip())
+        yield from (piece for piece in unpacked.split_stream(chunks, _bytes(between)) if piece.strip())
         return
     held: list[bytes] = []
-    for line in unpacked.pieces(chunks, b"\n"):
+    for line in unpacked.split_stream(chunks, b"\n"):
         if line.strip():
             held.append(line + b"\n")
         if held and (between == "lines" or not line.strip()):

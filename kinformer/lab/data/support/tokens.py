@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, train_tokenizer
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8, train_tokenizer
 from kinformer.decoding.spelling import last_break
 from kinformer.lab.data.support.cache import Entry, To, kept
 from kinformer.lab.data.support.copies import Copies, DocumentHashes, copies_of
@@ -178,7 +178,7 @@ class _Words(_Bytes):
     def _hand_on(self, data: bytes) -> None:
         """Queue the next part of a document for the tokenizer."""
         if data:
-            self.texts.append((self.split, self.first, self.place, letters(data, self.place)))
+            self.texts.append((self.split, self.first, self.place, decode_utf8(data, self.place)))
             self.first = False
             self.waiting += len(data)
             if self.waiting >= ENCODED:
