@@ -93,7 +93,7 @@ CENTRE = """class Centre(nn.Module):
 
 
 @member"""
-READ = "Read(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse)"
+READ = "AttentionOutput(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse)"
 PENALTIES = """def penalties(self):
         return {"rate": Penalty((self.log_rate,))}
 
@@ -195,7 +195,7 @@ BROKEN = {
         "mechanism",
         READ,
         "mean",
-        says="Mean.forward returns an Out of a Tensor; return Out(Read(y, lse), state)",
+        says="Mean.forward returns an Out of a Tensor; return Out(AttentionOutput(y, lse), state)",
     ),
     "has the wrong shape": law(
         "runs",
