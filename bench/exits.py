@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.core.layer import Context, State
 from kinformer.core.numbering import Numbered
 from kinformer.core.state import fork
-from kinformer.decoding.consistency import ruled
+from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Head, SoftmaxResponse
@@ -47,7 +47,7 @@ def drawn(batch: int) -> Int[Tensor, "S B 1"]:
 
 def began(model: MultiExit, batch: int) -> Numbered:
     """A state that has read the prompt, every token with all layers."""
-    with ruled(model.exits, Nobody()), torch.no_grad():
+    with use_rule(model.exits, Nobody()), torch.no_grad():
         return model.logits(torch.randint(256, (batch, READ)), model.start(batch, READ + STEPS), last=True).state
 
 
@@ -58,7 +58,7 @@ def steps(model: MultiExit, state: Numbered, exits: Int[Tensor, "S B 1"] | None)
     @torch.no_grad()
     def run() -> None:
         kept, token = state, torch.zeros(len(state.now), 1, dtype=torch.long)
-        with ruled(model.exits, rule):
+        with use_rule(model.exits, rule):
             for n in range(STEPS):
                 rule.step = n
                 out = model.logits(token, kept, last=True)

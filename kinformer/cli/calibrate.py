@@ -300,7 +300,7 @@ def _tested(
 ) -> "tuple[Found, float]":
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
-    from kinformer.decoding.consistency import losses, ruled, written
+    from kinformer.decoding.consistency import losses, use_rule, write_texts
     from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
     from kinformer.nn.exits.nobody import Nobody
 
@@ -311,13 +311,13 @@ def _tested(
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
-        with ruled(body, Nobody()):
-            full = written(model, given, tell)
+        with use_rule(body, Nobody()):
+            full = write_texts(model, given, tell)
 
         def lost(threshold: Any) -> list[float]:
             body.rule.leave_at(threshold)
             done = count * (len(layers) + 1)
-            early = written(model, given, lambda some: tell(done + some))
+            early = write_texts(model, given, lambda some: tell(done + some))
             layers[threshold] = early.layers
             return losses(by, given, early.texts, full.texts)
 

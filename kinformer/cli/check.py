@@ -11,8 +11,8 @@ from kinformer.cli.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.cli.support.growth import Growth
-    from kinformer.laws.support.judging import Judged, Verdict
-    from kinformer.laws.support.own import Own
+    from kinformer.laws.support.judging import JudgedPart, Verdict
+    from kinformer.laws.support.parts_file import PartsFile
 
 MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
 LENGTH, HEADS = 24, 4
@@ -34,17 +34,17 @@ def check(
     from kinformer.cli.errors import from_user
     from kinformer.cli.support.growth import Growth
     from kinformer.core.keywords import nearest
-    from kinformer.laws.check import TimeIsUp, limited, verdicts
+    from kinformer.laws.check import TimeIsUp, limit_time, verdicts
     from kinformer.laws.support.judging import laws
-    from kinformer.laws.support.own import Unreadable, read
+    from kinformer.laws.support.parts_file import Unreadable, read_parts
 
     for name in law or ():
         if name not in laws():
             raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
     report = Report(Console(soft_wrap=True, highlight=False, markup=False))
     try:
-        with limited(seconds), from_user(Unreadable):
-            own = read(file)
+        with limit_time(seconds), from_user(Unreadable):
+            own = read_parts(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
     report.say(f"{_headline(own)}\n", "bold")
@@ -98,15 +98,15 @@ class Report:
             self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
 
 
-def _headline(own: "Own") -> str:
-    from kinformer.laws.support.own import counted, title
+def _headline(own: "PartsFile") -> str:
+    from kinformer.laws.support.parts_file import title_of, with_article
 
-    titles = dict.fromkeys(f"{title(one)}, {counted(one.kind)}" for one in own.examples)
+    titles = dict.fromkeys(f"{title_of(one)}, {with_article(one.kind)}" for one in own.examples)
     count = len(own.examples)
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
 
-def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
+def _drawings(own: "PartsFile") -> dict[str, tuple[Any, int]]:
     """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
     from kinformer.cli.support.inside import inside
     from kinformer.core.pattern import Pattern
@@ -132,7 +132,7 @@ def _heads(pattern: Any) -> list[int]:
     return list(range(1 + len(list(takewhile(lambda shown: shown != first, others)))))
 
 
-def _hints(own: "Own") -> list[str]:
+def _hints(own: "PartsFile") -> list[str]:
     """What the file's own patterns could say more sharply."""
     from kinformer.cli.support.hints import hints
 
@@ -142,14 +142,14 @@ def _hints(own: "Own") -> list[str]:
         return []  # what is wrong with them is for the laws to say
 
 
-def _growth(one: "Judged", seconds: float) -> "Growth":
+def _growth(one: "JudgedPart", seconds: float) -> "Growth":
     from kinformer.cli.support.growth import Growth, measure
-    from kinformer.laws.check import TimeIsUp, limited
+    from kinformer.laws.check import TimeIsUp, limit_time
     from kinformer.laws.support.forms import forms
     from kinformer.laws.support.subject import Subject
 
     try:
-        with limited(seconds):
+        with limit_time(seconds):
             return measure(next(form for form in forms(one.make(), one.make) if isinstance(form, Subject)))
     except (TimeIsUp, Exception):
         return Growth()  # the laws have said what is wrong with it

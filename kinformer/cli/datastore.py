@@ -145,7 +145,7 @@ def search(
 
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.evaluating import evaluating
-    from kinformer.decoding.spelling import spelling, warn_of_loss
+    from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.train.evaluate import device_of
     from kinformer.models.support.taps import Tap
@@ -160,7 +160,7 @@ def search(
     read = loaded(home, member, device)
     with from_user(ValueError):
         there.check(read)
-    spelled = spelling(read)
+    spelled = tokenizer_of_model(read)
     tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-there.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty; give a text")

@@ -196,10 +196,10 @@ def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) 
 
 def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
     """The same metric where nobody leaves early."""
-    from kinformer.decoding.consistency import ruled
+    from kinformer.decoding.consistency import use_rule
     from kinformer.nn.exits.nobody import Nobody
 
-    with ruled(model.exits, Nobody()):
+    with use_rule(model.exits, Nobody()):
         return scored(model, data, split, limit, reading).value
 
 

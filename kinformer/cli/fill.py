@@ -32,21 +32,21 @@ def fill(
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.writing import INSTEAD
-    from kinformer.decoding.filling import blanks, chances, filled
-    from kinformer.decoding.spelling import spelling, warn_of_loss
+    from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
+    from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
 
     model = loaded(folder, member, device)
     if model.reads != "masked":
         instead = INSTEAD.get(model.reads, "generate with it")
         raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
-    spelled = spelling(model)
-    tokens = blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
+    spelled = tokenizer_of_model(model)
+    tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        found = chances(model, tokens)
-        whole = spelled.decode(filled(model, tokens).tolist()).decode(errors="replace")
+        found = blank_probabilities(model, tokens)
+        whole = spelled.decode(fill_blanks(model, tokens).tolist()).decode(errors="replace")
     likely, which = found.topk(min(best, found.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [

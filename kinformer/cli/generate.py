@@ -16,7 +16,7 @@ from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
-    from kinformer.decoding.reading import Reading
+    from kinformer.decoding.prefill import PrefilledText
 
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
@@ -162,13 +162,13 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how
     most = len(model.exits.layers)
     print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
     if picture is not None:
-        from kinformer.decoding.spelling import spelling
+        from kinformer.decoding.spelling import tokenizer_of_model
         from kinformer.pages.exit_layers import save_exit_layers
 
         with from_user(OSError, code=FAILED):
             title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
             texts = [(text.tokens, text.layers) for text in written]
-            save_exit_layers(spelling(model), texts, most, picture, title)
+            save_exit_layers(tokenizer_of_model(model), texts, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:
@@ -207,7 +207,12 @@ def _refuse_choices(
 
 
 def _refuse_no_room(
-    model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: "Reading | None"
+    model: Any,
+    starts: list[bytes],
+    tokens: int,
+    beam: int,
+    sources: list[bytes] | None,
+    reading: "PrefilledText | None",
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
     from kinformer.cli.support.room import refuse_no_room
@@ -226,11 +231,11 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
-    from kinformer.checkpoint.unpacked import decoded
+    from kinformer.checkpoint.unpacked import decode_text
 
     try:
         with from_user(ValueError):
-            lines = b"".join(decoded([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
+            lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
         raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:
@@ -261,9 +266,9 @@ def _asked(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None,
 def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Write on from one prompt, and print what comes as it comes."""
     from kinformer.cli.support.writing import write_all
-    from kinformer.decoding.spelling import spelling
+    from kinformer.decoding.spelling import tokenizer_of_model
 
-    speak, stop, printed, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
+    speak, stop, printed, said = tokenizer_of_model(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
     begun = False
 
     def begin() -> None:

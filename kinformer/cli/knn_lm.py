@@ -18,7 +18,7 @@ from kinformer.cli.support import early
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings
-    from kinformer.models.support.sweeps import Swept
+    from kinformer.models.support.sweeps import SweepResult
 
 K = 1024  # the paper's
 PICTURE = "knn-lm.png"
@@ -117,7 +117,7 @@ def _refuse_other(model: Any) -> None:
     """UserError for a model beside which nothing can stand."""
     from kinformer.core.model import called
     from kinformer.models.lm import LM
-    from kinformer.models.nearest import refuse_exits
+    from kinformer.models.nearest_neighbour_lm import refuse_exits
 
     if not isinstance(model, LM):
         raise UserError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
@@ -199,7 +199,7 @@ def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, t
 
 def _tuned(
     model: Any, place: Path, store: "Datastore", data: Any, sizes: tuple[int, int], limit: int | None, length: int
-) -> "tuple[KnnLMSettings, Swept]":
+) -> "tuple[KnnLMSettings, SweepResult]":
     """The best numbers on valid, and how good all were."""
     from kinformer.cli.support.tuning import sweep_cache, sweep_nearest
     from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest

@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Norms, Positions, Wiring
-from kinformer.models.auxiliary import AuxiliaryLM
+from kinformer.models.auxiliary_lm import AuxiliaryLM
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.auxiliary import LowerSchedule
 
@@ -75,12 +75,12 @@ def al_rfou(
     within("further", further, 0, math.inf)
     if targets == 1:
         unread("targets=1", further=(further, 0.5))
-    made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
     def block() -> Layer:
-        return made.block(made.attention(pattern, dropout=dropout), MLP(d, hidden, activation="relu"))
+        return wiring.block(wiring.attention(pattern, dropout=dropout), MLP(d, hidden, activation="relu"))
 
-    body = made.stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = wiring.stack([block() for _ in range(at_least("depth", depth, 1))])
     return AuxiliaryLM(
         vocab,
         d,
@@ -91,9 +91,9 @@ def al_rfou(
         shared=shared_head,
         lower_schedule=lower_schedule,
         everywhere=every_position,
-        position=made.added(),
-        scale=made.scale,
-        std=made.start,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
         dropout=dropout,
     )
 

@@ -73,24 +73,24 @@ def blockbert(
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-def _permutations(blocks: int, given: tuple[str, ...]) -> list[tuple[int, ...]]:
-    if not given:
+def _permutations(blocks: int, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
+    if not texts:
         return [tuple((n + shift) % blocks for n in range(blocks)) for shift in range(blocks)]
-    found = [tuple(int(one) if one.isdecimal() else -1 for one in text.split("-")) for text in given]
-    for text, turn in zip(given, found, strict=True):
+    parsed = [tuple(int(part) if part.isdecimal() else -1 for part in text.split("-")) for text in texts]
+    for text, turn in zip(texts, parsed, strict=True):
         if sorted(turn) != list(range(blocks)):
             example = "-".join(map(str, (*range(1, blocks), 0)))
             raise ValueError(f"permutation {text!r} is none of {blocks} blocks; give each of them once, as {example!r}")
-    return found
+    return parsed
 
 
 def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None) -> tuple[int, ...]:
     paper = SHARES.get((heads, blocks), ())
-    found = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
-    if len(found) != turns or sum(found) != heads or min(found) < 0:
-        came = f"{heads} heads and {turns} permutations, shared {found}"
-        raise ValueError(f"{came}; give shares= of {heads}, one for each permutation")
-    return found
+    counts = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
+    if len(counts) != turns or sum(counts) != heads or min(counts) < 0:
+        summary = f"{heads} heads and {turns} permutations, shared {counts}"
+        raise ValueError(f"{summary}; give shares= of {heads}, one for each permutation")
+    return counts
 
 
 EXAMPLES = (

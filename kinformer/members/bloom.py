@@ -20,7 +20,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
 
-class Normalised(Layer):
+class NormalisedInput(Layer):
     """A norm of the embedded tokens, before the first block: what kept the large BLOOM from diverging."""
 
     def __init__(self, d: int):
@@ -48,7 +48,7 @@ def bloom(
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     blocks = [block() for _ in range(at_least("depth", depth, 1))]
-    return LM(vocab, d, Stack([Normalised(d), *blocks], LayerNorm(d)), std=tied_start(d, 0.4))
+    return LM(vocab, d, Stack([NormalisedInput(d), *blocks], LayerNorm(d)), std=tied_start(d, 0.4))
 
 
 NO_DISTANCE = (

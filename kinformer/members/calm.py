@@ -65,9 +65,9 @@ def calm(
     if temperature == "paper":
         temperature = 0.0 if confidence == "saturation" else 4.0
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     rule = Confident(sure, falls, strict=strict)
-    model = early_exit(made, form, depth, pattern, rule, vocab=vocab, weights=weights)
+    model = early_exit(wiring, form, depth, pattern, rule, vocab=vocab, weights=weights)
     if a_flag("frozen", frozen):
         model.requires_grad_(False)
         sure.requires_grad_(True)

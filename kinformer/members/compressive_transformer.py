@@ -53,7 +53,7 @@ def compressive_transformer(
     their tokens, which lets documents be kept apart in a row.
     """
     biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d)
-    ways = {
+    compressions = {
         "mean": lambda: MeanPool(rate),
         "max": lambda: MaxPool(rate),
         "conv": lambda: StridedConv(d, rate),
@@ -65,10 +65,12 @@ def compressive_transformer(
     places = {"slots": BySlots, "tokens": ByTokens}[one_of("count", count, Count)]
 
     def block(bias: TransformerXL) -> PostNorm:
-        lost = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)
-        kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None, places=places())
-        mechanism = Softmax(Causal() & kept.reads, bias, dropout=dropout)
-        attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=kept)
+        objective = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)
+        compressive = Compressive(
+            segment, memory, compressed, compressions[compression](), objective if learned else None, places=places()
+        )
+        mechanism = Softmax(Causal() & compressive.reads, bias, dropout=dropout)
+        attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=compressive)
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     name = AttentionReconstruction.key if loss == "attention" else AutoEncoding.key

@@ -75,9 +75,9 @@ def depth_adaptive(
     else:
         unread("classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), alpha=(alpha, 1.0))
         rule = Confident(SoftmaxProbability(), threshold)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     return early_exit(
-        made,
+        wiring,
         form,
         depth,
         pattern,

@@ -56,8 +56,8 @@ def disagreement(
     for name, weight in (("subspace", subspace), ("position", position), ("output", output)):
         within(name, weight, 0, math.inf)
     width = head_width(d, heads, head_dim)
-    wanted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
-    kinds: list[type[Regulariser]] = [kind for weight, kind in wanted if weight]
+    weighted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
+    kinds: list[type[Regulariser]] = [kind for weight, kind in weighted if weight]
 
     def block() -> PreNorm:
         read = Softmax(parse(pattern), dropout=dropout, lse=any(kind.needs_lse for kind in kinds))
@@ -66,7 +66,7 @@ def disagreement(
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
-    weights = {kind.key: weight for weight, kind in wanted if weight}
+    weights = {kind.key: weight for weight, kind in weighted if weight}
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, penalties=weights)
 
 

@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.models.contrastive import ContrastiveMLM
+from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
 from kinformer.nn.aggregations.by_stream import OutByStream
@@ -111,8 +111,8 @@ def etc(
     matrices = {"g2g": parse(g2g), "g2l": parse(g2l), "l2g": parse(l2g), "l2l": parse(l2l)}
     limited = Pieces(tokens, **matrices) if set(matrices.values()) != {Full()} else None
     body = GlobalTokens(Stack(blocks), tokens, hard=hard, only=limited)
-    given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
-    return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
+    options: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
+    return ContrastiveMLM(vocab, d, body, contrast=contrast, **options) if contrast else MLM(vocab, d, body, **options)
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "radius": 3, "tokens": 3, "clip": 2, "vocab": 11}

@@ -89,7 +89,7 @@ def informer(
     memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
     one scale, each column by its mean and deviation in train.
     """
-    made = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
     at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
     from_to("replicas", replicas, 0, depth - 1)
     one_of("attention", attention, Kind)
@@ -114,23 +114,23 @@ def informer(
         return MLP(d, hidden)
 
     def encoder(rows: int) -> Distilled:
-        blocks = [made.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
-        return Distilled(blocks, made.stack(blocks).norm, distil=distil)
+        blocks = [wiring.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
+        return Distilled(blocks, wiring.stack(blocks).norm, distil=distil)
 
     decoder = [
-        made.block(reading(True, n), made.attention(Full(), cross=True, dropout=dropout), forward())
+        wiring.block(reading(True, n), wiring.attention(Full(), cross=True, dropout=dropout), forward())
         for n in range(decoder_depth)
     ]
     return Forecast(
         channels,
         [encoder(depth - n) for n in range(replicas + 1)],
-        made.stack(decoder),
+        wiring.stack(decoder),
         context=context,
         label=label,
         horizon=horizon,
         calendar=calendar,
         targets=targets,
-        position=made.added(),
+        position=wiring.added_position(),
         dropout=dropout,
     )
 

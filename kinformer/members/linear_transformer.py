@@ -71,8 +71,17 @@ def linear_transformer(
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 EXAMPLES = (

@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
 from kinformer.core.shorten import Shorten
-from kinformer.members.support.windows import by_layer
+from kinformer.members.support.windows import numbers_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -65,7 +65,7 @@ def linformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    sizes, width = by_layer("k", k, depth, 1), head_width(d, heads, head_dim)
+    sizes, width = numbers_per_layer("k", k, depth, 1), head_width(d, heads, head_dim)
     one_of("sharing", sharing, Sharing)
     one_of("projection", projection, Along)
     if sharing == "layerwise" and len(set(sizes)) > 1:

@@ -77,9 +77,9 @@ def luna(
         mechanism = LunaCausal(begin, heads, projection.k_dim, weight=weight, dropout=dropout)
         return PostNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 
-    made = Wiring(d, heads, position="learned", length=length, norm="post")
+    wiring = Wiring(d, heads, position="learned", length=length, norm="post")
     stack = Stack([block() for _ in range(depth)])
-    return LM(vocab, d, stack, position=made.added(), std=made.start, dropout=dropout)
+    return LM(vocab, d, stack, position=wiring.added_position(), std=wiring.start, dropout=dropout)
 
 
 def _decoder() -> LM | MLM:

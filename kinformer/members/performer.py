@@ -138,8 +138,17 @@ def performer(
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 SEQUENCE = dict.fromkeys(("chunk", "gradients", "peek"), SCALED)

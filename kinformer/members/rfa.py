@@ -76,8 +76,17 @@ def rfa(
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 EXAMPLES = (

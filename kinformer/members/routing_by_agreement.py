@@ -9,7 +9,7 @@ from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.encoder_decoder import start
+from kinformer.members.support.encoder_decoder import embedding_std
 from kinformer.members.support.wiring import Wiring, tied_start
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
@@ -98,16 +98,16 @@ def routing_by_agreement(
 
         body = Stack([block(n) for n in range(depth)], LayerNorm(d))
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
-    made = Wiring(d, heads, width, "sinusoidal", norm="post", dropout=dropout)
+    wiring = Wiring(d, heads, width, "sinusoidal", norm="post", dropout=dropout)
 
     def attention(n: int, place: Place) -> Attention:
         reads = Causal() if place == "decoder" else Full()
         kind = joined() if n < routed and place in places else None
-        return made.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
+        return wiring.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
 
     def side(*at: Place) -> Stack:
-        return made.stack(
-            made.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
+        return wiring.stack(
+            wiring.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
         )
 
     return Seq2Seq(
@@ -115,9 +115,9 @@ def routing_by_agreement(
         d,
         side("encoder"),
         side("decoder", "cross"),
-        position=made.added(),
-        scale=made.scale,
-        std=start(made),
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=embedding_std(wiring),
         smoothing=smoothing,
         dropout=dropout,
     )

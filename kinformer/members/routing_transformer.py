@@ -92,18 +92,18 @@ def routing_transformer(
     """
     one_of("alone", alone, Alone)
     half = multiple("heads", heads, "halves", 2) // 2
-    made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
-    few = Wiring(d, half, made.width, position, length)
+    wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout)
+    few = Wiring(d, half, wiring.width, position, length)
     first = 0 if routed is None else max(depth - at_least("routed", routed, 0), 0)
     count = round(length**0.5) if clusters is None else clusters
     near = Causal() & Band(local)
 
     def routing(seed: int) -> Mechanism:
         if window is None:
-            return Routing(half, made.width, count, norm=norm, update=update, decay=decay, seed=seed)
+            return Routing(half, wiring.width, count, norm=norm, update=update, decay=decay, seed=seed)
         return PublishedRouting(
             half,
-            made.width,
+            wiring.width,
             count,
             window,
             null=alone == "null",
@@ -117,15 +117,15 @@ def routing_transformer(
 
     def attention(n: int) -> Attention:
         if n < first:
-            return made.attention(near, dropout=dropout)
+            return wiring.attention(near, dropout=dropout)
         of_few = few.attention(near, dropout=dropout)
         of_half = partial(SharedQK, unit=False) if shared else QKV
-        projection = ByHeads(of_few.projection, of_half(d, half, head_dim=made.width))
+        projection = ByHeads(of_few.projection, of_half(d, half, head_dim=wiring.width))
         return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
-    body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
+    body = wiring.stack(wiring.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
     penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
-    added, scale = made.added(), made.scale
+    added, scale = wiring.added_position(), wiring.scale
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 

@@ -92,8 +92,8 @@ def synthesizer(
         return Product() if kind == "product" else RandomSynthesizer(heads, length, trained=kind == "random")
 
     def block() -> PreNorm:
-        found = [score(kind) for kind in kinds]
-        mixed = found[0] if len(found) == 1 else Mixture(*found, weights=weights)
+        scores = [score(kind) for kind in kinds]
+        mixed = scores[0] if len(scores) == 1 else Mixture(*scores, weights=weights)
         mechanism = Softmax(Causal() if causal else Full(), score=mixed, dropout=dropout, lse=False)
         projection = QKV(d, heads, head_dim=head_dim) if "product" in kinds else Values(d, heads, v_dim=head_dim)
         return PreNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)

@@ -69,7 +69,7 @@ class Forecast(Forecaster):
         self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
         self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
         self.dropout = a_probability("dropout", dropout)
-        self.known, self.asked = (Embedded(channels, calendar, decoder.d) for _ in range(2))
+        self.known, self.asked = (RowEmbedding(channels, calendar, decoder.d) for _ in range(2))
         self.head = nn.Linear(decoder.d, self.targets)
         self.refuse_unmet(decoder)
         for encoder in self.encoders:
@@ -89,14 +89,14 @@ class Forecast(Forecaster):
         return self._forecast(batch)[0]
 
     def forward(self, batch: Windows, state: State | None = None, progress: float = 0.0) -> Loss:
-        said, stats = self._forecast(batch)
-        wanted = self._wanted(batch)
-        error = F.mse_loss(said, wanted)
-        return Loss(error, {"nll": error}, None, stats, wanted.numel())
+        predictions, stats = self._forecast(batch)
+        targets = self._targets(batch)
+        error = F.mse_loss(predictions, targets)
+        return Loss(error, {"nll": error}, None, stats, targets.numel())
 
     def judge(self, batch: Windows, state: State | None = None) -> EvaluationSums:
         """Squared and absolute errors of each number that is forecast."""
-        apart = self.forecast(batch) - self._wanted(batch)
+        apart = self.forecast(batch) - self._targets(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
         return EvaluationSums(
             {self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)}
@@ -104,51 +104,51 @@ class Forecast(Forecaster):
 
     def sample(self, rows: int, length: int, seed: int) -> Windows:
         """Windows of noise; each is as long as it is, whatever `length` says."""
-        drawn, size = torch.Generator().manual_seed(seed), self.context + self.horizon
-        values = torch.randn(rows, size, self.channels, generator=drawn)
-        return Windows(values, torch.rand(rows, size, self.calendar, generator=drawn) - 0.5)
+        generator, size = torch.Generator().manual_seed(seed), self.context + self.horizon
+        values = torch.randn(rows, size, self.channels, generator=generator)
+        return Windows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)
 
     @property
     def _rows(self) -> list[int]:
         """How many known rows each encoder reads."""
         return [self.context >> n for n in range(len(self.encoders))]
 
-    def _wanted(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def _targets(self, batch: Windows) -> Float[Tensor, "B N M"]:
         return batch.values[:, self.context :, -self.targets :]
 
     def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
-        size, wanted = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
-        if size != wanted or batch.calendar.shape[2] != self.calendar:
+        size, expected = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
+        if size != expected or batch.calendar.shape[2] != self.calendar:
             raise ValueError(
                 f"windows of {size[0]} rows of {size[1]} numbers and {batch.calendar.shape[2]} of their calendar came; "
-                f"{wanted[0]} rows of {wanted[1]} and {self.calendar} are wanted"
+                f"{expected[0]} rows of {expected[1]} and {self.calendar} are wanted"
             )
         values, calendar = batch.values[:, : self.context], batch.calendar
         stats: dict[str, Tensor] = {}
-        found = []
-        x, ctx = self._embedded(self.known, values, calendar[:, : self.context])
+        encoded = []
+        x, ctx = self._embed(self.known, values, calendar[:, : self.context])
         for n, (encoder, rows) in enumerate(zip(self.encoders, self._rows, strict=True)):
-            y, _, told = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
-            found.append(y)
-            stats |= prefixed(f"encoders.{n}", told)
-        source = torch.cat(found, 1)
+            y, _, encoder_stats = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
+            encoded.append(y)
+            stats |= prefixed(f"encoders.{n}", encoder_stats)
+        source = torch.cat(encoded, 1)
         begin = self.context - self.label
-        x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        seen = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
-        out = self.decoder(x, None, seen)
+        x, ctx = self._embed(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
+        decoder_ctx = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        out = self.decoder(x, None, decoder_ctx)
         ctx.memo.settle()
         stats |= prefixed("decoder", out.stats)
         return self.head(out.y[:, self.label :]), stats
 
-    def _embedded(
-        self, embed: "Embedded", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
+    def _embed(
+        self, embed: "RowEmbedding", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
     ) -> tuple[Float[Tensor, "B T D"], Context]:
         ctx, x = Context.of(values), embed(values, calendar)
         x = x if self.position is None else x + self.position(ctx.pos)
         return F.dropout(x, self.dropout, self.training), ctx
 
 
-class Embedded(nn.Module):
+class RowEmbedding(nn.Module):
     """A convolution over three rows, and a linear map of the calendar."""
 
     def __init__(self, channels: int, calendar: int, d: int):

@@ -18,10 +18,10 @@ from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.texts import Texts, Tokens, next_tokens
+from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
-class LM(Texts):
+class LM(TextModel):
     """Tokens in, logits of the next token out: embedding, absolute position or none, body, head.
 
     p(next token) = softmax(head(body(scale * embedding + position))). Rows are whole numbers [B T]; -1 is padding, at
@@ -128,26 +128,26 @@ class LM(Texts):
         """
         batch = TokenBatch.of(batch)
         spelt(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
+        read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
-        out, data, parts = self.learned(
-            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), wanted, ctx, progress
+        out, data, parts = self.training_loss(
+            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
-        count = (wanted >= 0).sum()
+        count = (targets >= 0).sum()
         return Loss(weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
         """The logits that a batch is learned by."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out = call(())
-        nll = mean(token_nll(out.y, wanted), wanted >= 0)
+        nll = mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}
 
 

@@ -21,8 +21,8 @@ from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import fitted, in_windows
-from kinformer.models.support.steps import steps_taken
+from kinformer.models.support.halting_steps import halting_steps
+from kinformer.models.support.sliding import fit_to_window, read_in_windows
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 
@@ -80,7 +80,7 @@ class Seq2Seq(Writer):
         self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
         self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.head = Written(d, vocab + 2, bias=False)
+        self.head = TargetHead(d, vocab + 2, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
         for part in (encoder, decoder):
@@ -101,7 +101,7 @@ class Seq2Seq(Writer):
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
         """What the encoder makes of each source token, and the tokens' positions: a Context's source and source_pos."""
         ctx = numbered(source)
-        return self.encoder(self._embedded(source, ctx.pos), None, ctx), ctx.pos
+        return self.encoder(self._embed(source, ctx.pos), None, ctx), ctx.pos
 
     def logits(
         self,
@@ -122,51 +122,51 @@ class Seq2Seq(Writer):
             _, ctx = self._with_source(tokens, source, state, ctx)
         elif ctx is None:
             ctx = numbered(tokens, state)
-        return self._decoded(tokens, state, ctx, last)
+        return self._decode(tokens, state, ctx, last)
 
     def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 0.0) -> Loss:
-        source, (read, wanted) = batch[0], self.taught(batch)
+        source, (read, targets) = batch[0], self.framed_targets(batch)
         encoded, ctx = self._with_source(read, source, state, None)
-        out, data, parts = self.learned(
-            lambda taps: self._decoded(read, state, ctx.replace(taps=taps)), wanted, ctx, progress
+        out, data, parts = self.training_loss(
+            lambda taps: self._decode(read, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         sums = gathered(encoded.aux, source >= 0)
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
         stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
         return Loss(
-            weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
+            weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(targets >= 0)
         )
 
-    def taught(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
+    def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
         """What the decoder reads of a batch's targets, and what it learns to write after each."""
         target = TokenBatch.of(batch[1])
-        read, wanted = framed(target.tokens, self.begin, self.end)
-        return read, wanted.where(_scored(target) | (wanted == self.end), -1)
+        read, targets = frame_target(target.tokens, self.begin, self.end)
+        return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
-        out, real = call(()), wanted >= 0
-        nll = mean(token_nll(out.y, wanted), real)
-        return out, mean(token_nll(out.y, wanted, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
+        out, real = call(()), targets >= 0
+        nll = mean(token_nll(out.y, targets), real)
+        return out, mean(token_nll(out.y, targets, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
 
     def judge(self, batch: Pair, state: Numbered | None = None) -> EvaluationSums:
         """The bits that each token of the targets, and each end, costs; of scored tokens also how many are right."""
         source, target = batch
-        target = fitted(self, TokenBatch.of(target), 1, state)
-        read, wanted = framed(target.tokens, self.begin, self.end)
-        out = in_windows(lambda some: self.logits(some, state, source=source), read, self.window, state)
-        scored = _scored(target)
-        answers = {} if target.scored is None else accuracy(out.y, wanted.where(scored, -1))
-        wanted = wanted.where(scored | (wanted == self.end), -1)
-        return EvaluationSums({**answers, **self.measured(out, wanted)}, out.state)
+        target = fit_to_window(self, TokenBatch.of(target), 1, state)
+        read, targets = frame_target(target.tokens, self.begin, self.end)
+        out = read_in_windows(lambda window: self.logits(window, state, source=source), read, self.window, state)
+        scored = _scored_mask(target)
+        answers = {} if target.scored is None else accuracy(out.y, targets.where(scored, -1))
+        targets = targets.where(scored | (targets == self.end), -1)
+        return EvaluationSums({**answers, **self.measured(out, targets)}, out.state)
 
-    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
-        return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
+        bits = total(token_nll(out.y, targets) / math.log(2), targets >= 0)
+        return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""
@@ -174,7 +174,7 @@ class Seq2Seq(Writer):
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         source, target = batch
-        return framed(TokenBatch.of(target).tokens, self.begin, self.end)[0], {"source": source}
+        return frame_target(TokenBatch.of(target).tokens, self.begin, self.end)[0], {"source": source}
 
     def _with_source(
         self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: Numbered | None, ctx: Context | None
@@ -190,12 +190,12 @@ class Seq2Seq(Writer):
                 assert state is not None
                 ctx = Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
         context = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
-        encoded = self.encoder(self._embedded(source, source_pos), None, context)
+        encoded = self.encoder(self._embed(source, source_pos), None, context)
         return encoded, ctx.replace(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 
-    def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
+    def _decode(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
         ctx = self.context(ctx)
-        out = self.decoder(self._embedded(tokens, ctx.places), None if state is None else state.body, ctx)
+        out = self.decoder(self._embed(tokens, ctx.places), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
@@ -209,31 +209,31 @@ class Seq2Seq(Writer):
         """What the head makes of the decoder's tokens, or of the last one alone."""
         return self.head(out.y[:, -1:] if last else out.y)
 
-    def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+    def _embed(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(pos)
         return F.dropout(x, self.dropout, self.training)
 
 
-class Written(nn.Linear):
+class TargetHead(nn.Linear):
     """The head of a model whose last entry is read and never written: scores of all the others."""
 
     def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
         return F.linear(x, self.weight[:-1])
 
 
-def framed(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
+def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
     """What the decoder reads, `begin` and the target, and what it must write after each, the target and `end`."""
     real = target >= 0
     first = real & (real.cumsum(1) == 1)
     last = real & (real.flip(1).cumsum(1).flip(1) == 1)
     read = torch.where(F.pad(first, (0, 1)), begin, F.pad(target, (1, 0), value=-1))
-    wanted = torch.where(F.pad(last, (1, 0)), end, F.pad(target, (0, 1), value=-1))
-    return read, wanted
+    targets = torch.where(F.pad(last, (1, 0)), end, F.pad(target, (0, 1), value=-1))
+    return read, targets
 
 
-def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
+def _scored_mask(target: TokenBatch) -> Bool[Tensor, "B _"]:
     """Which tokens that the decoder writes are scored; an end is none."""
     return F.pad(target.tokens >= 0 if target.scored is None else target.scored, (0, 1))
 

@@ -56,7 +56,7 @@ def biased(pattern: Pattern, bias: Bias, shape: str = "self", **more: Any) -> Re
 
 
 def equal(request: Request) -> None:
-    impl._same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
+    impl._check_same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
 
 
 @pytest.fixture

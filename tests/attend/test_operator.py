@@ -54,20 +54,22 @@ class Share(Full):
 def same(request: Request) -> bool:
     if isinstance(operator.cost(request), Refusal):
         return False
-    impl._same(operator.read(request), reference.read(request), request, "the operator differs", f"{request.pattern}")
+    impl._check_same(
+        operator.read(request), reference.read(request), request, "the operator differs", f"{request.pattern}"
+    )
     return True
 
 
 def test_drawn_requests() -> None:
     """Whatever the law draws: padding, keys in any order, positions by head, heads in groups, rows of the batch."""
-    assert sum(same(impl.drawn(17, None, seed)) for seed in range(80)) > 25
+    assert sum(same(impl.draw_request(17, None, seed)) for seed in range(80)) > 25
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 def test_every_pattern(name: str) -> None:
     for _, example in [one for one in examples("patterns") if one[0] == name]:
         for seed in range(4):
-            same(impl.drawn(11, example.make(), seed))
+            same(impl.draw_request(11, example.make(), seed))
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
@@ -129,7 +131,7 @@ def test_the_operator_is_one() -> None:
 
 
 def test_what_it_refuses() -> None:
-    request = impl.drawn(11, Causal(), 1)
+    request = impl.draw_request(11, Causal(), 1)
     for other in (request.replace(bias=ALiBi(4)), request.replace(dropout=0.1), request.replace(pattern=Share())):
         assert isinstance(operator.cost(other), Refusal)
     assert kernel.serves(request)

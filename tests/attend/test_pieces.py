@@ -28,7 +28,7 @@ from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.laws.support.batch import varied
+from kinformer.laws.support.batch import vary_rows
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL
@@ -91,7 +91,7 @@ def equal(request: Request, served: bool = True) -> None:
     cost = pieces.cost(request)
     assert not (served and isinstance(cost, Refusal)), cost
     if not isinstance(cost, Refusal):
-        impl._same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
+        impl._check_same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -109,7 +109,7 @@ def test_every_pattern(name: str, shape: str) -> None:
         pattern = example.make()
         queries, keys, padding = SHAPES[shape]
         if pattern.tensors():  # these end after some positions
-            pattern, queries, keys, padding = varied(pattern), 11, 11, padding // 3
+            pattern, queries, keys, padding = vary_rows(pattern), 11, 11, padding // 3
         equal(asked(pattern, queries, keys, padding))
 
 
@@ -188,7 +188,7 @@ def test_drawn_requests() -> None:
     """Biases, extras, labels, dropped widths, batch rows: whatever the law draws for any executor."""
     served = 0
     for seed in range(60):
-        request = impl.drawn(19, None, seed)
+        request = impl.draw_request(19, None, seed)
         served += not isinstance(pieces.cost(request), Refusal)
         equal(request, served=False)
     assert served > 20
@@ -298,7 +298,7 @@ def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyP
     for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
         asked_for.clear()
         request = asked(Causal() & Band(9), queries, keys, keys - queries)
-        impl._same(read(request), reference.read(request), request, "auto differs", "a window")
+        impl._check_same(read(request), reference.read(request), request, "auto differs", "a window")
         assert len(asked_for) == times
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kinformer.checkpoint.checkpoint import CheckpointError, formatted, load, read_tensors, save
+from kinformer.checkpoint.checkpoint import CheckpointError, format_weights, load, read_tensors, save
 from kinformer.core.discover import Record
 from tests.lab.train import tiny
 
@@ -331,7 +331,7 @@ def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
     ]
     assert told[0] == told[1] != ""
     said, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
-    every = {formatted(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
+    every = {format_weights(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
     assert len(every) == 1
     path = tmp_path / "one.safetensors"
     path.write_bytes(every.pop())

@@ -12,7 +12,7 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
 from kinformer.core.numbering import numbered
-from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.decoding.calibrated import apply_calibration, save_calibration
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -59,7 +59,7 @@ def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     assert kept["full"] == pytest.approx(full[0]) and full[1] == 3
     cheapest = min(kept["kept"], key=lambda one: one["layers"])  # within 1 of an accuracy are all
     assert kept["threshold"] == cheapest["threshold"] and kept["layers"] == cheapest["layers"]
-    assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
+    assert apply_calibration(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--temperature", "0"]) == 0
     assert "as calibrated" in capsys.readouterr().err
 

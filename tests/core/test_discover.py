@@ -15,7 +15,7 @@ from kinformer.cli.support.wanted import member_named
 from kinformer.core import discover
 from kinformer.core.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.core.keywords import as_texts, describe, nearest, signature, split
-from kinformer.laws.support import own
+from kinformer.laws.support import parts_file
 
 
 class Model:
@@ -276,12 +276,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -> None:
     """A second import of memories/compressive.py made a Compression that StridedConv is none of."""
     module = next(one for one in modules(kind).values() if hasattr(one, "EXAMPLES"))
-    assert own.read(module.__file__).module is module
+    assert parts_file.read_parts(module.__file__).module is module
 
 
 def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> None:
     folder = discover.PACKAGE / "nn" / "memories"
-    assert all(len(own.read(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression"))
+    assert all(
+        len(parts_file.read_parts(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression")
+    )
 
 
 def test_a_member_of_the_library_by_its_path_is_that_member() -> None:

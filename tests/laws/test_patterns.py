@@ -19,9 +19,9 @@ from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
-from kinformer.laws.support.batch import varied
-from kinformer.laws.support.finding import Unjudged
-from kinformer.laws.support.requests import of_each_feature
+from kinformer.laws.support.batch import vary_rows
+from kinformer.laws.support.findings import Unjudged
+from kinformer.laws.support.requests import requests_of_each_feature
 from kinformer.nn.patterns.columns import Columns
 from kinformer.nn.patterns.shifted import Shifted
 
@@ -59,7 +59,7 @@ def test_requests_are_drawn_of_every_kind():
     """Biases, reads with and without an lse, groups, value heads of their own, padding: all of it in every run."""
     seen = Counter()
     for seed in range(impl.DRAWS):
-        request = impl.drawn(impl.LENGTH, None, seed)
+        request = impl.draw_request(impl.LENGTH, None, seed)
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
         seen += Counter(
@@ -85,7 +85,7 @@ def test_requests_are_drawn_of_every_kind():
 @pytest.mark.parametrize("pattern", [pattern for pattern in ATOMS if pattern.tensors()], ids=repr)
 def test_a_batch_is_varied_so_that_its_rows_read_otherwise(pattern):
     """Also where a row brings one number, which no shift changes."""
-    rows = [varied(pattern).matrix(16, b=b).tolist() for b in range(2)]
+    rows = [vary_rows(pattern).matrix(16, b=b).tolist() for b in range(2)]
     assert rows[0] != rows[1]
 
 
@@ -97,7 +97,7 @@ def sort_of(pattern):
 def test_each_feature_is_asked_beside_each_other_under_each_sort_of_pattern():
     """Full() with full rows and pairs of its own came in none of 3,000 requests that were drawn."""
     seen = set()
-    for make in of_each_feature():
+    for make in requests_of_each_feature():
         request = make(impl.LENGTH)
         rows = None if request.rows is None else tuple(request.rows.tolist())
         where = request.where is not None
@@ -201,6 +201,6 @@ def test_a_faulty_executor_is_caught(spoiled, says):
 
 
 def test_what_an_executor_refuses_is_counted():
-    asked = impl.DRAWS + len(list(of_each_feature()))
+    asked = impl.DRAWS + len(list(requests_of_each_feature()))
     with pytest.raises(Unjudged, match=f"refused, {asked} times: not today"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))

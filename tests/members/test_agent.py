@@ -9,7 +9,7 @@ import torch
 from kinformer.core.acting import Seen
 from kinformer.core.layer import State
 from kinformer.members.agent import agent
-from kinformer.models.support.remembering import told_one
+from kinformer.models.support.recurrent_actor import single_step
 
 TINY = "gpt(d=8, depth=1, heads=2, length=64)"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -51,7 +51,7 @@ def test_observations_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
 def test_at_the_start_all_actions_are_about_as_likely() -> None:
     torch.manual_seed(0)
     model = agent(stack=TINY, actions=5)
-    likely = model.policy.of(model.says(model.sample(3, 6, 0).told).policy).probs
+    likely = model.policy.distribution(model.says(model.sample(3, 6, 0).told).policy).probs
     torch.testing.assert_close(likely, torch.full_like(likely, 0.2), atol=0.03, rtol=0)
 
 
@@ -67,7 +67,7 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
             begins = torch.full((2,), n in (first, 2))
             action, state = actor.act(Seen(seen[n], reward * ~begins, begins), state)
             state = state._replace(acted=torch.ones_like(state.acted))
-        return model.says(told_one(seen[0], state.acted, reward), state.state).policy
+        return model.says(single_step(seen[0], state.acted, reward), state.state).policy
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
@@ -117,7 +117,7 @@ def test_an_actor_is_told_what_was_done_in_place_of_its_own_action() -> None:
 
     def read(acted: torch.Tensor | None) -> torch.Tensor:
         _, state = actor.act(Seen(torch.ones(2, 3), reward, ~begins, acted), begun)
-        return model.says(told_one(torch.ones(2, 3), own, reward), state.state).value
+        return model.says(single_step(torch.ones(2, 3), own, reward), state.state).value
 
     with torch.no_grad():
         assert torch.equal(read(None), read(own)) and (read(own) != read(1 - own)).all()

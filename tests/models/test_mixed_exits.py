@@ -121,7 +121,7 @@ def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: 
     with torch.no_grad():
         loss = model.train()((source, target)).parts["exits"]
     total, count = 0.0, 0
-    (read, wanted), drawn = model.taught((source, target)), model.decoder.chance.exits
+    (read, wanted), drawn = model.framed_targets((source, target)), model.decoder.chance.exits
     assert len(drawn) == 2 and len(torch.stack(drawn).unique()) == DEPTH
     for exits in drawn:
         for b in range(2):

@@ -15,7 +15,7 @@ from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.models.seq2seq import framed
+from kinformer.models.seq2seq import frame_target
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
@@ -99,7 +99,7 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     """A share of each target's probability is spread over all entries."""
     model = build(BySequence(D, DEPTH), smoothing=0.6)
     taps = tuple(map(str, range(DEPTH)))
-    read, wanted = framed(TARGET, VOCAB + 1, VOCAB)
+    read, wanted = frame_target(TARGET, VOCAB + 1, VOCAB)
     encoded, pos = model.encode(SOURCE)
     ctx = numbered(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)

@@ -12,7 +12,7 @@ from kinformer.core.batch import Steps
 from kinformer.core.mechanism import NoState
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
-from kinformer.models.support.measured import Measured, Scales
+from kinformer.models.support.scale_buffers import EpisodeScales, ScaleBuffers
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.act import ACT, Halting
@@ -32,10 +32,10 @@ def built(**keywords: Any) -> Trajectory:
     return made.double().eval()
 
 
-def scales(model: Trajectory, delayed: bool = False) -> Scales:
+def scales(model: Trajectory, delayed: bool = False) -> EpisodeScales:
     numbers = torch.full((0 if model.discrete else model.actions,), 3.0)
     mean, deviation, span = torch.tensor([1.0, 0.0, -1.0]), torch.tensor([2.0, 1.0, 0.5]), torch.tensor([-1.0, 9.0])
-    return Scales(mean, deviation, torch.tensor(9.0), numbers, span, torch.tensor(delayed))
+    return EpisodeScales(mean, deviation, torch.tensor(9.0), numbers, span, torch.tensor(delayed))
 
 
 def batch(model: Trajectory, length: int = 4) -> Steps:
@@ -209,10 +209,10 @@ def test_what_is_left_of_a_return_falls_by_little_in_a_bfloat16_model(discrete: 
 
 
 def test_what_is_kept_of_the_data_is_not_rounded_with_the_weights() -> None:
-    measured = Measured(2, 0)
+    measured = ScaleBuffers(2, 0)
     scales = {"mean": torch.tensor([1002.5, 0.0]), "deviation": torch.ones(2), "returns": torch.tensor(1e5)}
     scales |= {"actions": torch.ones(0), "span": torch.tensor([0.0, 1e5]), "delayed": torch.tensor(False)}
-    measured.tell(Scales(**scales))  # type: ignore[arg-type]
+    measured.tell(EpisodeScales(**scales))  # type: ignore[arg-type]
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         measured.to(dtype)
         torch.testing.assert_close(measured.mean.double(), scales["mean"].double())

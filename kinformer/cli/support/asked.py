@@ -6,8 +6,8 @@ import torch
 
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.writing import write
-from kinformer.decoding.filling import filled
-from kinformer.decoding.spelling import spelling
+from kinformer.decoding.filling import fill_blanks
+from kinformer.decoding.spelling import tokenizer_of_model
 from kinformer.lab.data.pairs import Pairs
 from kinformer.lab.data.task import Tasks
 from kinformer.lab.train.evaluate import device_of
@@ -52,11 +52,13 @@ def said(model: Any, job: Job) -> Said:
 def asked(model: Any, job: Job) -> Asked:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
     if isinstance(job.data, Pairs):
-        source, target = (spelling(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0])
+        source, target = (
+            tokenizer_of_model(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0]
+        )
         return Asked(b"", source, len(target), 0.0, target)
     if not isinstance(job.data, Tasks):
         first, count = lengths(model)
-        return Asked(spelling(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
+        return Asked(tokenizer_of_model(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
     (row,) = job.data.valid.rows(1)
     if model.reads == "pairs":
         return Asked(b"", row.question, len(row.answer), 0.0, row.answer)
@@ -93,13 +95,13 @@ def _written(model: Any, one: Asked, job: Job) -> tuple[bytes, float]:
 
 def _filled(model: Any, job: Job) -> Said:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
-    spelled = spelling(model)
+    spelled = tokenizer_of_model(model)
     if isinstance(job.data, Tasks):
         (row,) = job.data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
-        found = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
+        found = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
         return Said(row.question, spelled.decode(found.tolist()), row.answer)
     hidden = job.text.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
     hidden[EACH - 1 :: EACH] = model.mask
     prompt = b"".join(b"_" if token == model.mask else spelled.decode([token]) for token in hidden.tolist())
-    return Said(prompt, spelled.decode(filled(model, hidden.to(device_of(model))).tolist()))
+    return Said(prompt, spelled.decode(fill_blanks(model, hidden.to(device_of(model))).tolist()))

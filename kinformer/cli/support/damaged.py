@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kinformer.checkpoint.checkpoint import CheckpointError
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.errors import UserError
 from kinformer.lab.train.run import Run
 

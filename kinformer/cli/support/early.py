@@ -11,8 +11,8 @@ from pathlib import Path
 
 import typer
 
-from kinformer.checkpoint.files import found
-from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
+from kinformer.checkpoint.files import existing_path
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.cli.support.wanted import apart
@@ -115,7 +115,7 @@ def _there(where: str, advice: str, name: str) -> None:
     if NOT_A_PATH.match(where):
         return
     with from_user(OSError):
-        path = found(where, advice)
+        path = existing_path(where, advice)
     if path.is_file() and not path.stat().st_size:
         raise UserError(f"{name} holds no byte; give a file that does")
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import recorded
+from kinformer.checkpoint.checkpoint import member_record
 from kinformer.checkpoint.files import write as write_file
 from kinformer.core.batch import Windows
 from kinformer.core.evaluating import evaluating
@@ -43,7 +43,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     begin = series.some(model.context, rows, windows)
     batch = series.windows(begin, rows)
     known, future = batch.values.split([model.context, model.horizon], 1)
-    forecasts = {recorded(model).name: _said(model, batch), **data.plain(model, known)}
+    forecasts = {member_record(model).name: _said(model, batch), **data.plain(model, known)}
     before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
     plots = []
     columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
@@ -59,7 +59,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
             xlabel = "rows from the last known one" if column == columns[-1] else ""
             plots.append(Plot(title, xlabel, "" if window else data.columns[column], lines))
     left = f"; {data.targets - len(columns)} columns are not drawn" if len(columns) < data.targets else ""
-    title = f"{recorded(model).name}, {model.horizon} rows ahead{left}"
+    title = f"{member_record(model).name}, {model.horizon} rows ahead{left}"
     save_plots(plots, title, out, columns=len(known), size=(4.5, 2.2), share_y=True, one_legend=True)
     return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
 

@@ -45,7 +45,7 @@ def write(
             f"--label {label} came, and this model {knows}; {'give one of these' if classes else 'leave it out'}"
         )
     true = None if enlarge is None else _true(model, enlarge, count)
-    small = None if true is None else model.smaller(true)
+    small = None if true is None else model.downsample(true)
     with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
         given: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
         if classes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import from_user, noted
-from kinformer.decoding.calibrated import leave_as_calibrated
+from kinformer.decoding.calibrated import apply_calibration
 from kinformer.decoding.layers_used import exits_of
 from kinformer.nn.exits.decaying import Decaying
 
@@ -17,7 +17,7 @@ def leave(folder: Path, model: Any) -> dict[str, Any] | None:
     body = exits_of(model)
     rule = None if body is None else body.rule  # which may give way to one that nobody leaves by
     with from_user(ValueError, OSError), noted():
-        told = leave_as_calibrated(folder, model)
+        told = apply_calibration(folder, model)
     if told is not None:
         at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {at_of(rule, told['threshold'])}"
         print(f"{at}, as calibrated", file=sys.stderr)

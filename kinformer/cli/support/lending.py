@@ -10,7 +10,7 @@ from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.spec import kind_of
-from kinformer.members.support.lent import spelled
+from kinformer.members.support.member_stack import format_stack
 
 
 def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
@@ -36,7 +36,7 @@ def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
     with from_user(ValueError):
         check_used(function.needs, one.keywords, every | dict(one.keywords))  # type: ignore[attr-defined]
-    stack = spelled(function, {**every, **one.keywords})
+    stack = format_stack(function, {**every, **one.keywords})
     return Wanted(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
 
 

@@ -29,7 +29,7 @@ def loaded(
         function = member_named(member) if member else None
         own = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:
-            model = load(folder, member=function, moved={"datastore": str(datastore)} if own else None)
+            model = load(folder, member=function, paths={"datastore": str(datastore)} if own else None)
         except MemberNeeded as error:
             raise UserError(
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "

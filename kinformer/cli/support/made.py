@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kinformer.checkpoint.files import crc32
-from kinformer.checkpoint.kept import WEIGHTS
+from kinformer.checkpoint.model_files import WEIGHTS
 
 MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command that makes each
 

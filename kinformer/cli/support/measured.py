@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
 from kinformer.cli.support.asked import Said, said

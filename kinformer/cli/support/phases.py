@@ -8,7 +8,7 @@ from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.damaged import refuse_damaged

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.model import Metric
-from kinformer.decoding.consistency import ruled
+from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import on
 from kinformer.lab.data.kind import Data, stream
 from kinformer.lab.data.windows import Windows
@@ -69,7 +69,7 @@ def searched(
     rule, depth = model.exits.rule, len(model.exits.layers)
     if by == "grid":
         refuse_large_grid(thresholds, depth - 1)  # before the rows are read
-    with ruled(model.exits, Nobody()):
+    with use_rule(model.exits, Nobody()):
         found = evaluate_batches(model, batches)
     full, metric = _kept((), found), found.metric
     if not math.isfinite(full.quality):

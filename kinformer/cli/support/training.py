@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.checkpoint.checkpoint import built_by, columns_of, keywords_of, load, occupied
+from kinformer.checkpoint.checkpoint import built_by, columns_of, find_conflict, keywords_of, load
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.damaged import ANEW, advised, instead_of, refuse_damaged
@@ -254,7 +254,7 @@ def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> No
         refuse_damaged(folder)
         if (missing := Run(folder).without()) is not None:
             raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
-    other = occupied(folder, model)
+    other = find_conflict(folder, model)
     if other is not None and not overwrite:
         raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
 

@@ -15,10 +15,10 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import called
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
-from kinformer.decoding.padded import padded
-from kinformer.decoding.reading import Reading
-from kinformer.decoding.spelling import spelling
+from kinformer.decoding.layers_used import record_layers_used
+from kinformer.decoding.pad_sequences import pad_sequences
+from kinformer.decoding.prefill import PrefilledText
+from kinformer.decoding.spelling import tokenizer_of_model
 from kinformer.lab.train.evaluate import device_of
 
 INSTEAD = {  # what a model is for that neither writes nor fills in
@@ -79,13 +79,13 @@ def decodes(model: Any, length: int) -> bool:
 
 
 def rows_of(
-    model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: Reading | None
+    model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: PrefilledText | None
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
     """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
-    encode = spelling(model).encode
+    encode = tokenizer_of_model(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
-    begun = padded([[*first, *encode(one)] for one in prompts], front=True)
-    return begun, None if sources is None else padded([encode(one) for one in sources], front=True)
+    begun = pad_sequences([[*first, *encode(one)] for one in prompts], front=True)
+    return begun, None if sources is None else pad_sequences([encode(one) for one in sources], front=True)
 
 
 def write_all(
@@ -95,7 +95,7 @@ def write_all(
     how: How,
     *,
     sources: Sequence[bytes] | None = None,
-    reading: Reading | None = None,
+    reading: PrefilledText | None = None,
     hear: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Written], float]:
@@ -107,7 +107,7 @@ def write_all(
 
     Raises ValueError for a model that predicts no next token, and what `generate` raises.
     """
-    spelled = spelling(model)
+    spelled = tokenizer_of_model(model)
     prompted, source = rows_of(model, prompts, sources, reading)
     recompute = reading is None and not decodes(model, prompted.shape[1] + tokens)
     found, times = [Written() for _ in prompts], list[float]()
@@ -121,7 +121,7 @@ def write_all(
 
     stop = None if how.stop is None else written_in(spelled, how.stop)
     began = monotonic()
-    with layers_used(model) as took:
+    with record_layers_used(model) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),

@@ -71,7 +71,7 @@ def trained(seed: int, data: Tasks, steps: int) -> tuple[MLM, TokenBatch]:
 
 def asked_of(model: MLM, rows: TokenBatch) -> list[Pair]:
     """What each layer's attention is asked while a model reads rows whose answers are hidden."""
-    return [(q.double(), k.double()) for q, k, _ in heads(model, model.hidden(rows, fixed=True)[0])]
+    return [(q.double(), k.double()) for q, k, _ in heads(model, model.mask_batch(rows, fixed=True)[0])]
 
 
 def right(model: MLM, rows: TokenBatch) -> float:

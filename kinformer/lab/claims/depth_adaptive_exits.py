@@ -100,7 +100,7 @@ def begun(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
 @torch.no_grad()
 def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
     """What answers take where tokens leave, as they are read one after the other."""
-    read, target = model.taught((batch.source, batch.target))
+    read, target = model.framed_targets((batch.source, batch.target))
     out, answers = model.logits(read, source=batch.source), slice(1, -1, 2)
     layers = out.aux["exit"][:, answers]
     right = (out.y.argmax(-1) == target)[:, answers]

@@ -21,7 +21,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import Choice, NearestSweep, Swept, swept
+from kinformer.models.support.sweeps import NearestNeighbourSweep, SweepChoice, SweepResult, sweep_result
 from kinformer.models.support.taps import Tap
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
@@ -39,14 +39,14 @@ SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figur
 class DatastoreSweep(NamedTuple):
     """What a sweep says of valid and of test."""
 
-    valid: Swept
-    test: Swept
+    valid: SweepResult
+    test: SweepResult
 
     def tuned(self, k: int) -> float:
         """Bits of test with so many neighbours, all else the best of valid."""
         return self.test.choices[min(self.at(k), key=self.valid.choices.__getitem__)]
 
-    def at(self, k: int) -> list[Choice]:
+    def at(self, k: int) -> list[SweepChoice]:
         """The choices of so many neighbours."""
         return [choice for choice in self.valid.choices if choice.k == k]
 
@@ -95,9 +95,9 @@ def sweep_datastore(model: LM, parts: tuple[Part, Part, Part], size: int, judged
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
         store = Datastore.build(Path(folder) / "store", model, sampled(train, size), dtype="float32")
-        sweep = NearestSweep(model, store, Tap(model, store.tap).place, k=max(KS))
+        sweep = NearestNeighbourSweep(model, store, Tap(model, store.tap).place, k=max(KS))
         sweep.sweep(KS, sweep.spread(train.tokens))
-        return DatastoreSweep(*(swept(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
+        return DatastoreSweep(*(sweep_result(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
 
 
 def claim(
@@ -154,7 +154,7 @@ def claim(
     return Claim(SAYS, SOURCE, measures, facts, (_plot(f"valid, {many} neighbours, {size:,} entries", runs),))
 
 
-def _bend(swept: Swept) -> float:
+def _bend(swept: SweepResult) -> float:
     """How much worse than the best share both the smallest and the largest are, all else as of the best."""
     line = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == swept.best[:2]}
     return min(line[min(line)], line[max(line)]) - line[swept.best.weight]

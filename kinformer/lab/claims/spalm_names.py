@@ -22,7 +22,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.spalm import START, spalm
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import NearestSweep, swept
+from kinformer.models.support.sweeps import NearestNeighbourSweep, sweep_result
 from kinformer.models.support.taps import Tap
 
 # initial std of embeddings as for a `spalm` with a datastore, because the second model starts from these weights
@@ -106,9 +106,9 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
         joint_model.load_state_dict(base.state_dict(), strict=False)
         further = trained(base, seed + 1, text, steps)
         joint_model = trained(joint_model, seed + 1, text, steps)
-        sweep = NearestSweep(further, *store(Path(folder) / "further", further, text), k=max(KS))
+        sweep = NearestNeighbourSweep(further, *store(Path(folder) / "further", further, text), k=max(KS))
         sweep.sweep(KS, sweep.spread(text.valid))
-        valid, test = (swept(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))
+        valid, test = (sweep_result(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))
         bits = {
             "Transformer-XL": test.own,
             "with kNN-LM": test.choices[valid.best],

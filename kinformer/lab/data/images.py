@@ -13,7 +13,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import found
+from kinformer.checkpoint.files import existing_path
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
@@ -90,7 +90,7 @@ def read(where: str) -> Images:
 
     Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
     """
-    path = found(where, "write images=FOLDER or images=FILE.npz")
+    path = existing_path(where, "write images=FOLDER or images=FILE.npz")
     train, test = _idx(path) if path.is_dir() else _arrays(path)
     held = max(1, round(len(train[0]) * HELD_OUT))
     lots = (train[0][:-held], train[1][:-held]), (train[0][-held:], train[1][-held:])

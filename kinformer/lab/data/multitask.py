@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy
 import torch
 
-from kinformer.checkpoint.files import found
+from kinformer.checkpoint.files import existing_path
 from kinformer.core.checks import one_of, within
 from kinformer.core.model import Model, called
 from kinformer.lab.data import labelled
@@ -167,7 +167,7 @@ def read(
 
 def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
     """The rows of all files, their labels behind the names of their tasks."""
-    folder = found(where, "write multitask=FOLDER, with a file for each task")
+    folder = existing_path(where, "write multitask=FOLDER, with a file for each task")
     if not folder.is_dir():
         raise ValueError(f"multitask={where} is a file; give a folder with a file for each task, or labelled={where}")
     files = _files(str(folder))

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, found
+from kinformer.checkpoint.files import digest, existing_path
 from kinformer.core.batch import Steps
 from kinformer.core.checks import one_of
 from kinformer.core.model import Model, called
@@ -23,7 +23,7 @@ from kinformer.lab.data.kind import Data
 from kinformer.lab.data.support.episodes import Episode, episodes
 from kinformer.lab.data.support.scales import scales
 from kinformer.lab.data.support.splits import TEST, VALID
-from kinformer.models.support.measured import Scales
+from kinformer.models.support.scale_buffers import EpisodeScales
 from kinformer.models.trajectory import Trajectory
 
 FORM, SERVES = "offline=PATH", ("trajectories",)
@@ -115,13 +115,13 @@ class Offline(Data):
             model.measured.tell(self.scales)
 
     @property
-    def scales(self) -> Scales:
+    def scales(self) -> EpisodeScales:
         """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
         held, largest = self.train, self.train.returns.abs().max()
         numbers = held.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = held.states.double().mean(0).float(), torch.stack(held.whole.aminmax())
         deviation = scales(held.states)[0].float()
-        return Scales(mean, deviation, _some(largest), _some(numbers), span, torch.tensor(self.delayed))
+        return EpisodeScales(mean, deviation, _some(largest), _some(numbers), span, torch.tensor(self.delayed))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
@@ -181,7 +181,7 @@ def read(where: str, *, reward: str = "step") -> Offline:
     ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
     """
     one_of("reward", reward, Reward)
-    path = found(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
+    path = existing_path(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
     there = {_told(one): one for one in episodes(path)}  # the same one twice may not be on both sides
     if len(there) < 2:
         raise ValueError(f"{where} has {len(there)} episodes; give two, one to learn from and one to measure, and more")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
 from kinformer.core.model import Model
-from kinformer.decoding.padded import padded
-from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.decoding.pad_sequences import pad_sequences
+from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.buckets import Buckets
@@ -86,7 +86,7 @@ class Pairs(Data):
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Sources drawn from a split, none twice, with their targets."""
         rows = getattr(self, split)
-        some = [rows[n] for n in some_of(count, len(rows), f"pairs of {split}")]
+        some = [rows[n] for n in draw_places(count, len(rows), f"pairs of {split}")]
         targets = [target for _, target in some]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
@@ -130,5 +130,5 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
     """Sources and targets as rows of tokens, padded with -1 behind."""
     sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
-    sources, targets = (padded(side) for side in sides)
+    sources, targets = (pad_sequences(side) for side in sides)
     return sources, targets

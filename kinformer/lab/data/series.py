@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.files import found
+from kinformer.checkpoint.files import existing_path
 from kinformer.checkpoint.unpacked import lines
 from kinformer.core.batch import Windows
 from kinformer.core.keywords import nearest
@@ -248,7 +248,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     square overflows, for columns that are not there, and for dates that cannot be read, may be of two days, or do not
     rise from row to row.
     """
-    path = found(where, "write series=FILE.csv")
+    path = existing_path(where, "write series=FILE.csv")
     try:
         reader = csv.reader(line.decode() for line in lines(path))
         table = [(reader.line_num, row) for row in reader if row]

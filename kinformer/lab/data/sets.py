@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, found
+from kinformer.checkpoint.files import digest, existing_path
 from kinformer.core.checks import one_of
 from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import Model, called
@@ -189,7 +189,7 @@ def _made(name: str, answer: str, sizes: dict[str, str]) -> Sets:
 
 
 def _held(where: str, answer: str) -> Sets:
-    path = found(where, "write sets=FILE.npz")
+    path = existing_path(where, "write sets=FILE.npz")
     elements, marks, answers = _arrays(path)
     if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
         raise ValueError(f"{where} has answers that are no counts; leave out answer=count")

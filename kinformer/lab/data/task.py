@@ -17,7 +17,7 @@ from kinformer.core.discover import modules, own_module
 from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.task import Row, Task
-from kinformer.decoding.padded import padded
+from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
@@ -129,9 +129,11 @@ def split_of(question: bytes) -> str:
 def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
     """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
     if reads != "pairs":
-        return TokenBatch(padded([row.text for row in rows]), padded([row.scored for row in rows], 0).bool())
-    target = padded([row.answer for row in rows])
-    return padded([row.question for row in rows]), TokenBatch(target, target >= 0)
+        return TokenBatch(
+            pad_sequences([row.text for row in rows]), pad_sequences([row.scored for row in rows], 0).bool()
+        )
+    target = pad_sequences([row.answer for row in rows])
+    return pad_sequences([row.question for row in rows]), TokenBatch(target, target >= 0)
 
 
 def read(where: str, **sizes: str) -> Tasks:

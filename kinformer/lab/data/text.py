@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, wanted
+from kinformer.checkpoint.tokenizer import Tokenizer, parse_tokenizer
 from kinformer.core.model import Metric, Model
-from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.lanes import DocumentLanes, Lanes
 from kinformer.lab.data.support.compressors import compressed, unigram
@@ -87,7 +87,7 @@ class Text(Data):
         rooms = part.sizes // width  # by document how many windows stand side by side
         ends = rooms.cumsum(0)
         what = f"windows of {width:,} {part.unit} of {split}, side by side,"
-        at = torch.tensor(some_of(count, int(ends[-1]) if len(ends) else 0, what))
+        at = torch.tensor(draw_places(count, int(ends[-1]) if len(ends) else 0, what))
         document = torch.searchsorted(ends, at, right=True)
         first = part.firsts[document] + (at - (ends - rooms)[document]) * width
         rows = [part.tokens[one : one + width].tolist() for one in first.tolist()]
@@ -137,7 +137,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     the form, ImportError for a package that is missing, and OSError for what cannot be read or kept.
     """
     between = "" if documents == "joined" else documents
-    made = wanted(tokenizer)
+    made = parse_tokenizer(tokenizer)
     splits = [split(source_of(where, field, between))]
     if valid:
         splits = [Split(splits[0].source, "train"), Split(source_of(valid, field, between), "valid")]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import formatted
+from kinformer.checkpoint.checkpoint import format_weights
 from kinformer.checkpoint.files import sync, write
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.evaluating import evaluating
@@ -100,7 +100,7 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Ca
             for shard, count in enumerate(plan.part.shards):
                 path = folder / keys_file(plan.number, shard)
                 if not _is_complete(path, plan.manifest, count):
-                    write(path, formatted({"keys": _keys(plan, shard, hear)}, {}))
+                    write(path, format_weights({"keys": _keys(plan, shard, hear)}, {}))
                 hear(sum(plan.part.shards[: shard + 1]))
         remove_index(folder)
         plan.manifest.save(folder / MANIFEST)
@@ -214,7 +214,7 @@ class Rounding:
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors into a file in one step, unless the file holds them already."""
-    data = formatted(tensors, {})
+    data = format_weights(tensors, {})
     if not path.is_file() or path.read_bytes() != data:
         write(path, data)
 

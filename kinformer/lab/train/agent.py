@@ -22,7 +22,7 @@ from kinformer.lab.train.learner import NotLearned
 from kinformer.lab.train.remember import restore_state, state_tensors
 from kinformer.lab.train.rollout import Rollout, pieces, under_way
 from kinformer.models.agent import Agent
-from kinformer.models.support.remembering import Said, told_one
+from kinformer.models.support.recurrent_actor import PolicyOutput, single_step
 from kinformer.nn.losses.clipped_policy import advantages
 
 LONGEST = 10_000  # steps of an episode that is measured: some environments never end
@@ -40,7 +40,7 @@ class Now(NamedTuple):
     @property
     def told(self) -> Told:
         """The same as one step."""
-        return told_one(self.observed, self.acted, self.earned)
+        return single_step(self.observed, self.acted, self.earned)
 
 
 class Rollouts(Carried):
@@ -257,7 +257,7 @@ def _begun(model: Agent, worlds: Worlds, length: int) -> Now:
     return Now(observed, acted.to(device), torch.zeros(rows, device=device), model.start(rows, length))
 
 
-def _said(model: Agent, told: Told, state: State, worlds: Worlds) -> Said:
+def _said(model: Agent, told: Told, state: State, worlds: Worlds) -> PolicyOutput:
     """What is said of a step of all rows; NotLearned where it is not finite or lies behind a table of positions."""
     table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
     if table is not None and step >= table:
@@ -269,12 +269,12 @@ def _said(model: Agent, told: Told, state: State, worlds: Worlds) -> Said:
     return said
 
 
-def _drawn(model: Agent, said: Said, seed: int, worlds: Worlds) -> tuple[Tensor, Float[Tensor, " B"]]:
+def _drawn(model: Agent, said: PolicyOutput, seed: int, worlds: Worlds) -> tuple[Tensor, Float[Tensor, " B"]]:
     """Actions on the CPU, drawn by seed, row, episode and step, and the logs of how likely they were."""
     places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
     chance = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
-    done = model.policy.drawn(said.policy[:, 0], chance)
-    return done, model.policy.of(said.policy[:, 0]).log_prob(done.to(said.policy.device))
+    done = model.policy.sample(said.policy[:, 0], chance)
+    return done, model.policy.distribution(said.policy[:, 0]).log_prob(done.to(said.policy.device))
 
 
 def _after(came: Came, done: Tensor, state: State, now: Now) -> Now:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import recorded
+from kinformer.checkpoint.checkpoint import member_record
 from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe
 from kinformer.lab.data.kind import Data
@@ -30,7 +30,7 @@ class ResumeError(ValueError):
 
 def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     """Everything that determines the steps of a training, except its length."""
-    record = recorded(model)
+    record = member_record(model)
     settled: dict[str, Any] = {
         "member": record.name,
         "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
@@ -59,7 +59,7 @@ def refuse_others(
     Errors: ResumeError that names the first difference.
     """
     now = in_form_of(before, begun(model, data, settings), data)
-    keywords = json.loads(json.dumps(recorded(model).defaults))
+    keywords = json.loads(json.dumps(member_record(model).defaults))
     if "settings" in before:
         settings_before = DEFAULTS | before["settings"]
         words = difference(

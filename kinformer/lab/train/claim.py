@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kinformer.checkpoint.lock import Locked, check_unlocked, locked
+from kinformer.checkpoint.lock import LockedError, check_unlocked, locked
 from kinformer.lab.train.parallel import ALONE, Alone
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
@@ -79,7 +79,7 @@ def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
     for _ in range(TRIES):
         try:
             return stack.enter_context(locked(folder / name, wait=False))
-        except Locked as error:
+        except LockedError as error:
             raise FolderInUse(folder, error.holder) from None
         except FileNotFoundError:  # another process made the folder, was refused and removed it
             with suppress(OSError):
@@ -93,5 +93,5 @@ def _check(folder: Path, name: str) -> None:
     """Raise FolderInUse if a process holds a lock in the folder."""
     try:
         check_unlocked(folder / name)
-    except Locked as error:
+    except LockedError as error:
         raise FolderInUse(folder, error.holder) from None

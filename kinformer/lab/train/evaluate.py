@@ -21,7 +21,7 @@ from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.parallel import ALONE, Alone
 from kinformer.lab.train.peek import warn_of_measuring
 from kinformer.lab.train.settings import Settings
-from kinformer.models.support.sliding import beyond
+from kinformer.models.support.sliding import must_slide
 
 BATCH = 16
 LANE = STRETCH  # bytes of a lane
@@ -105,7 +105,7 @@ def evaluate(
     _refuse_reading(model, part, length, stride, lanes)
     if full and (carries or not model.predicts_next):
         raise ValueError("full is of windows that overlap, and this model is read otherwise; leave it out")
-    if not carries and beyond(model, min(length, last)):
+    if not carries and must_slide(model, min(length, last)):
         length = cast(int, model.window)
         stride = None if stride is None else min(stride, length)
     if probe:

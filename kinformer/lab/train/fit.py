@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError, occupied
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
+from kinformer.checkpoint.model_files import BEST
 from kinformer.core.keywords import nearest
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
@@ -130,7 +130,7 @@ def _spare(folder: Path, model: Model, resume: bool) -> None:
     run = Run(folder)
     if resume and (reason := run.damaged() or run.without()) is not None:
         raise ValueError(f"{reason}; {_instead_of(folder)}")
-    if (run.step is None or not resume) and (other := occupied(folder, model)) is not None:
+    if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, recorded
+from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, member_record
 from kinformer.checkpoint.files import crc32
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
@@ -334,7 +334,7 @@ def _trained(
         group.refuse_few(settings.batch, settings.accumulate)
         _noted(model, data, settings.length)
     if run is not None:
-        recorded(model)
+        member_record(model)
     if resume and not going_on:
         begun = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
         held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"

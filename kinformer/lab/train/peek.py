@@ -16,7 +16,7 @@ from kinformer.core.model import Model, Predictor, called
 from kinformer.lab.data.batches import on
 from kinformer.lab.train.fits import out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
-from kinformer.models.support.wrapped import Wrapped
+from kinformer.models.support.wrapped_lm import WrappedLM
 
 SHORT = 24  # tokens of a row that is tried before the long one
 FEWEST, TOKENS = 6, 2048  # cuts of a long row, and tokens of all rows that are read for cuts of a shorter one
@@ -195,7 +195,7 @@ def _repeated(value: Any, rows: int) -> Any:
 
 def _inside(model: Model) -> Model:
     """The model inside a wrapper with a datastore; retrieval itself uses only earlier outputs."""
-    while isinstance(model, Wrapped):
+    while isinstance(model, WrappedLM):
         model = model.model
     return model
 

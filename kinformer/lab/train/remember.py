@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from kinformer.checkpoint.checkpoint import CheckpointError, spread
-from kinformer.checkpoint.upgrade import upgraded
+from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
+from kinformer.checkpoint.upgrade import upgrade_tensors
 from kinformer.core.layer import State
 from kinformer.core.state import map_state
 
@@ -19,7 +19,7 @@ def optimiser_tensors(model: nn.Module, optimiser: Optimizer) -> Tensors:
     """What an optimiser knows of each parameter, under the parameter's name; spread where the parameter is."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
-        f"optimiser/{names[id(parameter)]}/{key}": value.detach() if spread(value) else _on_cpu(value)
+        f"optimiser/{names[id(parameter)]}/{key}": value.detach() if is_sharded(value) else _on_cpu(value)
         for parameter, known in optimiser.state.items()
         for key, value in known.items()
         if isinstance(value, Tensor)
@@ -44,7 +44,7 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
             by_key.setdefault(key, {})[name] = value
     known: dict[int, dict[str, Tensor]] = {}
     for key, values in by_key.items():
-        for name, value in upgraded(model, values).items():
+        for name, value in upgrade_tensors(model, values).items():
             if name in values and name not in order:
                 raise CheckpointError(f"the optimiser of this run knows {name!r}, which the model does not train")
             if name in order:
@@ -54,7 +54,7 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
 
 def _as_spread(value: Tensor, like: Any) -> Tensor:
     """A value of the shape of a parameter, spread as that is."""
-    if not spread(like) or spread(value) or value.shape != like.shape:
+    if not is_sharded(like) or is_sharded(value) or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 

@@ -22,10 +22,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
-from kinformer.checkpoint.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
+from kinformer.checkpoint.checkpoint import (
+    CheckpointError,
+    check_same_model,
+    fill,
+    is_sharded,
+    read_tensors,
+    save,
+    tensors_of,
+)
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import crc32, remove, write_folder
-from kinformer.checkpoint.kept import BEST, CONFIG, WEIGHTS
+from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 from kinformer.lab.train.history import METRICS, Metrics, Silent
@@ -102,7 +110,7 @@ class Run:
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         here = self.folder / TRAINER / str(step)
-        numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not spread(tensor)})
+        numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not is_sharded(tensor)})
         state = {"format": EDITION, **state, "tensors_crc32": zlib.crc32(numbers)}
         text = json.dumps({**state, "sum": _sum(state)}, indent=2) + "\n"
         write_folder(here, {STATE: text.encode(), TENSORS: numbers})
@@ -136,7 +144,7 @@ class Run:
         """Put the weights of the last save into the model; CheckpointError where it, or the best, is not whole."""
         for place in (self.folder, self.folder / BEST):
             if place.is_dir():
-                check_kept(place, model)
+                check_same_model(place, model)
         weights, _ = read_tensors(self.folder / WEIGHTS)
         fill(model, weights, self.folder / WEIGHTS)
 
@@ -202,7 +210,7 @@ def _sum(state: dict[str, Any]) -> str:
 
 
 def _write_shards(here: Path, tensors: dict[str, Tensor]) -> None:
-    if shards := {name: tensor for name, tensor in tensors.items() if spread(tensor)}:
+    if shards := {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}:
         from kinformer.lab.train.sharded import write_shards
 
         write_shards(here / SHARDS, shards)

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from kinformer.checkpoint.checkpoint import CheckpointError, spread
+from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
 from kinformer.core.block import ResidualBlock
 from kinformer.core.model import Model
 from kinformer.lab.train.recompute import blocks
@@ -60,7 +60,7 @@ def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Ten
         found = {n: _room(n, one, parameters) for n, one in known.items() if isinstance(one, TensorStorageMetadata)}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            whole = not any(map(spread, parameters.values()))
+            whole = not any(map(is_sharded, parameters.values()))
             load(found, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=whole)
     except (CheckpointException, Exception) as error:
         raise CheckpointError(f"{folder} cannot be read: {_first(error)}") from error

@@ -100,7 +100,7 @@ class Wiring:
         """The width of a head."""
         return head_width(self.d, self.heads, self.head_dim)
 
-    def added(self) -> Position | None:
+    def added_position(self) -> Position | None:
         """What is added to the embedded tokens."""
         return None if self.per_layer else self._position()
 
@@ -139,8 +139,8 @@ class Wiring:
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
         biases = [part for part in (None if cross else self._bias(pattern), bias) if part is not None]
-        both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
-        mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
+        total_bias = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
+        mechanism = Softmax(pattern, total_bias, dropout=dropout, lse=False)
         projection = QKV(
             self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, v_dim=self.v_dim, rotation=rotation
         )

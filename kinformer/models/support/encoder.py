@@ -61,13 +61,13 @@ class Encoder(Model):
         self.refuse_unmet(body)
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
-    def embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def embed_tokens(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
         x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(ctx.places)
         if self.kind is not None:
-            none = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
-            label = ctx.labels.get("segment", none) if self.kind.num_embeddings > 1 else none
+            zeros = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
+            label = ctx.labels.get("segment", zeros) if self.kind.num_embeddings > 1 else zeros
             x = x + self.kind(label.clamp_min(0))
         return F.dropout(self.norm(x), self.dropout, self.training)

@@ -54,7 +54,7 @@ from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.support.sweeps import WEIGHTS, Choice, Swept
+from kinformer.models.support.sweeps import WEIGHTS, SweepChoice, SweepResult
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.probsparse import ProbSparse
@@ -440,11 +440,11 @@ def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -
     """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
     best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {
-        Choice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == best)
+        SweepChoice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == best)
         for k in knn_lm_datastore.KS
         for weight in WEIGHTS
     }
-    return knn_lm_datastore.DatastoreSweep(Swept(4.0, bits), Swept(4.0, bits))
+    return knn_lm_datastore.DatastoreSweep(SweepResult(4.0, bits), SweepResult(4.0, bits))
 
 
 def test_names_are_marked_where_they_stand() -> None:

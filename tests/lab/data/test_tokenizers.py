@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
-from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.splits import NAMES
 from kinformer.lab.data.text import Text, read
@@ -103,10 +103,10 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
 def test_another_tokenizer_is_another_model(tmp_path: Path) -> None:
     """Weights beside a config of other tokens are refused, as those of another member are."""
     model = gpt(d=8, depth=1, heads=2, vocab=300)
-    model.tokenizer = trained(["the cat sat"], 300)
+    model.tokenizer = train_tokenizer(["the cat sat"], 300)
     save(model, tmp_path)
     weights = (tmp_path / "model.safetensors").read_bytes()
-    model.tokenizer = trained(["another text"], 300)
+    model.tokenizer = train_tokenizer(["another text"], 300)
     save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(weights)
     with pytest.raises(CheckpointError, match="are of different models"):
@@ -157,5 +157,5 @@ def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_pat
 
 
 def test_widths_of_letters_that_are_several_tokens() -> None:
-    (found,) = trained(["abc"], 257).encoded(["a東b"])
-    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.lost
+    (found,) = train_tokenizer(["abc"], 257).encode_batch(["a東b"])
+    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.missing

@@ -24,7 +24,7 @@ from kinformer.lab.train.run import Run
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
-from kinformer.models.support.remembering import told_one
+from kinformer.models.support.recurrent_actor import single_step
 
 STACKS = {
     "transformer_xl": "transformer_xl(d=8, depth=1, heads=2, segment=4, memory=5)",
@@ -60,7 +60,7 @@ def rollouts(stack: str, spec: str = MAZE, rows: int = 3, length: int = 11, **ke
 def replayed(model: Agent, batch: Experience) -> tuple[Tensor, Tensor]:
     """The logs of what was done as the model says them now, and as it said them when it acted."""
     real = batch.told.marks >= 0
-    said = model.policy.of(model.replayed(batch).policy).log_prob(batch.actions)
+    said = model.policy.distribution(model.replay(batch).policy).log_prob(batch.actions)
     return said[real], batch.log_p[real]
 
 
@@ -95,7 +95,9 @@ def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
         first = 0
         for end in (held.ended[row].nonzero().squeeze(1) + 1).tolist():
             alone = Told(*(part[row : row + 1, first:end] for part in held.told))
-            said = model.policy.of(model.says(alone, model.start(1, 8)).policy).log_prob(held.actions[row, first:end])
+            said = model.policy.distribution(model.says(alone, model.start(1, 8)).policy).log_prob(
+                held.actions[row, first:end]
+            )
             torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
             seen, first = seen + (first > 0), end
     assert seen >= 4
@@ -152,7 +154,7 @@ def test_an_episode_that_is_cut_short_is_worth_what_was_expected_of_its_last_sta
     there.at(0)
     held, model = there.held, there.model
     assert held is not None and held.ended[:, -1].all() and not held.ended[:, :-1].any() and shown[-1].cut.all()
-    after = told_one(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
+    after = single_step(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
     whole = Told(*(torch.cat(part, 1) for part in zip(held.told, after, strict=True)))
     want = model.discount * model.says(whole, model.start(2, 4)).value[:, -1]
     assert (want != 0).all()

@@ -13,7 +13,7 @@ from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.optimise import clipped_apart
 from kinformer.lab.train.settings import Settings
-from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.judging import JudgedPart
 from kinformer.laws.support.reading import trainable
 from tests.discovered import discovered
 
@@ -49,7 +49,7 @@ def read_by_others(model: Model) -> bool:
 
 
 @pytest.mark.parametrize("example", FIRST)
-def test_what_learns_alone_is_declared_and_its_size_changes_no_other_weight(example: Judged) -> None:
+def test_what_learns_alone_is_declared_and_its_size_changes_no_other_weight(example: JudgedPart) -> None:
     model = example.make()
     if isinstance(model, Model):
         check_declared(model)

@@ -14,7 +14,7 @@ from kinformer.core.model import EvaluationSums, Metric, Model, total
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
-from kinformer.models.support.texts import Texts
+from kinformer.models.support.text_model import TextModel
 
 VOCAB = 40
 CHANCE = numpy.random.default_rng(0)
@@ -26,7 +26,7 @@ SCORES = torch.from_numpy(CHANCE.normal(size=VOCAB) * 3).float()
 BITS = -SCORES.double().log_softmax(0)[TOKENS] / math.log(2)
 
 
-class Unigram(Texts):
+class Unigram(TextModel):
     """Says the same of every token, so what is scored decides what it is worth, and nothing else does."""
 
     vocab = VOCAB

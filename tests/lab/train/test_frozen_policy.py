@@ -17,7 +17,7 @@ from kinformer.lab.train.loop import train
 from kinformer.lab.train.parallel import ALONE
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
-from kinformer.members.support.lent import stack_of
+from kinformer.members.support.member_stack import parse_stack
 from kinformer.models.agent import Agent
 from kinformer.models.lm import LM
 
@@ -54,7 +54,7 @@ class Learning:
         data = read(maze)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            model = stack_of(stack) if isinstance(stack, str) else stack
+            model = parse_stack(stack) if isinstance(stack, str) else stack
             self.agent = Agent(
                 data.observations,
                 data.actions,
@@ -74,7 +74,7 @@ class Learning:
     def apart(self, step: int) -> float:
         """The largest difference between the log-probability of an action now and when it was done."""
         batch = self.rollouts.at(step)
-        now = self.agent.policy.of(self.agent.replayed(batch).policy).log_prob(batch.actions)
+        now = self.agent.policy.distribution(self.agent.replay(batch).policy).log_prob(batch.actions)
         return float((now - batch.log_p)[batch.told.marks >= 0].abs().max())
 
     def without_learning(self, steps: int) -> list[float]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kinformer.core.loss import Fading
 from kinformer.core.model import Model
-from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.judging import JudgedPart
 from kinformer.laws.support.reading import trainable
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
@@ -37,7 +37,7 @@ FURTHER = {example.name for example in EXAMPLES if not example.name.endswith(".0
     [pytest.param(one, marks=[pytest.mark.prove] * (one.name in FURTHER)) for one in EXAMPLES],
     ids=lambda one: one.name,
 )
-def test_it_trains_whatever_some_part_of_a_training_trains(example: Judged) -> None:
+def test_it_trains_whatever_some_part_of_a_training_trains(example: JudgedPart) -> None:
     model = example.make()
     if not isinstance(model, Model):
         return

@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for the config of the new model, and none for its weights."""
-    old, put = tiny.lane(), files._put
+    old, put = tiny.lane(), files._write_synced
 
     def full(path: Path, data: bytes) -> None:
         put(path, data[: len(data) // 2])
@@ -265,7 +265,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
         put(path, data)
 
     save(old, tmp_path)
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "_write_synced", full)
     with pytest.raises(OSError, match="model.safetensors .*: No space left on device; what was there before is unch"):
         save(tiny.bigram(), tmp_path)
     assert same(load(tmp_path, tiny.lane), old) and len(list(tmp_path.iterdir())) == 2
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     name: str, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run goes on once there is room: from the save before, or anew where there was none."""
-    put, whole, folder, room = files._put, tiny.bigram(), tmp_path / "run", iter([True] * before)
+    put, whole, folder, room = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
     train(whole, tiny.text(), Steps(3), SMALL, folder=tmp_path / "whole")
 
@@ -289,7 +289,7 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     model = tiny.bigram()
     model.load_state_dict(begin)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left on device"):
-        patch.setattr(files, "_put", full)
+        patch.setattr(files, "_write_synced", full)
         patch.setattr(loop, "EVERY", 0.0)
         train(model, tiny.text(), Steps(3), SMALL, folder=folder)
     there = {str(path.relative_to(folder)) for path in folder.rglob("*")}

@@ -87,7 +87,7 @@ def test_a_text_is_its_largest_tokens_mixed_with_the_relay_or_the_relay_alone(fo
         for row in tokens:
             row = row[row >= 0][None]
             ctx = numbered(row)
-            h, s = model.body.read(model.embedded(row, ctx), ctx)
+            h, s = model.body.read(model.embed_tokens(row, ctx), ctx)
             told = (h[0].amax(0) + s[0]) / 2 if pool == "mixed" else s[0]
             torch.testing.assert_close(model.scores(row)[0], model.head(told))
         if form == "paper":

@@ -143,13 +143,13 @@ def test_what_was_said_is_of_each_exit_alone(classifier: str, form: str, right: 
     table, batch = said(model, [texts(model), texts(model)], right=right), texts(model)
     assert not model.training and table.strict is (classifier == "geometric")
     rows, count = model.every_exit(batch), table.worth.shape[1] // 2
-    assert count == int((rows.wanted >= 0).sum()) == (7 if form == "decoder" else 11)
-    at = (rows.wanted >= 0).nonzero().tolist()
+    assert count == int((rows.targets >= 0).sum()) == (7 if form == "decoder" else 11)
+    at = (rows.targets >= 0).nonzero().tolist()
     for n in range(4):
         forced(model, n)
         y = readings(model, batch)
         for place, (b, t) in enumerate(at):
-            p, target = y[b, t].softmax(-1), int(rows.wanted[b, t])
+            p, target = y[b, t].softmax(-1), int(rows.targets[b, t])
             worth = float(int(p.argmax()) == target) if right else math.log2(float(p[target]))
             assert (
                 float(table.worth[n, place]) == float(table.worth[n, count + place]) == pytest.approx(worth, rel=1e-6)

@@ -9,7 +9,7 @@ from kinformer.core import cache, keyed
 from kinformer.core.heads import HeadSizes, Keys, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, drawn
+from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, draw_queries_and_keys
 from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 
@@ -29,7 +29,7 @@ def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
 
     for module in (keyed, shortened):
         monkeypatch.setattr(module, "written", noted)
-    queries, keys = drawn(mechanism)
+    queries, keys = draw_queries_and_keys(mechanism)
     state = mechanism.start(StateSpec(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
     for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, None)):
         q, k = queries.cut(at), keys.cut(at)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from kinformer.decoding.consistency import By, Text, losses, ruled, written
+from kinformer.decoding.consistency import By, Text, losses, use_rule, write_texts
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.claims.support.trained import seeded
@@ -75,8 +75,8 @@ def rules(model: MultiExit) -> dict[str, Confident]:
 
 def full(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
-    with ruled(model.exits, Nobody()):
-        return written(model, inputs).texts
+    with use_rule(model.exits, Nobody()):
+        return write_texts(model, inputs).texts
 
 
 def measure_losses(
@@ -84,8 +84,8 @@ def measure_losses(
 ) -> TextLosses:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)
-    with ruled(model.exits, rule):
-        early = written(model, inputs)
+    with use_rule(model.exits, rule):
+        early = write_texts(model, inputs)
     each: dict[By, list[float]] = {by: losses(by, inputs, early.texts, whole) for by in ("textual", "risk")}
     return TextLosses(each["textual"], each["risk"], early.layers, early.places)
 
@@ -97,7 +97,7 @@ def seconds(
     least = dict.fromkeys(leaving, float("inf"))
     for _ in range(rounds):
         for name, rule in leaving.items():
-            with ruled(model.exits, rule):
+            with use_rule(model.exits, rule):
                 began = time.perf_counter()
                 for prompt in inputs.prompts[:texts]:
                     generate(model, torch.tensor([list(prompt)]), inputs.tokens, temperature=0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kinformer.checkpoint.files import digest, found
+from kinformer.checkpoint.files import digest, existing_path
 from kinformer.checkpoint.unpacked import lines
 from kinformer.lab.data.support.copies import copies
 from kinformer.lab.data.support.records import hugging_face, json_lines, named
@@ -34,7 +34,9 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
     if where.startswith("hf:") or named(Path(where)):
         advice = f"write {kind}=FILE.jsonl"
         records = (
-            hugging_face(where.removeprefix("hf:")) if where.startswith("hf:") else json_lines(found(where, advice))
+            hugging_face(where.removeprefix("hf:"))
+            if where.startswith("hf:")
+            else json_lines(existing_path(where, advice))
         )
         for record in records:
             texts = (record.word(fields[0]), record.word(fields[1]))
@@ -42,7 +44,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
             yield Two(record.place, texts, record.split)
         return
     advice = f"write {kind}=FILE.tsv"
-    path = found(where, advice)
+    path = existing_path(where, advice)
     if path.is_dir():
         raise OSError(f"cannot read {path}: Is a directory; {advice}")
     for number, line in enumerate(lines(path), 1):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import contents, digest, found
+from kinformer.checkpoint.files import contents, digest, existing_path
 from kinformer.lab.data.support.records import Record, hugging_face, json_lines, named
 
 FORMS = "write text=stdlib or text=PATH"
@@ -68,7 +68,7 @@ class Source:
         sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.held)
         for name, path in self.files:
             sha.update(digest(_bytes(name)))
-            for chunk in unpacked.stored(path):
+            for chunk in unpacked.stored_chunks(path):
                 sha.update(chunk)
         if self.data_set:
             for document in self.documents():
@@ -78,7 +78,7 @@ class Source:
     @property
     def bytes_held(self) -> int | None:
         """How many bytes the files hold; None where that is not known without unpacking them."""
-        if self.data_set or any(unpacked.packed(path) for _, path in self.files):
+        if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
             return None
         return sum(path.stat().st_size for _, path in self.files)
 
@@ -101,12 +101,12 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
         if not files:
             raise FileNotFoundError(f"no file matches {where}; {FORMS}, or a glob in quotes")
     else:
-        path = found(where, FORMS)
+        path = existing_path(where, FORMS)
         if path.is_fifo():
             _refuse_field(name, field)
             if between:
                 raise ValueError(f"documents={between} has no effect on {name}: a pipe is one document; leave it out")
-            return Source(name, held=b"".join(unpacked.decoded([contents(path)], name)))
+            return Source(name, held=b"".join(unpacked.decode_text([contents(path)], name)))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
     rows = [named(file) or bool(field and len(files) == 1) for _, file in files]
     if not any(rows):
@@ -168,10 +168,10 @@ def _binary(data: bytes) -> bool:
 def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
     """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
     if between not in ("lines", "blank"):
-        yield from (piece for piece in unpacked.pieces(chunks, _bytes(between)) if piece.strip())
+        yield from (piece for piece in unpacked.split_stream(chunks, _bytes(between)) if piece.strip())
         return
     held: list[bytes] = []
-    for line in unpacked.pieces(chunks, b"\n"):
+    for line in unpacked.split_stream(chunks, b"\n"):
         if line.strip():
             held.append(line + b"\n")
         if held and (between == "lines" or not line.strip()):

@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, trained
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8, train_tokenizer
 from kinformer.decoding.spelling import last_break
 from kinformer.lab.data.support.cache import Entry, To, kept
 from kinformer.lab.data.support.copies import Copies, DocumentHashes, copies_of
@@ -61,7 +61,7 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
     def make(entry: Entry) -> None:
-        made = trained(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
+        made = train_tokenizer(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
         if made is not None:
             entry.said["tokenizer"] = made.text
         _make(splits, made, entry)
@@ -178,14 +178,14 @@ class _Words(_Bytes):
     def _hand_on(self, data: bytes) -> None:
         """Queue the next part of a document for the tokenizer."""
         if data:
-            self.texts.append((self.split, self.first, self.place, letters(data, self.place)))
+            self.texts.append((self.split, self.first, self.place, decode_utf8(data, self.place)))
             self.first = False
             self.waiting += len(data)
             if self.waiting >= ENCODED:
                 self._encode()
 
     def _encode(self) -> None:
-        every = self.tokenizer.encoded([text for *_, text in self.texts])
+        every = self.tokenizer.encode_batch([text for *_, text in self.texts])
         for (split, first, place, _), (tokens, widths, loss) in zip(self.texts, every, strict=True):
             if first:
                 self.begin(split)

@@ -1,4 +1,4 @@
-"""Values: how a picture's intensities go into a model and how they come out of it."""
+"""Intensities: how a picture's intensities go into a model and how they come out of it."""
 
 from abc import ABC, abstractmethod
 
@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
-class Values(nn.Module, ABC):
+class Intensities(nn.Module, ABC):
     """Intensities 0 .. 255 as vectors, and vectors as a distribution of intensities.
 
     `n` is how many intensities a step of the generation has: one, or all channels of a pixel. `draws` is how many even
@@ -21,7 +21,7 @@ class Values(nn.Module, ABC):
         """A vector for each step; `first` is the number of the first one, which tells of what channel it is."""
 
     @abstractmethod
-    def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
+    def nll(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
         """-log p(values) of each step in nats, in float32 or better."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""OfRows: what models share that say of a whole row what it is: an encoder, a pooling, scores of classes."""
+"""RowClassifier: the base of models that classify whole rows: an encoder, a pooling and scores of classes."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
@@ -18,11 +18,11 @@ from kinformer.models.support.encoder import Encoder
 from kinformer.nn.poolers.mean import MeanPooler
 
 
-class OfRows(Encoder):
+class RowClassifier(Encoder):
     """Tokens in, scores of `outputs` classes of their row out.
 
     pooling: how a row becomes one vector, the mean over its tokens unless given.
-    vocab, d, body, others: as those of an `Encoder`; dropout drops of pooled numbers too.
+    vocab, d, body, kwargs: as those of an `Encoder`; dropout drops of pooled numbers too.
 
     Errors: NoState from `start`.
     """
@@ -30,8 +30,8 @@ class OfRows(Encoder):
     metric = ACCURACY._replace(per="row")
     tops: ClassVar[tuple[str, ...]] = ("pooling", "head")
 
-    def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooler | None = None, **others: Any):
-        super().__init__(vocab, d, body, **others)
+    def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooler | None = None, **kwargs: Any):
+        super().__init__(vocab, d, body, **kwargs)
         self.pooling = (
             MeanPooler() if pooling is None else a_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
         )
@@ -44,13 +44,13 @@ class OfRows(Encoder):
     def read(self, tokens: Int[Tensor, "B T"], labels: Mapping[str, Int[Tensor, " B"]] | None = None) -> Out:
         """The scores of each row; `labels` are whole numbers of a row that each of its tokens has, by name."""
         rows = self.pooling.rows(tokens, mark=self.vocab)
-        of_tokens = {name: one[:, None].expand(rows.shape) for name, one in (labels or {}).items()}
+        of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
         ctx = numbered(rows).replace(labels=of_tokens)
-        out = self.body(self.embedded(rows, ctx), None, ctx)
+        out = self.body(self.embed_tokens(rows, ctx), None, ctx)
         pooled = F.dropout(self.pooling(out.y, rows >= 0), self.dropout, self.training)
         return out._replace(y=self.head(pooled))
 
-    def costs(self, out: Out, tokens: Int[Tensor, "B T"], wanted: Int[Tensor, " B"], progress: float) -> Loss:
+    def class_loss(self, out: Out, tokens: Int[Tensor, "B T"], targets: Int[Tensor, " B"], progress: float) -> Loss:
         """The loss of a reading in which these were the classes, in nats a row."""
-        nll, sums = F.cross_entropy(out.y, wanted), gathered(out.aux, tokens >= 0)
-        return Loss(weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(wanted))
+        nll, sums = F.cross_entropy(out.y, targets), gathered(out.aux, tokens >= 0)
+        return Loss(weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets))

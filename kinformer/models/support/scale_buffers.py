@@ -1,4 +1,4 @@
-"""Measured: what a model of episodes keeps of the data that it learned from: means, deviations and the largest."""
+"""ScaleBuffers: what a model of episodes keeps of the data that it learned from: means, deviations and the largest."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 
-class Scales(NamedTuple):
+class EpisodeScales(NamedTuple):
     """By what numbers of episodes are divided, from what to what whole episodes returned, and whether at their ends."""
 
     mean: Float[Tensor, " S"]
@@ -19,7 +19,7 @@ class Scales(NamedTuple):
     delayed: Bool[Tensor, ""]
 
 
-class Measured(nn.Module):
+class ScaleBuffers(nn.Module):
     """Scales as buffers, so that they are in a checkpoint; none before they are told.
 
     states, actions: how many numbers an observation, and an action, has; 0 actions where these are kinds.
@@ -35,13 +35,15 @@ class Measured(nn.Module):
 
     def __init__(self, states: int, actions: int):
         super().__init__()
-        no, one = torch.zeros((), dtype=torch.bool), torch.ones(())
+        no, unit = torch.zeros((), dtype=torch.bool), torch.ones(())
         self.register_buffer("known", no)
-        none = Scales(torch.zeros(states), torch.ones(states), one, torch.ones(actions), torch.zeros(2), no.clone())
-        for name, value in none._asdict().items():
+        initial = EpisodeScales(
+            torch.zeros(states), torch.ones(states), unit, torch.ones(actions), torch.zeros(2), no.clone()
+        )
+        for name, value in initial._asdict().items():
             self.register_buffer(name, value)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Measured":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ScaleBuffers":
         """They move with the weights, and are not rounded with them: a mean of 1002.5 would be another in bfloat16."""
         before = dict(self.named_buffers())
         super()._apply(fn, recurse)
@@ -50,7 +52,7 @@ class Measured(nn.Module):
                 setattr(self, name, before[name].to(now.device))
         return self
 
-    def tell(self, scales: Scales) -> None:
+    def tell(self, scales: EpisodeScales) -> None:
         """Keep these, unless some are kept already, by which the weights were learned."""
         if self.known:
             return
@@ -58,6 +60,6 @@ class Measured(nn.Module):
             getattr(self, name).copy_(value)
         self.known.fill_(True)
 
-    def normed(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
+    def normalise(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
         """Observations by their mean and deviation."""
         return (states - self.mean) / self.deviation

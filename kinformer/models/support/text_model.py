@@ -1,4 +1,4 @@
-"""Texts: what models share that predict the next token of a text: how they are judged, and by what."""
+"""TextModel: what models share that predict the next token of a text: how they are judged, and by what."""
 
 import math
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from kinformer.core.layer import Out
 from kinformer.core.loss import token_nll
 from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
-from kinformer.models.support.sliding import fitted, in_windows
-from kinformer.models.support.steps import steps_taken
+from kinformer.models.support.halting_steps import halting_steps
+from kinformer.models.support.sliding import fit_to_window, read_in_windows
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
 
 
-class Texts(Writer):
+class TextModel(Writer):
     """A model of texts: it reads rows of tokens, is judged by the bits of each, and goes on with them.
 
     `vocab` is how many tokens there are.
@@ -31,19 +31,19 @@ class Texts(Writer):
 
     def judge(self, batch: Tokens, state: Any = None) -> EvaluationSums:
         """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
-        batch = fitted(self, TokenBatch.of(batch), -1, state)
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
+        batch = fit_to_window(self, TokenBatch.of(batch), -1, state)
+        read, targets = batch.tokens[:, :-1], next_tokens(batch)
         if batch.documents is None:
-            out = in_windows(lambda some: self.logits(some, state), read, self.window, state)
+            out = read_in_windows(lambda window: self.logits(window, state), read, self.window, state)
         else:
             out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
-        answers = {} if batch.scored is None else accuracy(out.y, wanted)
-        return EvaluationSums({**answers, **self.measured(out, wanted)}, out.state, F.pad(wanted >= 0, (1, 0)))
+        answers = {} if batch.scored is None else accuracy(out.y, targets)
+        return EvaluationSums({**answers, **self.measured(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
 
-    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
-        return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
+        bits = total(token_nll(out.y, targets) / math.log(2), targets >= 0)
+        return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""
@@ -55,5 +55,5 @@ def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
 
     -1 where it, or what comes after it, is padding, or that is not scored, or is of another document.
     """
-    found = batch.wanted[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
-    return found if batch.documents is None else found.masked_fill(batch.documents.diff() != 0, -1)
+    targets = batch.wanted[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
+    return targets if batch.documents is None else targets.masked_fill(batch.documents.diff() != 0, -1)

@@ -1,4 +1,4 @@
-"""Reading: a long text is read once, and every question goes on from there."""
+"""Prefill: a long text is read once, and every question goes on from there."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from kinformer.core.layer import Context, Decoding, State
 from kinformer.core.model import called
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import fork, select
-from kinformer.models.support.sliding import Sliding, beyond
+from kinformer.models.support.sliding import SlidingReader, must_slide
 
 
-class Reading(NamedTuple):
+class PrefilledText(NamedTuple):
     """What a model has read of a text: its state after all tokens but the last, which is `last`, and how many.
 
     The last one is left over so that the model can go on at once: what it says next follows from reading it.
@@ -32,14 +32,14 @@ class Reading(NamedTuple):
         return select(self.state, torch.zeros(rows, dtype=torch.long))
 
 
-def reader(model: Any) -> Any:
+def make_reader(model: Any) -> Any:
     """The model, or what reads for it beyond its table of positions and keeps what must be read again."""
-    return model if model.window is None else Sliding(model, model.window)
+    return model if model.window is None else SlidingReader(model, model.window)
 
 
-def read(
+def prefill(
     model: Any, chunks: Iterable[Int[Tensor, "1 _"]], length: int, hear: Callable[[int], None] = lambda tokens: None
-) -> Reading:
+) -> PrefilledText:
     """What a model has read after all of these chunks of one text, however it was cut.
 
     Give its state to `generate(state=reading.times(rows))`, with prompts that begin with `last`.
@@ -54,21 +54,21 @@ def read(
     if model.reads not in ("text", "masked"):  # one that fills in has no state, and says so
         does = "a source and writes a target" if model.reads == "pairs" else f"{model.reads} and no text"
         raise ValueError(f"this {called(model)} reads {does}; only a language model goes on")
-    device, one = next(model.parameters()).device, reader(model)
+    device, writer = next(model.parameters()).device, make_reader(model)
     last, tokens = torch.empty(1, 0, dtype=torch.long, device=device), 0
     with evaluating(model):
-        state = one.start(1, length)
-        beyond(model, length)
+        state = writer.start(1, length)
+        must_slide(model, length)
         for chunk in chunks:
             tokens += chunk.shape[1]
             unread = torch.cat([last, chunk.to(device)], 1)
             if unread.shape[1] > 1:
-                state = one.logits(unread[:, :-1], state, _of_prompt(unread[:, :-1], state), last=True).state
+                state = writer.logits(unread[:, :-1], state, _of_prompt(unread[:, :-1], state), last=True).state
             last = unread[:, -1:]
             hear(tokens)
     if not tokens:
         raise ValueError("there is nothing to read: the text is empty; give at least one token")
-    return Reading(state, last, tokens)
+    return PrefilledText(state, last, tokens)
 
 
 def _of_prompt(tokens: Int[Tensor, "1 T"], state: State) -> Context:

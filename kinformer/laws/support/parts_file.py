@@ -12,7 +12,7 @@ from kinformer.core.example import Example
 from kinformer.core.keywords import nearest
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.forms import FORMS
-from kinformer.laws.support.judging import Judged, laws, told
+from kinformer.laws.support.judging import JudgedPart, error_line, laws
 
 CLASSES = tuple(FORMS)
 
@@ -22,15 +22,15 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class PartsFile:
     """A file and its examples."""
 
     path: Path
     module: ModuleType
-    examples: tuple[Judged, ...]
+    examples: tuple[JudgedPart, ...]
 
 
-def read(text: str) -> Own:
+def read_parts(text: str) -> PartsFile:
     """The examples of "mine.py", or those of one part or member of it: "mine.py:Name"."""
     before, colon, name = text.rpartition(".py:")
     path = Path(f"{before}.py" if colon else text).expanduser()
@@ -38,25 +38,27 @@ def read(text: str) -> Own:
         raise Unreadable(f"{path} is no Python file; give one, like mine.py")
     module = _run(path)
     if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
-        return Own(path, module, (Judged(path.stem, lambda: module, file=path),))  # an executor is judged as a file
-    found = tuple(_examples(path, module))
+        return PartsFile(
+            path, module, (JudgedPart(path.stem, lambda: module, file=path),)
+        )  # an executor is judged as a file
+    examples = tuple(_examples(path, module))
     if colon:
-        titles = {title(one): one for one in found}
+        titles = {title_of(example): example for example in examples}
         if name not in titles:
             raise Unreadable(f"no example of {path} is a {name!r}{nearest(name, titles)}")
-        found = tuple(one for one in found if title(one) == name)
-    return Own(path, module, found)
+        examples = tuple(example for example in examples if title_of(example) == name)
+    return PartsFile(path, module, examples)
 
 
-def title(one: Judged) -> str:
+def title_of(example: JudgedPart) -> str:
     """What an example is called by: its class, or its member."""
-    made = one.make()
-    if isinstance(made, ModuleType):
-        return one.name
-    return made.member.name if isinstance(getattr(made, "member", None), Record) else type(made).__name__
+    part = example.make()
+    if isinstance(part, ModuleType):
+        return example.name
+    return part.member.name if isinstance(getattr(part, "member", None), Record) else type(part).__name__
 
 
-def counted(word: str) -> str:
+def with_article(word: str) -> str:
     """ "a pattern", "an aggregation"."""
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
 
@@ -68,65 +70,67 @@ def _run(path: Path) -> ModuleType:
         raise Unreadable(str(error)) from error
     except ImportError as error:
         why = error.__cause__ or error
-        raise Unreadable(f"{path} cannot be imported: {told(why, path)}{_beside(why, path)}") from error
+        raise Unreadable(f"{path} cannot be imported: {error_line(why, path)}{_import_advice(why, path)}") from error
     except SystemExit as error:
         raise Unreadable(f"{path} leaves Python while it is imported; put such code under __name__") from error
 
 
-def _beside(error: BaseException, path: Path) -> str:
+def _import_advice(error: BaseException, path: Path) -> str:
     """Advice where what is missing lies in the same folder."""
     folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
-    there = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
-    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if there else ""
+    is_neighbour = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
+    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if is_neighbour else ""
 
 
-def _examples(path: Path, module: ModuleType) -> Iterator[Judged]:
-    given = getattr(module, "EXAMPLES", None)
-    if given is None:
+def _examples(path: Path, module: ModuleType) -> Iterator[JudgedPart]:
+    entries = getattr(module, "EXAMPLES", None)
+    if entries is None:
         raise Unreadable(f"{path} has no EXAMPLES; end it with {_advice(module)}")
-    if not isinstance(given, tuple | list) or not given:
-        text = "empty" if isinstance(given, tuple | list) else counted(type(given).__name__)
+    if not isinstance(entries, tuple | list) or not entries:
+        text = "empty" if isinstance(entries, tuple | list) else with_article(type(entries).__name__)
         raise Unreadable(f"EXAMPLES of {path} is {text}, and must be a tuple; write {_advice(module)}, with the comma")
-    for n, entry in enumerate(given):
+    for n, entry in enumerate(entries):
         yield _example(path, f"EXAMPLES[{n}]", entry)
 
 
-def _example(path: Path, label: str, entry: Any) -> Judged:
+def _example(path: Path, label: str, entry: Any) -> JudgedPart:
     kind = type(entry).__name__
     if not isinstance(entry, Pattern | Example):
         if isinstance(entry, CLASSES):
-            raise Unreadable(f"{label} of {path} is {counted(kind)} that is already made; write lambda: {kind}(...)")
+            raise Unreadable(
+                f"{label} of {path} is {with_article(kind)} that is already made; write lambda: {kind}(...)"
+            )
         if not callable(entry):
-            raise Unreadable(f"{label} of {path} is {counted(kind)}, which is neither a pattern nor a function")
+            raise Unreadable(f"{label} of {path} is {with_article(kind)}, which is neither a pattern nor a function")
     example = Example.of(entry)
     _check_breaks(path, label, example)
     if not (inspect.isclass(example.make) and issubclass(example.make, Pattern)):
-        made = _made(path, label, example.make)
-        if not isinstance(made, CLASSES):
-            words = ", ".join(dict.fromkeys(filter(None, (_word(one) for one in CLASSES))))
+        part = _build(path, label, example.make)
+        if not isinstance(part, CLASSES):
+            words = ", ".join(dict.fromkeys(filter(None, (_word(kind_of_part) for kind_of_part in CLASSES))))
             raise Unreadable(
-                f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member"
+                f"{label} of {path} makes {with_article(type(part).__name__)}, which is none of {words} or member"
             )
-    return Judged.of(label, example, path)
+    return JudgedPart.of(label, example, path)
 
 
-def _made(path: Path, label: str, make: Callable[[], Any]) -> Any:
+def _build(path: Path, label: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except Exception as error:
-        raise Unreadable(f"{label} of {path} cannot be built: {told(error, path)}") from error
+        raise Unreadable(f"{label} of {path} cannot be built: {error_line(error, path)}") from error
 
 
 def _check_breaks(path: Path, label: str, example: Example) -> None:
-    found = example.breaks
+    breaks = example.breaks
     for field, like in (("breaks", '{"chunk": "it sorts the whole row"}'), ("shares", '{"*.bias.u": "one for all"}')):
         declared = getattr(example, field)
         if not isinstance(declared, dict) or not all(
             isinstance(word, str) for pair in declared.items() for word in pair
         ):
-            what = "law" if field == "breaks" else "name"
-            raise Unreadable(f"{field} of {label} of {path} must be a dict of {what} and reason, like {like}")
-    for law in found:
+            key_kind = "law" if field == "breaks" else "name"
+            raise Unreadable(f"{field} of {label} of {path} must be a dict of {key_kind} and reason, like {like}")
+    for law in breaks:
         if law not in laws():
             raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")
 
@@ -136,10 +140,12 @@ def _word(kind: type) -> str:
 
 
 def _advice(module: ModuleType) -> str:
-    for name, one in reversed(list(vars(module).items())):
-        if name.startswith("_") or getattr(one, "__module__", None) != module.__name__:
+    for name, value in reversed(list(vars(module).items())):
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
-        if isinstance(getattr(one, "origin", None), Origin) or (inspect.isclass(one) and issubclass(one, CLASSES)):
-            pattern = inspect.isclass(one) and issubclass(one, Pattern)
+        if isinstance(getattr(value, "origin", None), Origin) or (
+            inspect.isclass(value) and issubclass(value, CLASSES)
+        ):
+            pattern = inspect.isclass(value) and issubclass(value, Pattern)
             return f"EXAMPLES = ({name}(...),)" if pattern else f"EXAMPLES = (lambda: {name}(...),)"
     return "EXAMPLES = (MyPattern(...),) for a pattern, EXAMPLES = (lambda: MyPart(...),) for anything else"

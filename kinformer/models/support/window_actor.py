@@ -1,4 +1,4 @@
-"""Recalling: acts by the last steps of each row, which a model of trajectories reads again for every action."""
+"""WindowActor: acts by the last steps of each row, which a model of trajectories reads again for every action."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from torch import Tensor
 from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.batch import Steps
 from kinformer.core.evaluating import evaluating
-from kinformer.models.support.measured import Measured
+from kinformer.models.support.scale_buffers import ScaleBuffers
 
 
-class Predicted(NamedTuple):
+class TrajectoryPrediction(NamedTuple):
     """What is said at each step: of actions scores of each kind, or the numbers over their largest.
 
     With `beside`, also the next step's state by its mean and deviation, and its return to go over the largest.
@@ -24,39 +24,39 @@ class Predicted(NamedTuple):
     returns: Float[Tensor, "B T"] | None
 
 
-class Reader(Player):
+class TrajectoryModel(Player):
     """A player that reads the last `context` steps again for each action, of episodes of `steps` that it knows."""
 
     context: int
     steps: int
-    measured: Measured
+    measured: ScaleBuffers
 
     @abstractmethod
-    def says(self, batch: Steps) -> Predicted:
+    def says(self, batch: Steps) -> TrajectoryPrediction:
         """What is said at each step, of real ones; nothing of what comes after them is read."""
 
 
-class Recalled(NamedTuple):
+class RecentSteps(NamedTuple):
     """The last steps of each row, the newest at the right; -1 in times is none."""
 
     steps: Steps
 
 
-class Recalling(Actor):
+class WindowActor(Actor):
     """Acts as a model says: the likeliest kind, or its numbers in the environment's own units.
 
     model: a model of trajectories.
-    asked: the return that each row asks for.
+    target_return: the return that each row asks for.
     highest: what is asked for where nothing else is.
 
     What is left of a return is lowered by each reward: R_{t+1} = R_t - r_t. Source: Chen et al., 2021,
     arXiv:2106.01345, algorithm 1.
     """
 
-    def __init__(self, model: Reader, asked: Float[Tensor, " B"] | None, highest: float):
-        self.model, self.asked, self.highest = model, asked, highest
+    def __init__(self, model: TrajectoryModel, target_return: Float[Tensor, " B"] | None, highest: float):
+        self.model, self.target_return, self.highest = model, target_return, highest
 
-    def start(self, rows: int) -> Recalled:
+    def start(self, rows: int) -> RecentSteps:
         """No steps, in float32 or better: what is left of a return falls by less than narrower numbers tell apart."""
         model, size = self.model, self.model.context
         like: Tensor = next(model.parameters())
@@ -64,27 +64,31 @@ class Recalling(Actor):
         numbers = like.new_zeros(rows, size, model.states)
         actions = numbers[..., 0].long() if model.discrete else like.new_zeros(rows, size, model.actions)
         times = torch.full((rows, size), -1, device=like.device)
-        return Recalled(Steps(numbers[..., 0], numbers, actions, times))
+        return RecentSteps(Steps(numbers[..., 0], numbers, actions, times))
 
-    def act(self, seen: Seen, state: Recalled) -> tuple[Tensor, Recalled]:
+    def act(self, step: Seen, state: RecentSteps) -> tuple[Tensor, RecentSteps]:
         """An action for each row, and the steps with the newest one behind the others."""
-        before, begins = state.steps, seen.begins
-        asked = torch.full_like(seen.reward, self.highest) if self.asked is None else self.asked.to(seen.reward)
-        came = seen.reward * ~self.model.measured.delayed  # of what learned from rewards at the end alone
-        left = torch.where(begins, asked, before.returns[:, -1] - came)
+        before, begins = state.steps, step.begins
+        target_return = (
+            torch.full_like(step.reward, self.highest)
+            if self.target_return is None
+            else self.target_return.to(step.reward)
+        )
+        reward = step.reward * ~self.model.measured.delayed  # of what learned from rewards at the end alone
+        left = torch.where(begins, target_return, before.returns[:, -1] - reward)
         time = torch.where(begins, 0, before.times[:, -1] + 1).clamp_max(self.model.steps - 1)
-        new = (left, seen.observation, torch.zeros_like(before.actions[:, 0]), time)
-        if seen.acted is not None:
-            before.actions[:, -1] = seen.acted.to(before.actions)
+        new = (left, step.observation, torch.zeros_like(before.actions[:, 0]), time)
+        if step.acted is not None:
+            before.actions[:, -1] = step.acted.to(before.actions)
         pairs = zip(before, new, strict=True)
-        steps = Steps._make(torch.cat([old[:, 1:], one[:, None].to(old)], 1) for old, one in pairs)
+        steps = Steps._make(torch.cat([old[:, 1:], newest[:, None].to(old)], 1) for old, newest in pairs)
         steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
         with evaluating(self.model):
-            said = finite(self.model.says(_tight(steps)).actions[:, -1])
+            actions = finite(self.model.says(_tight(steps)).actions[:, -1])
         model = self.model
-        action = said.argmax(-1) if model.discrete else said * model.measured.actions
+        action = actions.argmax(-1) if model.discrete else actions * model.measured.actions
         steps.actions[:, -1] = action.to(steps.actions)
-        return action, Recalled(steps)
+        return action, RecentSteps(steps)
 
 
 def _earlier(times: Tensor) -> Tensor:

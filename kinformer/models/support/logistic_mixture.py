@@ -1,4 +1,4 @@
-"""Logistics: a pixel's intensities come from a mixture of logistic distributions, cut into 256 bins."""
+"""LogisticMixture: a pixel's intensities come from a mixture of logistic distributions, cut into 256 bins."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.core.autocast import linear
 from kinformer.core.checks import at_least
-from kinformer.models.support.values import Values
+from kinformer.models.support.intensities import Intensities
 
 STEEPEST = -7.0  # log of the smallest scale, of intensities from -1 to 1: a ninth of a bin
 STEP = 2 / 255
@@ -25,13 +25,13 @@ class _Mixture(NamedTuple):
     along: list[list[Float[Tensor, "*A M"]]]  # of each channel one for every channel before it
 
 
-class Logistics(Values):
+class LogisticMixture(Intensities):
     """A discretised mixture of logistics, a pixel at a time: 10 numbers for each part of a mixture of three channels.
 
     p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)], F the logistic
     function, intensities x from -1 to 1, the outer bins endless, and u_mc = mean_mc + sum_(b<c) k_mcb x_b. Choose it
     for pictures of many steps, which are a third as long in colour, and where near intensities are alike; a
-    distribution with spikes, such as a black ground, takes `Categorical`.
+    distribution with spikes, such as a black ground, takes `CategoricalIntensities`.
 
     A pixel goes in as one vector, a linear map of its channels (the paper's 1 x 3 convolution). The authors of the
     mixture take the density for the share of a narrow bin; here it is exact at any scale.
@@ -51,30 +51,30 @@ class Logistics(Values):
         self.head = nn.Linear(d, mixtures * (1 + 2 * channels + channels * (channels - 1) // 2))
 
     def embed(self, values: Int[Tensor, "B T n"], first: int = 0) -> Float[Tensor, "B T D"]:
-        return self.pixel(scaled(values).to(self.pixel.weight.dtype))
+        return self.pixel(to_unit_range(values).to(self.pixel.weight.dtype))
 
-    def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
+    def nll(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
         mixture = self._mixture(y)
-        x = scaled(values).to(mixture.mean.dtype)
-        found = mixture.log_weight
+        x = to_unit_range(values).to(mixture.mean.dtype)
+        log_p = mixture.log_weight
         for c in range(self.n):
             mean = self._mean(mixture, c, x[..., :c])
-            found = found + bin_of(x[..., c, None] - mean, mixture.log_scale[..., c, :], values[..., c, None])
-        return -found.logsumexp(-1)
+            log_p = log_p + log_bin(x[..., c, None] - mean, mixture.log_scale[..., c, :], values[..., c, None])
+        return -log_p.logsumexp(-1)
 
     def draw(
         self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B draws"], temperature: float
     ) -> Int[Tensor, "B n"]:
         mixture = self._mixture(y)
         sums = (mixture.log_weight / max(temperature, 1e-3)).softmax(-1).double().cumsum(-1)
-        one = torch.sum(sums <= uniform[:, :1].double() * sums[:, -1:], -1, keepdim=True)  # [B 1]
-        found = torch.empty(len(y), 0, dtype=torch.long, device=y.device)
+        component = torch.sum(sums <= uniform[:, :1].double() * sums[:, -1:], -1, keepdim=True)  # [B 1]
+        values = torch.empty(len(y), 0, dtype=torch.long, device=y.device)
         for c in range(self.n):
-            mean = self._mean(mixture, c, scaled(found).to(mixture.mean.dtype)).gather(1, one)
+            mean = self._mean(mixture, c, to_unit_range(values).to(mixture.mean.dtype)).gather(1, component)
             u = uniform[:, c + 1, None].to(mean.dtype).clamp(1e-5, 1 - 1e-5)
-            x = mean + temperature * mixture.log_scale[:, c].gather(1, one).exp() * u.logit()
-            found = torch.cat([found, ((x.clamp(-1, 1) + 1) / STEP).round().long()], 1)
-        return found
+            x = mean + temperature * mixture.log_scale[:, c].gather(1, component).exp() * u.logit()
+            values = torch.cat([values, ((x.clamp(-1, 1) + 1) / STEP).round().long()], 1)
+        return values
 
     def _mixture(self, y: Float[Tensor, "*A D"]) -> _Mixture:
         numbers = linear(self.head, y).unflatten(-1, (-1, self.mixtures))
@@ -90,18 +90,18 @@ class Logistics(Values):
 
     def _mean(self, mixture: _Mixture, c: int, before: Float[Tensor, "*A b"]) -> Float[Tensor, "*A M"]:
         """The means of a channel, given the intensities of those before it."""
-        found = mixture.mean[..., c, :]
+        means = mixture.mean[..., c, :]
         for b, factor in enumerate(mixture.along[c]):
-            found = found + factor * before[..., b, None]
-        return found
+            means = means + factor * before[..., b, None]
+        return means
 
 
-def scaled(values: Int[Tensor, "*A"]) -> Float[Tensor, "*A"]:
+def to_unit_range(values: Int[Tensor, "*A"]) -> Float[Tensor, "*A"]:
     """Intensities from -1 to 1."""
     return values.double() * STEP - 1
 
 
-def bin_of(away: Tensor, log_scale: Tensor, values: Tensor) -> Tensor:
+def log_bin(away: Tensor, log_scale: Tensor, values: Tensor) -> Tensor:
     """The log of a logistic's share of the bin of an intensity that lies so far from its mean."""
     sharp = (-log_scale).exp()
     high, low = (away + STEP / 2) * sharp, (away - STEP / 2) * sharp

@@ -9,6 +9,6 @@ from kinformer.core.layer import Out
 from kinformer.core.model import total
 
 
-def steps_taken(out: Out, real: Bool[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+def halting_steps(out: Out, real: Bool[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
     """The steps that `ACT` or `RecurrentACT`, as the body, reports of a reading; nothing of another body."""
     return {"steps": total(out.aux["steps"], real)} if "steps" in out.aux else {}

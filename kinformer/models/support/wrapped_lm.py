@@ -1,4 +1,4 @@
-"""Wrapped: a language model beside which something else says what comes next."""
+"""WrappedLM: a language model beside which something else says what comes next."""
 
 from typing import Any
 
@@ -11,18 +11,18 @@ from kinformer.core.layer import Context, Device, Dtype
 from kinformer.core.loss import Loss, mean, token_nll
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.models.lm import LM
-from kinformer.models.support.texts import Texts, Tokens, next_tokens
+from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
-class Wrapped(Texts):
+class WrappedLM(TextModel):
     """A trained model with other scores of what comes next; what is known of the model is known of this one.
 
     It is read, judged and written with as the model is. It has no weights of its own: a folder holds the model.
     """
 
-    def __init__(self, model: "LM | Wrapped"):
+    def __init__(self, model: "LM | WrappedLM"):
         super().__init__()
-        self.model = a_part("model", model, (LM, Wrapped), "a language model, such as load(folder)")
+        self.model = a_part("model", model, (LM, WrappedLM), "a language model, such as load(folder)")
         self.vocab: int = model.vocab
         self.d: int = model.d
         self.lanes, self.metric = model.lanes, model.metric
@@ -40,15 +40,15 @@ class Wrapped(Texts):
     def forward(self, batch: Tokens, state: Any = None, progress: float = 0.0) -> Loss:
         """The loss of predicting each token, or each that is scored, from those before it."""
         batch = TokenBatch.of(batch)
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
-        out = self.logits(read, state, batch.limited(counted(read, state), -1, state))
-        nll = mean(token_nll(out.y, wanted), wanted >= 0)
-        return Loss(nll, {"nll": nll}, out.state, out.stats, (wanted >= 0).sum())
+        read, targets = batch.tokens[:, :-1], next_tokens(batch)
+        out = self.logits(read, state, batch.limited(number_tokens(read, state), -1, state))
+        nll = mean(token_nll(out.y, targets), targets >= 0)
+        return Loss(nll, {"nll": nll}, out.state, out.stats, (targets >= 0).sum())
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         return self.model.sample(rows, length, seed)
 
 
-def counted(tokens: Int[Tensor, "B T"], state: Any) -> Context:
+def number_tokens(tokens: Int[Tensor, "B T"], state: Any) -> Context:
     """The context of tokens that are numbered from 0, or on from a state of any form."""
     return numbered(tokens, None if state is None else Numbered(state.now, ()))

@@ -10,10 +10,10 @@ from torch import Tensor
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.finding import Broken
+from kinformer.laws.support.findings import Broken
 
 
-class Call(NamedTuple):
+class MechanismRead(NamedTuple):
     """One read: its rows and columns, and its lse [B H T] where it gave one."""
 
     rows: int
@@ -21,18 +21,18 @@ class Call(NamedTuple):
     lse: Tensor | None
 
 
-Heard = dict[str, list[Call]]
+LseRecord = dict[str, list[MechanismRead]]
 
 
 @contextmanager
-def heard(module: Any) -> Iterator[Heard]:
+def record_lse(module: Any) -> Iterator[LseRecord]:
     """While this lasts, the reads of every mechanism are written down by its name, in the order of calls."""
-    calls: Heard = {}
+    calls: LseRecord = {}
 
     def note(name: str, inputs: tuple, out: Any) -> None:
         if not (isinstance(inputs[-1], Context) and inputs[-1].remember):  # nobody wants what such a call reads
             rows, _, columns, _ = inputs[0].q.shape
-            calls.setdefault(name, []).append(Call(rows, columns, out.y.lse))
+            calls.setdefault(name, []).append(MechanismRead(rows, columns, out.y.lse))
 
     hooks = [
         part.register_forward_hook(lambda part, inputs, out, name=name: note(name, inputs, out))
@@ -46,25 +46,25 @@ def heard(module: Any) -> Iterator[Heard]:
             hook.remove()
 
 
-def agree_heard(got: Heard, want: Heard, sentence: str, pos: Tensor) -> None:
+def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor) -> None:
     """Broken unless every mechanism that read each token once, in both cases, gave the same lse or none."""
-    for name in sorted(want.keys() & got.keys()):
-        if not all(_each_once(calls[name], pos) for calls in (got, want)):
+    for name in sorted(expected.keys() & actual.keys()):
+        if not all(_each_once(calls[name], pos) for calls in (actual, expected)):
             continue
-        mine, theirs = (_joined(calls[name]) for calls in (got, want))
-        told = f"{sentence} (the lse of {name or 'its reads'})"
+        mine, theirs = (_join(calls[name]) for calls in (actual, expected))
+        description = f"{sentence} (the lse of {name or 'its reads'})"
         if mine is not None and theirs is not None:
-            agree(mine, theirs, told, pos=pos)
+            agree(mine, theirs, description, pos=pos)
         elif mine is not theirs:
-            raise Broken(f"{told}: there is one in one case and none in the other")
+            raise Broken(f"{description}: there is one in one case and none in the other")
 
 
-def _each_once(calls: list[Call], pos: Tensor) -> bool:
+def _each_once(calls: list[MechanismRead], pos: Tensor) -> bool:
     """Were all rows read, and each token by one call? Layers that repeat, and rows that leave, read otherwise."""
     return all(call.rows == len(pos) for call in calls) and sum(call.columns for call in calls) == pos.shape[1]
 
 
-def _joined(calls: list[Call]) -> Tensor | None:
+def _join(calls: list[MechanismRead]) -> Tensor | None:
     """The lse of all calls as [B T H]; None where one gave none."""
     lses = [call.lse for call in calls if call.lse is not None]
     return torch.cat(lses, 2).transpose(1, 2) if len(lses) == len(calls) else None

@@ -16,26 +16,26 @@ from kinformer.models.mlm import MLM
 from kinformer.nn.losses.reinforce import Per, Reinforce
 
 
-class Rewarded(nn.Module):
+class RewardedModel(nn.Module):
     """What both models share: loss = NLL + weight * the `Reinforce` of what all parts report as aux "log_p"."""
 
-    def teach(self, body: Layer, per: Per, decay: float, weight: float) -> None:
+    def set_reinforce(self, body: Layer, per: Per, decay: float, weight: float) -> None:
         """How the choices within a body are rewarded; ValueError where there are none."""
         if CHOICES not in penalties_of(body):
             raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
         self.reinforce, self.weight = Reinforce(per, decay), within("weight", weight, 0, math.inf)
 
-    def rewarded(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+    def reward_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        real, each = wanted >= 0, token_nll(out.y, wanted)
+        real, nll_by_token = targets >= 0, token_nll(out.y, targets)
         log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
-        choices, stats = self.reinforce(log_p, each, real)
-        nll = mean(each, real)
-        told = {**out.stats, **{f"reinforce.{name}": value for name, value in stats.items()}}
-        return out._replace(stats=told), nll + self.weight * choices, {"nll": nll, "choices": choices}
+        choices, stats = self.reinforce(log_p, nll_by_token, real)
+        nll = mean(nll_by_token, real)
+        all_stats = {**out.stats, **{f"reinforce.{name}": value for name, value in stats.items()}}
+        return out._replace(stats=all_stats), nll + self.weight * choices, {"nll": nll, "choices": choices}
 
 
-class Reinforced(Rewarded, LM):
+class ReinforcedLM(RewardedModel, LM):
     """An `LM` over parts that choose by chance, such as `SAC`: loss = NLL + weight * mean of -(R - b) log p.
 
     log p is the sum of what all parts report as aux "log_p" for a token. In eval mode parts choose what is likeliest,
@@ -44,7 +44,7 @@ class Reinforced(Rewarded, LM):
     per, decay: of the `Reinforce`.
     weight: of what the choices learn by.
 
-    Others: those of `LM`. Errors: ValueError for a body in which nothing is chosen; the LM's. Source: Li et al., 2020,
+    kwargs: those of `LM`. Errors: ValueError for a body in which nothing is chosen; the LM's. Source: Li et al., 2020,
     arXiv:2003.09833, section 3.
     """
 
@@ -57,35 +57,35 @@ class Reinforced(Rewarded, LM):
         per: Per = "row",
         decay: float = 0.9,
         weight: float = 1.0,
-        **others: Any,
+        **kwargs: Any,
     ):
-        super().__init__(vocab, d, body, **others)
-        self.teach(body, per, decay, weight)
+        super().__init__(vocab, d, body, **kwargs)
+        self.set_reinforce(body, per, decay, weight)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        return self.rewarded(call(()), wanted)
+        return self.reward_loss(call(()), targets)
 
 
-class ReinforcedMLM(Rewarded, MLM):
+class ReinforcedMLM(RewardedModel, MLM):
     """An `MLM` over parts that choose by chance, such as `PublishedSAC`; the reward is of the row.
 
-    decay, weight: as in `Reinforced`. Others: those of `MLM`. Errors: as there.
+    decay, weight: as in `ReinforcedLM`. kwargs: those of `MLM`. Errors: as there.
     """
 
-    def __init__(self, vocab: int, d: int, body: Layer, *, decay: float = 0.9, weight: float = 1.0, **others: Any):
-        super().__init__(vocab, d, body, **others)
-        self.teach(body, "row", decay, weight)
+    def __init__(self, vocab: int, d: int, body: Layer, *, decay: float = 0.9, weight: float = 1.0, **kwargs: Any):
+        super().__init__(vocab, d, body, **kwargs)
+        self.set_reinforce(body, "row", decay, weight)
 
-    def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+    def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        return self.rewarded(out, wanted)
+        return self.reward_loss(out, targets)
 
 
-def _example() -> Reinforced:
-    return Reinforced(11, 16, kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.SAC(1, 4))), per="token")
+def _example() -> ReinforcedLM:
+    return ReinforcedLM(11, 16, kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.SAC(1, 4))), per="token")
 
 
 def _encoder() -> ReinforcedMLM:

@@ -15,7 +15,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Loss, mean, token_nll
 from kinformer.core.numbering import Numbered
 from kinformer.models.lm import LM
-from kinformer.models.support.texts import Tokens, next_tokens
+from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.losses.auxiliary import LowerSchedule, following, last, layer_weights, several
 
@@ -38,7 +38,7 @@ class AuxiliaryLM(LM):
     everywhere: True predicts at every position. False predicts only at the last position of each row or document, as
         was usual before the paper; a further token at the last position that has one.
 
-    Others: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
+    kwargs: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
     layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".
     """
 
@@ -57,10 +57,10 @@ class AuxiliaryLM(LM):
         lower_schedule: LowerSchedule = "step",
         shared: bool = False,
         everywhere: bool = True,
-        **others: Any,
+        **kwargs: Any,
     ):
         a_part("body", body, Stack, "a Stack of blocks")
-        super().__init__(vocab, d, body, **others)
+        super().__init__(vocab, d, body, **kwargs)
         self.targets, self.weight = at_least("targets", targets, 1), within("weight", weight, 0, math.inf)
         self.lower, self.everywhere = a_flag("lower", lower), a_flag("everywhere", everywhere)
         self.lower_schedule = one_of("lower_schedule", lower_schedule, LowerSchedule)
@@ -80,28 +80,28 @@ class AuxiliaryLM(LM):
             return loss
         return loss._replace(count=(last(next_tokens(TokenBatch.of(batch))) >= 0).sum())
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what all layers that still predict pay for it, and the parts of that."""
         depth = len(self.body.layers)
         weights = layer_weights(depth, progress, self.lower_schedule) if self.lower else {}
         layers = [*weights, depth - 1]
         out = call(tuple(str(n) for n in layers))
-        targets = following(wanted, self.targets)
-        targets = targets if self.everywhere else [last(one) for one in targets]
-        count = (targets[0] >= 0).sum().clamp_min(1)
-        *beneath, top = (self._several(n, out, targets) / count for n in layers)
-        nll = mean(token_nll(out.y, targets[0]), targets[0] >= 0)
+        by_offset = following(targets, self.targets)
+        by_offset = by_offset if self.everywhere else [last(shifted) for shifted in by_offset]
+        count = (by_offset[0] >= 0).sum().clamp_min(1)
+        *lower_losses, top_loss = (self._layer_loss(n, out, by_offset) / count for n in layers)
+        nll = mean(token_nll(out.y, by_offset[0]), by_offset[0] >= 0)
         parts = {"nll": nll}
         if self.targets > 1:
-            parts["further"] = top - nll
+            parts["further"] = top_loss - nll
         if self.lower:
-            weighted = [weight * value for weight, value in zip(weights.values(), beneath, strict=True)]
+            weighted = [weight * value for weight, value in zip(weights.values(), lower_losses, strict=True)]
             parts["beneath"] = torch.stack([nll.new_zeros(()), *weighted]).sum()
         return out, sum(parts.values(), nll.new_zeros(())), parts
 
-    def _several(self, n: int, out: Out, targets: list[Int[Tensor, "B T"]]) -> Tensor:
+    def _layer_loss(self, n: int, out: Out, targets: list[Int[Tensor, "B T"]]) -> Tensor:
         """What layer n, from 0, pays for all of its targets."""
         norm = self.body.norm
         h = out.taps[str(n)] if norm is None else norm(out.taps[str(n)])

@@ -1,4 +1,4 @@
-"""Nearest: a trained language model beside the tokens that followed what was most alike in a datastore (kNN-LM)."""
+"""NearestNeighbourLM: a trained language model and the tokens that followed the most similar states of a datastore."""
 
 import math
 from typing import Any
@@ -13,13 +13,13 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Entries, Neighbours, Store
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
-from kinformer.models.support.by_token import by_token, log_probabilities, mixed
+from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
 from kinformer.models.support.uncompiled import uncompiled
-from kinformer.models.support.wrapped import Wrapped, counted
+from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 from kinformer.nn.depth.early_exit import EarlyExit
 
 
-class Nearest(Wrapped):
+class NearestNeighbourLM(WrappedLM):
     """p = weight p_kNN + (1 - weight) p_LM, p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature).
 
     The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of what was read: its keys are
@@ -43,7 +43,7 @@ class Nearest(Wrapped):
 
     def __init__(
         self,
-        model: LM | Wrapped,
+        model: LM | WrappedLM,
         store: Store,
         tap: str,
         *,
@@ -62,32 +62,32 @@ class Nearest(Wrapped):
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
         """Logs of the probabilities of the token after each token, in float32 or better."""
-        out, found = self.looked_up(tokens, state, ctx, last)
+        out, neighbours = self.look_up(tokens, state, ctx, last)
         own = log_probabilities(out.y)
-        return out._replace(y=mixed(own, self.likely(found, own), self.weight))
+        return out._replace(y=mix_log_p(own, self.neighbour_log_p(neighbours, own), self.weight))
 
-    def looked_up(
+    def look_up(
         self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
     ) -> tuple[Out, Neighbours]:
         """What the model says, and what is nearest to each of the states it says it by."""
-        ctx = counted(tokens, state) if ctx is None else ctx
+        ctx = number_tokens(tokens, state) if ctx is None else ctx
         out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
             raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
         states = out.taps[self.tap]
         at = slice(states.shape[1] - out.y.shape[1], None)
-        return out, self.found(states[:, at], ctx.pos[:, at] >= 0)
+        return out, self.find_neighbours(states[:, at], ctx.pos[:, at] >= 0)
 
     @uncompiled
     @torch.no_grad()
-    def found(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
+    def find_neighbours(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
         """The entries that are nearest to the state of each token that is real."""
         return self.store.of_tokens(states, real, self.k)
 
     @torch.no_grad()
-    def likely(self, found: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
+    def neighbour_log_p(self, neighbours: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
         """log p_kNN, -inf of what is not among the neighbours."""
-        return by_token(-found.distances.to(like) / self.temperature, found.tokens, self.vocab)
+        return log_p_by_token(-neighbours.distances.to(like) / self.temperature, neighbours.tokens, self.vocab)
 
 
 def refuse_exits(model: nn.Module) -> None:
@@ -99,12 +99,12 @@ def refuse_exits(model: nn.Module) -> None:
         )
 
 
-def _example() -> Nearest:
+def _example() -> NearestNeighbourLM:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model, keys = MODELS[0](), torch.randn(20, 16)
-    return Nearest(model, Entries(keys, torch.arange(20) % 11), "1.1.input", k=5, temperature=9.0)
+    return NearestNeighbourLM(model, Entries(keys, torch.arange(20) % 11), "1.1.input", k=5, temperature=9.0)
 
 
 EXAMPLES = (

@@ -1,4 +1,4 @@
-"""Categorical: an intensity is one of 256 kinds."""
+"""CategoricalIntensities: an intensity is one of 256 kinds."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from kinformer.core.checks import at_least
 from kinformer.core.loss import token_nll
 from kinformer.core.model import LEAST_TEMPERATURE
-from kinformer.models.support.values import Values
+from kinformer.models.support.intensities import Intensities
 
 LEVELS = 256
 
 
-class Categorical(Values):
+class CategoricalIntensities(Intensities):
     """p(value) = softmax(W y): any distribution of intensities, that of each channel after those of the ones before.
 
     A picture has rows * columns * channels steps. One head serves all channels.
@@ -41,7 +41,7 @@ class Categorical(Values):
         channel = torch.arange(first, first + values.shape[1], device=values.device) % self.channels
         return self.embedding(values[..., 0] + LEVELS * channel)
 
-    def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T"]:
+    def nll(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T"]:
         return token_nll(self.head(y), values[..., 0])
 
     def draw(self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B 1"], temperature: float) -> Int[Tensor, "B 1"]:

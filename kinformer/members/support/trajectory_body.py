@@ -6,7 +6,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP, Activation
 
 
-def reader(
+def trajectory_body(
     d: int,
     depth: int,
     heads: int,
@@ -17,10 +17,10 @@ def reader(
     pattern: str,
 ) -> Stack:
     """So many pre-norm blocks with a norm at the end; attention's weights and what sublayers give are dropped alike."""
-    made = Wiring(d, heads, head_dim, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, dropout=dropout)
 
     def mlp() -> MLP:
         return MLP(d, hidden, activation=activation)
 
     at_least("depth", depth, 1)
-    return made.stack(made.block(made.attention(pattern, dropout=dropout), mlp()) for _ in range(depth))
+    return wiring.stack(wiring.block(wiring.attention(pattern, dropout=dropout), mlp()) for _ in range(depth))

@@ -29,15 +29,15 @@ class ContrastiveMLM(MLM):
 
     contrast: the weight of L_contrast.
 
-    Others: those of `MLM`, of which `segment` says what a part is. Errors: ValueError for a body of another kind, and
+    kwargs: those of `MLM`, of which `segment` says what a part is. Errors: ValueError for a body of another kind, and
     without `segment`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4.
     """
 
     body: GlobalTokens
 
-    def __init__(self, vocab: int, d: int, body: Layer, *, contrast: float = 0.2, **others: Any):
+    def __init__(self, vocab: int, d: int, body: Layer, *, contrast: float = 0.2, **kwargs: Any):
         a_part("body", body, GlobalTokens, "GlobalTokens(Stack(blocks), n)")
-        super().__init__(vocab, d, body, **others)
+        super().__init__(vocab, d, body, **kwargs)
         if self.segment is None:
             raise ValueError("a ContrastiveMLM hides whole parts of a row; say by segment= which part a token is of")
         self.contrastive, self.contrast = Contrastive(), within("contrast", contrast, 0, 1)
@@ -49,22 +49,22 @@ class ContrastiveMLM(MLM):
             return super().forward(batch, state, progress)
         tokens, body = batch.tokens, self.body
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
-        read, wanted = self.hide(tokens, fixed=fixed, seed=seed)
-        ctx = self.parted(tokens, tokens)
+        read, targets = self.hide(tokens, fixed=fixed, seed=seed)
+        ctx = self.segment_context(tokens, tokens)
         segment = ctx.labels["segment"]
-        hidden, there = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
+        hidden, is_part = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
         inside = F.pad(hidden, (0, 1)).gather(1, segment.clamp(0, body.n - 1).where(segment >= 0, body.n))
-        read, wanted = torch.where(inside, self.mask, read), wanted.masked_fill(inside, -1)
-        out = body.whole(self.embedded(read, ctx), body.seen(ctx))
-        alone = body.whole(self.embedded(tokens, ctx), body.apart(ctx))
-        value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, there)
+        read, targets = torch.where(inside, self.mask, read), targets.masked_fill(inside, -1)
+        out = body.whole(self.embed_tokens(read, ctx), body.seen(ctx))
+        alone = body.whole(self.embed_tokens(tokens, ctx), body.apart(ctx))
+        value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, is_part)
         logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
-        nll = mean(token_nll(logits, wanted), wanted >= 0)
-        aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
+        nll = mean(token_nll(logits, targets), targets >= 0)
+        aux = {name: reported[:, body.n :] if reported.dim() else reported for name, reported in out.aux.items()}
         sums = {"contrast": value, **gathered(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
         loss = weighted((1 - self.contrast) * nll, sums, weights, progress or 0.0)
-        return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
+        return Loss(loss, {"nll": nll, **sums}, None, out.stats, (targets >= 0).sum())
 
     def parts(
         self, tokens: Int[Tensor, "B T"], segment: Int[Tensor, "B T"], *, fixed: bool, seed: int
@@ -82,8 +82,8 @@ class ContrastiveMLM(MLM):
         marks = torch.where(picked & (segment < n), segment, n)
         hidden = torch.zeros(len(tokens), n + 1, dtype=torch.bool, device=tokens.device).scatter(1, marks, True)[:, :n]
         number = torch.arange(n, device=tokens.device)
-        told = ((number < n - 1) | (last < n)) & (last > 0)  # and there is a context that could tell it
-        return hidden & told, number <= last
+        predictable = ((number < n - 1) | (last < n)) & (last > 0)  # and there is a context that could tell it
+        return hidden & predictable, number <= last
 
 
 def _example() -> ContrastiveMLM:

@@ -1,4 +1,4 @@
-"""Sets: says one number of a set of vectors, whatever their order."""
+"""SetRegressor: says one number of a set of vectors, whatever their order."""
 
 from typing import ClassVar
 
@@ -15,13 +15,13 @@ from kinformer.core.loss import Loss, gathered
 from kinformer.core.memo import Memo
 from kinformer.core.model import EvaluationSums, Model, total
 from kinformer.core.pooler import Pooler
-from kinformer.models.support.answers import Answer, Count, Number
+from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
 from kinformer.nn.poolers.mean import MeanPooler
 
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
 
 
-class Sets(Model):
+class SetRegressor(Model):
     """Vectors in any order in, a number of the whole out: a body that reads no positions, a pooling, one matrix.
 
     Choose it for what is asked of sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch is elements, a mark of
@@ -59,7 +59,9 @@ class Sets(Model):
             at_least("d", d, 1),
             a_probability("dropout", dropout),
         )
-        self.answer = Number() if answer is None else a_part("answer", answer, Answer, "an answer, such as Number()")
+        self.answer = (
+            NumberAnswer() if answer is None else a_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
+        )
         default = MeanPooler() if pooling is None else pooling
         self.pooling = a_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
         self.embedding = nn.Linear(inputs, d)
@@ -83,8 +85,8 @@ class Sets(Model):
     def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """By what its answers are judged."""
         elements, marks, right = batch
-        found = self.answer.judged(self.says(elements, marks), right)
-        return EvaluationSums({name: total(values, right == right) for name, values in found.items()})
+        by_metric = self.answer.evaluate(self.says(elements, marks), right)
+        return EvaluationSums({name: total(values, right == right) for name, values in by_metric.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
         """Sets of `length` random vectors; the first number of the first decides the answer."""
@@ -92,13 +94,13 @@ class Sets(Model):
         marks = torch.zeros(rows, length, dtype=torch.long)
         return elements.contiguous(), marks, self.answer.sample(elements[:, 0, 0])
 
-    def encoded(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
+    def encode(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
         """What the body makes of each element [B T D]; permuted with them."""
         real = marks >= 0
         return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))
 
     def _read(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
-        out = self.encoded(elements, marks)
+        out = self.encode(elements, marks)
         pooled = self.pooling(out.y, marks >= 0)
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
@@ -111,7 +113,7 @@ def _context(real: Tensor) -> Context:
     """Elements in their columns, which nothing reads; refuses a set without any."""
     memo, full = Memo(), False
     if not torch.compiler.is_compiling():
-        full, filled = (bool(one) for one in memo.look(real.all(), real.any(1).all()))
+        full, filled = (bool(flag) for flag in memo.look(real.all(), real.any(1).all()))
         if not filled:
             raise ValueError("a set has no elements, and nothing can be said of it; leave it out")
     columns = torch.arange(real.shape[1], device=real.device)
@@ -119,8 +121,8 @@ def _context(real: Tensor) -> Context:
     return Context(pos, full=full, memo=memo, is_clean=True)
 
 
-def _example() -> Sets:
-    return Sets(
+def _example() -> SetRegressor:
+    return SetRegressor(
         2,
         16,
         kf.ISAB(kf.MAB(16, 2), kf.MAB(16, 2), 3),
@@ -129,9 +131,9 @@ def _example() -> Sets:
     )
 
 
-def _counts() -> Sets:
+def _counts() -> SetRegressor:
 
-    return Sets(2, 16, kf.MAB(16, 2, cross=False), answer=Count())
+    return SetRegressor(2, 16, kf.MAB(16, 2, cross=False), answer=CountAnswer())
 
 
 EXAMPLES = (_example, _counts)

@@ -1,4 +1,4 @@
-"""What a kept model is made of: the names of its files, and what is said where one is missing.
+"""Files of a saved model: their names, and what is said where one is missing.
 
 Nothing heavy is imported, so that a command can look before it begins.
 Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
@@ -20,7 +20,7 @@ def contents(path: Path) -> bytes:
     if not path.parent.is_dir():
         raise FileNotFoundError(absent(path.parent))
     if not path.is_file():
-        inside = ", ".join(str(one.parent) for one in sorted(path.parent.glob(f"*/{path.name}")))
+        inside = ", ".join(str(folder.parent) for folder in sorted(path.parent.glob(f"*/{path.name}")))
         advice = f"; give one of the folders in it: {inside:.200}" if inside else ""
         raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}{advice}")
     return read_file(path)
