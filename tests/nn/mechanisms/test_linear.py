@@ -60,7 +60,7 @@ def numbered(t=T):
 def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, extras=None, own=True):
     k_pos = numbered(k.shape[2]) if k_pos is None else k_pos
     ctx = run(numbered(q.shape[2])) if ctx is None else ctx
-    queries, keys = Queries(q, ctx.by_head), Keys(k, v, k_pos[:, None], sides or {}, own=own)
+    queries, keys = Queries(q, ctx.by_head), Keys(k, v, k_pos[:, None], extras or {}, own=own)
     return mechanism(queries, keys, state, ctx)
 
 

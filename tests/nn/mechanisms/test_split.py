@@ -38,7 +38,7 @@ def inputs(groups=H):
 
 def call(mechanism, q, k, v, extras=None, *, head=0, key_extras=None, **told):
     ctx = Context(POS, run=True, **told)
-    queries = Queries(q, ctx.by_head, sides or {}, head=head)
+    queries = Queries(q, ctx.by_head, extras or {}, head=head)
     return mechanism(queries, Keys(k, v, ctx.by_head, key_extras or {}), None, ctx)
 
 
