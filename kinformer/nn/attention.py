@@ -115,7 +115,7 @@ class Attention(Layer):
 
     def _late(self, x: Tensor, ctx: Context) -> bool:
         """Are projections handed over lazily?"""
-        matrices = (one for one in (self.side, self.key_side) if one is not None)
+        matrices = (matrix for matrix in (self.side, self.key_side) if matrix is not None)
         if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
             return False
         return self.mechanism.late(self.sizes, ctx)
@@ -152,8 +152,8 @@ class Attention(Layer):
             pieces, cuts = [], [0, *memory.cuts(ctx), x.shape[1]]
             for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
                 whole = len(cuts) == 2
-                piece, seen = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
-                pieces.append(self._remember_and_read(memory, piece, old, seen))
+                piece, piece_ctx = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
+                pieces.append(self._remember_and_read(memory, piece, old, piece_ctx))
                 old = pieces[-1].state
             out = concatenated(pieces)
         return out._replace(state=None) if state is None else out
@@ -174,8 +174,8 @@ class Attention(Layer):
         queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
         outs = []
         for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
-            seen = ctx.replace(only=part if ctx.only is None else ctx.only & part)
-            outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
+            part_ctx = ctx.replace(only=part if ctx.only is None else ctx.only & part)
+            outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, part_ctx))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
 
@@ -184,10 +184,10 @@ class Attention(Layer):
         if self.memory is None or torch.compiler.is_compiling():
             return
         mechanism = _fit_for_memory(self.mechanism, self.cross)
-        said = self.memory.reads, mechanism.pattern
-        if said != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
+        limits = self.memory.reads, mechanism.pattern
+        if limits != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
             self.memory.agree(mechanism.pattern, self.projection.heads, self.d)
-            self._agreed = said
+            self._agreed = limits
 
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
         return self._told(self.projection.keys(source, pos), source, ctx.memo.by_head(pos), {})
@@ -223,7 +223,7 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
     """The matrix of all extras, one below the other; those that are `like` a matrix of the projection start as it."""
     if not extras:
         return None
-    found = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
+    linear = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
     first = 0
     for side in extras.values():
         at, first = slice(first, first + heads * side.width), first + heads * side.width
@@ -234,9 +234,9 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
                     f"a side of {heads} x {side.width} cannot start as {side.like} of {weight.shape[0]} rows"
                 )
             with torch.no_grad():
-                found.weight[at] = weight
-                found.bias[at] = 0.0 if bias is None else bias
-    return found
+                linear.weight[at] = weight
+                linear.bias[at] = 0.0 if bias is None else bias
+    return linear
 
 
 def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int) -> dict[str, Tensor]:

@@ -51,8 +51,8 @@ class Watched(Drawn):
         super().__init__(DEPTH)
         self.exits: list[Tensor] = []
 
-    def told(self, state: object, ctx: Context) -> Tensor:
-        self.exits.append(super().told(state, ctx))
+    def begin_call(self, state: object, ctx: Context) -> Tensor:
+        self.exits.append(super().begin_call(state, ctx))
         return self.exits[-1]
 
 
@@ -145,7 +145,7 @@ def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
 
 def test_exits_are_drawn_evenly() -> None:
     rule, pos = Drawn(DEPTH), torch.zeros(100, 200, dtype=torch.long)
-    told = rule.told((), Context(pos))
+    told = rule.begin_call((), Context(pos))
     exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
     for n in range(DEPTH, 0, -1):
         exits = torch.where(rule(states[:n], Context(pos), told), n, exits)

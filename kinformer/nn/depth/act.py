@@ -114,8 +114,8 @@ class Halting(nn.Module):
             stop = halt.alive
         on = halt.alive & ~stop
         rest = torch.where(stop, 1 - halt.total, 0.0)
-        kept = torch.where(on, h, 0.0)
-        return kept + rest, Halt(on, halt.total + kept, halt.remainder + rest, halt.steps + halt.alive)
+        going_weight = torch.where(on, h, 0.0)
+        return going_weight + rest, Halt(on, halt.total + going_weight, halt.remainder + rest, halt.steps + halt.alive)
 
     def _enough(self, total: Tensor) -> Tensor:
         return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
@@ -168,7 +168,7 @@ class ACT(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         block, last = self.universal.block, self.universal.steps - 1
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)
@@ -177,21 +177,21 @@ class ACT(Layer):
             weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
             asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
             if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
-                y, halt = self._read_tokens(n, s, y, halt, found, ctx)
+                y, halt = self._read_tokens(n, s, y, halt, collected, ctx)
                 break
             if n and not ctx.taps and (state is None or self.halted == "copied"):
                 rows = going_rows(self, halt.alive, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
-                    found.remember(n, block, z)
+                    collected.remember(n, block, z)
                 continue
             moving = halt.alive
-            out = found.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
+            out = collected.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
             if weight is None or halted is None:
                 weight, halted = self.halting(out.y, halt, n == last)
             y, halt = self.mix(y, out.y, weight), halted
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
-        out = found.out(y)
+        out = collected.out(y)
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
@@ -252,17 +252,17 @@ class ACT(Layer):
         z = keys.timed(n, going.at, going.s)
         weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
         asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
-        which = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
-        tokens = tokens_at(going.at[which], ctx.pos, collected.old is not None, before)
+        asking = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
+        tokens = tokens_at(going.at[asking], ctx.pos, collected.old is not None, before)
         make = keys.at_step(n, tokens, z)
         counts = torch.zeros_like(ctx.pos, dtype=torch.bool).flatten().index_fill(0, going.at[going.halt.alive], True)
 
         def read(_: Tensor, state: State | None, ctx: Context) -> Out:
-            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, which])
+            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, asking])
             return out._replace(aux={name: put_back(value, tokens, ctx) for name, value in out.aux.items()})
 
         out = collected.call(n, read, z[None], counts=counts.view_as(ctx.pos))
-        s = going.s.index_copy(0, which, out.y[0].to(going.s.dtype))
+        s = going.s.index_copy(0, asking, out.y[0].to(going.s.dtype))
         if weight is None or halt is None:
             weight, halt = self.halting(s, going.halt, final)
         return Going(going.at, s, self.mix(going.y, s, weight), halt), tokens

@@ -80,8 +80,8 @@ class EarlyExit(Layer):
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
         self.chance = if_given("chance", chance, Rule, "a rule, such as Drawn(depth)")
-        for one in (rule, *([] if chance is None else [chance])):
-            one.agree(self.d, len(layers))
+        for each_rule in (rule, *([] if chance is None else [chance])):
+            each_rule.agree(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
             raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
         # by exit, what its own loss teaches its layer more
@@ -104,15 +104,17 @@ class EarlyExit(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
-        told = self.rule.told(rule, ctx)
-        found = Collected(
+        rule_state = self.rule.begin_call(rule, ctx)
+        collected = Collected(
             ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
-        by, asked = (self.chance, ()) if self.training else (self.rule, told)
-        by = None if isinstance(by, Nobody) else by
-        if self.training and by is not None and not ctx.taps:
-            asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
-        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)
+        exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
+        exit_rule = None if isinstance(exit_rule, Nobody) else exit_rule
+        if self.training and exit_rule is not None and not ctx.taps:
+            exit_state = exit_rule.begin_call(
+                exit_state, ctx
+            )  # drawn here: where a layer is computed again, so are all its numbers
+        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
         rows = None
@@ -121,20 +123,20 @@ class EarlyExit(Layer):
                 rows = going_rows(self, inside, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
-                    found.remember(n, layer, h)
+                    collected.remember(n, layer, h)
                 continue
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
-            out = found.call(n, on_rows(layer, rows) if self.divisible else layer, h)
-            found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
+            out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
+            collected.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leave(by, rows, states, asked, ctx)
-        out = found.out(self._left(h, exits, len(states)))
-        kept = None if state is None else Exiting(told, out.state)
-        return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
+                inside = inside & ~self._leave(exit_rule, rows, states, exit_state, ctx)
+        out = collected.out(self._left(h, exits, len(states)))
+        new_state = None if state is None else Exiting(rule_state, out.state)
+        return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
     def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
         """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
@@ -145,10 +147,12 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leave(self, by: Rule | None, rows: Rows | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
-        assert by is not None
+    def _leave(
+        self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
+    ) -> Tensor:
+        assert rule is not None
         with torch.no_grad():
-            return choice(lambda: leaving(by, rows, states, ctx, told, self.reads(len(states) - 1, ctx.head)))
+            return choice(lambda: leaving(rule, rows, states, ctx, rule_state, self.reads(len(states) - 1, ctx.head)))
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
         """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""

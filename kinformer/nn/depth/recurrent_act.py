@@ -80,8 +80,8 @@ class RecurrentACT(Layer):
             ys.append(now.s[:, None])
             halts.append(Halt(*(leaf[:, None] for leaf in halt)))
         halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
-        kept = None if state is None else Carried(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
-        return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
+        new_state = None if state is None else Carried(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
+        return Out(torch.cat([x[:, :0], *ys], 1), new_state, halt.report())
 
     def _ponder(self, x: Float[Tensor, "B D"], now: Carried, real: Bool[Tensor, " B"]) -> tuple[Carried, Halt]:
         row = torch.arange(len(x), device=x.device)

@@ -76,7 +76,7 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
     rows = torch.arange(batch, device=at.device) if every_row else counts.nonzero()[:, 0]
     # by powers of two, so that one row with many tokens adds no padding to the others
     sizes = [(max(count, FEW) - 1).bit_length() if count else -1 for count in counts.tolist()]
-    groups, order, taken = [], torch.empty_like(at), 0
+    groups, order, used = [], torch.empty_like(at), 0
     for size in sorted({*sizes} - {-1}):
         inside = torch.tensor([r for r, bits in enumerate(sizes) if bits == size], device=at.device)
         slot = torch.arange(int(counts[inside].amax()), device=at.device)
@@ -85,8 +85,8 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
         groups.append(
             Group(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
         )
-        order[slots[real]] = taken + real.flatten().nonzero()[:, 0]
-        taken += real.numel()
+        order[slots[real]] = used + real.flatten().nonzero()[:, 0]
+        used += real.numel()
     return Tokens(at, positions[None], rows, tuple(groups), order, fresh())
 
 
@@ -94,13 +94,13 @@ def serves_tokens(layer: Layer) -> bool:
     """True if `read_tokens` can compute this layer: only the first sublayer may read other tokens of the sequence."""
     if not isinstance(layer, ResidualBlock) or layer.sends or layer.wants:
         return False
-    first, *others = layer.layers
+    first, *rest = layer.layers
     return (
         isinstance(first, Attention)
         and not first.cross
         and _reads_each_query(first)
         and all(
-            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in others
+            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in rest
         )
         and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
         and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
@@ -204,14 +204,14 @@ def _attention(
     q, read = layer.projection.queries(z, tokens.pos).q[0], []  # [H n K]
     # a request without real queries, which narrows the pattern and writes the cache
     nobody = Queries(q.new_zeros(()).expand(*ctx.pos.shape, sizes.heads, sizes.k_dim).transpose(1, 2), ctx.by_head)
-    request, kept = mechanism.asked(nobody, keys, state, ctx)
+    request, new_state = mechanism.asked(nobody, keys, state, ctx)
     for group in tokens.groups:
         queries = Queries(q[:, group.slots].transpose(0, 1), group.pos)
         group_keys = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
         part = request.apart(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
         read.append(mechanism.answered(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
     y = torch.cat(read)[tokens.order] if read else q.new_zeros(0, sizes.heads, sizes.v_dim)
-    return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), kept)
+    return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), new_state)
 
 
 def _of_rows(keys: Keys, rows: Int[Tensor, " R"], memo: Memo) -> Keys:

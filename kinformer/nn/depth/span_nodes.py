@@ -78,18 +78,18 @@ class SpanNodes(Layer):
             raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
         places = self.places(ctx)
         x = x if self.norm is None else self.norm(x)
-        out = self.layer(places.spread(x), None if state is None else state.body, self.seen(places, ctx))
-        kept = None if state is None else Grown(out.state, after(state.now, ctx.pos))
+        out = self.layer(places.spread(x), None if state is None else state.body, self.node_context(places, ctx))
+        new_state = None if state is None else Grown(out.state, after(state.now, ctx.pos))
         of: Callable[[Tensor], Tensor] = places.tokens
         aux = {name: of(value) if value.dim() else value for name, value in out.aux.items()}
         taps = {name: of(value) for name, value in out.taps.items()}
-        return Out(None if ctx.remember else of(out.y), kept, aux, {}, out.stats, taps)
+        return Out(None if ctx.remember else of(out.y), new_state, aux, {}, out.stats, taps)
 
-    def seen(self, places: Places, ctx: Context) -> Context:
+    def node_context(self, places: Places, ctx: Context) -> Context:
         """The context of the nodes; labels of spans are -1."""
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
-        told = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
-        below = {name: PerToken(places.spread(value.value)) for name, value in told}
+        per_token = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
+        below = {name: PerToken(places.spread(value.value)) for name, value in per_token}
         return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
     def places(self, ctx: Context) -> Places:
@@ -109,11 +109,11 @@ class SpanNodes(Layer):
         nodes = begin[:, None] + torch.arange(size, device=pos.device)  # [B N]
         if full and not apart:  # rows that are alike share one row of positions, and so one mask
             return Places(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
-        there = nodes < (begin + count)[:, None]
+        has_node = nodes < (begin + count)[:, None]
         if not self.causal:
-            found = node(nodes)
-            there = there & ((found.number << found.level) < stop[:, None])
-        return Places(torch.where(there, nodes, -1), column, run=not gaps, full=full)
+            spans = node(nodes)
+            has_node = has_node & ((spans.number << spans.level) < stop[:, None])
+        return Places(torch.where(has_node, nodes, -1), column, run=not gaps, full=full)
 
     def _sizes(self, ctx: Context, count: Tensor, missing: Tensor, begin: Tensor) -> tuple[int, int, int, int]:
         """The most and the fewest nodes of a row, how many tokens a tree lacks, how far apart rows begin.
@@ -126,17 +126,17 @@ class SpanNodes(Layer):
             return most, 0, 0 if self.causal else 1, 1
         if not count.numel():
             return 1, 0, 0, 1
-        asked = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
-        most, least, gaps, first, last = ctx.memo.look(*asked)
+        bounds = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
+        most, least, gaps, first, last = ctx.memo.look(*bounds)
         return max(most, 1), least, gaps, last - first
 
 
 def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The least power of two from n on."""
-    found = torch.ones_like(n)
+    power = torch.ones_like(n)
     for _ in range(HIGHEST):
-        found = torch.where(found < n, 2 * found, found)
-    return found
+        power = torch.where(power < n, 2 * power, power)
+    return power
 
 
 def _example(causal: bool) -> SpanNodes:

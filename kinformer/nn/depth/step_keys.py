@@ -55,9 +55,9 @@ class StepKeys:
             self.states = self.states.index_copy(0, at, states)
         if self.matrices:
             timed = states if self.waves is None else states + self.waves.places[at]
-            made = [F.linear(timed, *matrix) for matrix in self.matrices]
-            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in made]
-            self.products = [before.index_copy(0, at, new) for before, new in zip(old, made, strict=True)]
+            products = [F.linear(timed, *matrix) for matrix in self.matrices]
+            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in products]
+            self.products = [before.index_copy(0, at, new) for before, new in zip(old, products, strict=True)]
 
     def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The input of step n, with its timing, for tokens at indices of the flattened batch."""

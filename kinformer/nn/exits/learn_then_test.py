@@ -58,7 +58,7 @@ def learn_then_test(
         tested.append(_tested(threshold, losses(threshold), delta))
         if tested[-1].p > epsilon:
             break
-    rejected = [one.threshold for one in tested if one.p <= epsilon]
+    rejected = [test.threshold for test in tested if test.p <= epsilon]
     return Found(rejected[-1] if rejected else None, tuple(tested))
 
 
@@ -74,7 +74,7 @@ def epsilon_of(value: float) -> float:
 
 def _tested(threshold: Threshold, losses: Sequence[float], delta: float) -> Tested:
     count = at_least("calibration texts", len(losses), 1)
-    wrong = [one for one in losses if not 0 <= one <= 1]
+    wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:
         raise ValueError(f"a loss of {wrong[0]:g} came for the threshold {threshold}; give losses from 0 to 1")
     risk = math.fsum(losses) / count

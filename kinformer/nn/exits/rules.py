@@ -28,7 +28,7 @@ class Rule(nn.Module, ABC):
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
     its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `places`, since positions
     also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
-    `start` and `told`. One with a threshold says by `strict` whether that must be exceeded or only reached.
+    `start` and `begin_call`. One with a threshold says by `strict` whether that must be exceeded or only reached.
     """
 
     strict: bool = True
@@ -58,15 +58,15 @@ class Rule(nn.Module, ABC):
         """What the rule keeps from call to call."""
         return ()
 
-    def told(self, state: State, ctx: Context) -> State:
+    def begin_call(self, state: State, ctx: Context) -> State:
         """The same with what this call brings from outside."""
         return state
 
     @abstractmethod
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves: ...
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves: ...
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
         """What the rule learns by, per token, from the states and logits of all exits with nobody having left.
 
@@ -74,7 +74,7 @@ class Rule(nn.Module, ABC):
         """
         return None
 
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
         """Sums of a training batch for `after_step` of the rule's parts, by the name of each part."""
         return {}
 
@@ -120,7 +120,7 @@ class Confident(Rule):
         own = self.threshold
         return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, Decaying) else threshold
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         sure = self.sure(states, head)
         own = self.threshold
         if isinstance(own, Decaying):
@@ -130,12 +130,12 @@ class Confident(Rule):
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return self.confidence.loss(states, logits, wanted)
+        return self.confidence.loss(states, logits, targets)
 
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        return prefixed("confidence", self.confidence.stats(logits, wanted))
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        return prefixed("confidence", self.confidence.stats(logits, targets))
 
 
 class Multinomial(Rule):
@@ -162,13 +162,13 @@ class Multinomial(Rule):
         """Log-probabilities of the exits, to train by."""
         return linear(self.choice, states[0]).log_softmax(-1)
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         return linear(self.choice, states[0]).argmax(-1) < len(states)
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
+        return _named(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
 class Geometric(Rule):
@@ -220,13 +220,13 @@ class Geometric(Rule):
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         return self.sure(states) > of_layer(self.threshold, len(states))
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
+        return _named(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
 class Drawn(Rule):
@@ -247,11 +247,11 @@ class Drawn(Rule):
         if depth != self.depth:
             raise ValueError(f"Drawn({self.depth}) came for {depth} layers; give Drawn({depth})")
 
-    def told(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
+    def begin_call(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
         return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return told <= len(states)
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return rule_state <= len(states)
 
 
 class Chosen(NamedTuple):
@@ -297,7 +297,7 @@ class BySequence(Rule):
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
         return linear(self.choice, mean).log_softmax(-1)
 
-    def told(self, state: Chosen, ctx: Context) -> Chosen:
+    def begin_call(self, state: Chosen, ctx: Context) -> Chosen:
         if ctx.source is not None and ctx.source_pos is not None:
             source, source_pos = ctx.source, ctx.source_pos
             return Chosen(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
@@ -308,30 +308,30 @@ class BySequence(Rule):
             ctx.memo.settle()
         return state
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return (rule_state.exit <= len(states))[:, None].expand(states[-1].shape[:2])
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"]:
         if ctx is None or ctx.source is None or ctx.source_pos is None:
             raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
-        best = self.oracle.of_rows(logits, wanted)[:, None]
-        return _named(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(wanted.shape)
+        best = self.oracle.of_rows(logits, targets)[:, None]
+        return _named(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)
 
 
 def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
-        came = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
-        raise ValueError(f"{came}; give {name}({d}, {depth})")
+        call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
+        raise ValueError(f"{call}; give {name}({d}, {depth})")
 
 
-def _counted(given: Threshold | Decaying, depth: int) -> None:
-    given = given.threshold if isinstance(given, Decaying) else given
-    if isinstance(given, tuple) and len(given) != depth - 1:
-        came = f"{len(given)} thresholds came for {depth} layers"
-        raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")
+def _counted(threshold: Threshold | Decaying, depth: int) -> None:
+    threshold = threshold.threshold if isinstance(threshold, Decaying) else threshold
+    if isinstance(threshold, tuple) and len(threshold) != depth - 1:
+        problem = f"{len(threshold)} thresholds came for {depth} layers"
+        raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")
 
 
 def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:

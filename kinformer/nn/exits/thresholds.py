@@ -46,9 +46,9 @@ class Said(NamedTuple):
         What a token reads of those before it is here of all layers: what it would read of those that left early, only
         a reading in which they leave can tell.
         """
-        some = max(1, AT_ONCE // max(1, self.worth.shape[1]))
-        found = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(some)]
-        return torch.cat([quality for quality, _ in found]), torch.cat([layers for _, layers in found])
+        size = max(1, AT_ONCE // max(1, self.worth.shape[1]))
+        measures = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(size)]
+        return torch.cat([quality for quality, _ in measures]), torch.cat([layers for _, layers in measures])
 
     def _measured(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
@@ -71,14 +71,14 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     longest: int | None = None
     with evaluating(model):
         for batch in batches:
-            states, logits, wanted, ctx = model.every_exit(batch)
-            real = wanted >= 0
+            states, logits, targets, ctx = model.every_exit(batch)
+            real = targets >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
-            worth.append(torch.stack([_worth(one, wanted, right)[real] for one in logits]))
-            steps.append(ctx.steps.expand_as(wanted)[real])
+            worth.append(torch.stack([_worth(exit_logits, targets, right)[real] for exit_logits in logits]))
+            steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
-    if not sum(one.shape[1] for one in worth):
+    if not sum(exit_logits.shape[1] for exit_logits in worth):
         raise ValueError("the batches to search on hold no token to predict; give others")
     tokens = torch.cat(steps)
 
@@ -109,8 +109,8 @@ def search(
     at_least("depth", depth, 2)
     at_least("draws", draws, 1)
     at_least("segments", segments, 1)
-    drawn = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return _best(drawn, *_measured(measure, drawn), depth, segments)
+    vectors = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return _best(vectors, *_measured(measure, vectors), depth, segments)
 
 
 def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS) -> tuple[Kept, ...]:
@@ -153,12 +153,12 @@ def coordinate_search(
         changed = False
         for layer in range(layers):
             tried = torch.tensor([[*current[:layer], value, *current[layer + 1 :]] for value in values]).double()
-            quality, taken = _measured(measure, tried)
+            quality, layers_used = _measured(measure, tried)
             vectors.append(tried)
-            measures.append((quality, taken))
-            cheapest = int(taken.masked_fill(quality < least, math.inf).argmin())
-            if quality[cheapest] >= least and float(taken[cheapest]) < cost:
-                current, cost, changed = tried[cheapest].tolist(), float(taken[cheapest]), True
+            measures.append((quality, layers_used))
+            cheapest = int(layers_used.masked_fill(quality < least, math.inf).argmin())
+            if quality[cheapest] >= least and float(layers_used[cheapest]) < cost:
+                current, cost, changed = tried[cheapest].tolist(), float(layers_used[cheapest]), True
     qualities, costs = (torch.cat(column) for column in zip(*measures, strict=True))
     return _best(torch.cat(vectors), qualities, costs, depth, at_least("segments", segments, 1))
 
@@ -182,16 +182,16 @@ def _best(
 ) -> tuple[Kept, ...]:
     """In each segment of cost the vector of best quality, of equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
-    kept = []
+    best_of_segment = []
     for segment in place.unique().tolist():
         inside = (place == segment).nonzero()[:, 0].tolist()
         best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
-        kept.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
-    return tuple(kept)
+        best_of_segment.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
+    return tuple(best_of_segment)
 
 
-def _worth(logits: Tensor, wanted: Tensor, right: bool) -> Tensor:
+def _worth(logits: Tensor, targets: Tensor, right: bool) -> Tensor:
     """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
     if right:
-        return (logits.argmax(-1) == wanted).to(torch.float32)
-    return -token_nll(logits, wanted) / math.log(2)
+        return (logits.argmax(-1) == targets).to(torch.float32)
+    return -token_nll(logits, targets) / math.log(2)

@@ -85,9 +85,9 @@ class SeparableConv(Layer):
         # rows begin with their first token: what comes before it is what the state holds, not padding
         first = real.long().argmax(1, keepdim=True)
         at = torch.arange(x.shape[1], device=x.device)
-        there = (at + first).clamp_max(x.shape[1] - 1)
-        real = real.take_along_dim(there, 1) & (at + first < x.shape[1])
-        x = x.take_along_dim(there[..., None], 1)
+        column = (at + first).clamp_max(x.shape[1] - 1)
+        real = real.take_along_dim(column, 1) & (at + first < x.shape[1])
+        x = x.take_along_dim(column[..., None], 1)
         hidden, recent = self._conv(0, x, None if state is None else state.first, real)
         hidden = F.dropout(activate(hidden, self.activation), self.dropout, self.training)
         y, later = self._conv(1, hidden, None if state is None else state.second, real)
@@ -105,8 +105,8 @@ class SeparableConv(Layer):
         mixed = self.depthwise[n](x.transpose(1, 2)).transpose(1, 2)
         if before is None:
             return self.pointwise[n](mixed), x[:, :0]
-        kept = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
-        return self.pointwise[n](mixed), x.take_along_dim(kept[..., None], 1).to(before.dtype)
+        column = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
+        return self.pointwise[n](mixed), x.take_along_dim(column[..., None], 1).to(before.dtype)
 
 
 EXAMPLES = (

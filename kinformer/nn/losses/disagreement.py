@@ -46,8 +46,8 @@ class PositionDisagreement(Regulariser):
         def overlap(at: Tensor) -> Tensor:
             return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
 
-        none = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([none, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
+        empty = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([empty, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
 
 
 class OutputDisagreement(Regulariser):

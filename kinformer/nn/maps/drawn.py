@@ -72,7 +72,7 @@ class Directions(Drawn):
         self.begin()
 
     def draw(self, seed: int) -> Float[Tensor, "m K"]:
-        return drawn(*self.shape, self.orthogonal, seed, self.lengths)
+        return draw_directions(*self.shape, self.orthogonal, seed, self.lengths)
 
     def features(self, k_dim: int) -> int:
         return self.directions.shape[0]
@@ -132,7 +132,7 @@ def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
     return random.Random(f"{seed} {step}").getrandbits(32)
 
 
-def drawn(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
+def draw_directions(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
     """Normal vectors; with `orthogonal` each K of them at right angles, as long as normal vectors or sqrt(K)."""
     draw = torch.Generator().manual_seed(seed)
     normal = torch.randn(directions, k_dim, generator=draw)

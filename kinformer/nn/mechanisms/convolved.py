@@ -17,7 +17,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
-from kinformer.nn.mechanisms.by_position import places, taken
+from kinformer.nn.mechanisms.by_position import find_columns, take_at
 from kinformer.nn.mechanisms.score_convolution import Kernel, ScoreConvolution
 from kinformer.nn.mechanisms.whole import read_whole
 from kinformer.nn.scores.below import of_pairs
@@ -68,7 +68,7 @@ class Convolved(KeyValueMechanism):
 
     @abstractmethod
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
         """What is convolved of the layer's own scores and those from beneath; None for nothing."""
 
@@ -94,11 +94,11 @@ class Convolved(KeyValueMechanism):
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
                 "ctx.also) cannot be kept; give each document a row of its own"
             )
-        request, kept = self.asked(queries, keys, None if state is None else state.kv, ctx)
+        request, cache = self.asked(queries, keys, None if state is None else state.kv, ctx)
         out, rows = self._read(request, state)
-        if state is None or kept is None:
+        if state is None or cache is None:
             return out
-        return out._replace(state=_trail(state, kept, rows, request))
+        return out._replace(state=_trail(state, cache, rows, request))
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         return self._read(request, None)[0]
@@ -110,9 +110,9 @@ class Convolved(KeyValueMechanism):
         inputs = self.inputs(own, of_pairs("scores", request))
         if inputs is not None:
             out = inputs == -torch.inf  # a bias beneath shut it out
-            inputs, seen = inputs.masked_fill(out, 0.0), mask(request)
-            heard = inputs if seen is None else inputs.masked_fill(~seen, 0.0)
-            rows = _after(state, PerPair(heard, request.queries.pos, request.keys.pos))
+            inputs, allowed = inputs.masked_fill(out, 0.0), mask(request)
+            allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
+            rows = _after(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
             convolved = self.convolution(rows.scores, rows.q_pos, request)
             scores = self.joined(own, inputs, convolved).masked_fill(out, -torch.inf)
         up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
@@ -123,17 +123,17 @@ def _after(state: Trail | None, new: PerPair) -> PerPair:
     """Rows of a state, their columns those of the new ones, and the new ones behind."""
     if state is None:
         return new
-    old = taken(state.scores.to(new.scores.dtype), places(state.pos, new.k_pos[:, 0]), 3)
+    old = take_at(state.scores.to(new.scores.dtype), find_columns(state.pos, new.k_pos[:, 0]), 3)
     q_pos = torch.cat([state.q_pos[:, None], new.q_pos], 2)
     return PerPair(torch.cat([old, new.scores], 2), q_pos, new.k_pos)
 
 
-def _trail(state: Trail, kept: KV, rows: PerPair | None, request: Request) -> Trail:
+def _trail(state: Trail, cache: KV, rows: PerPair | None, request: Request) -> Trail:
     """The state after a call: the last rows of all, of keys that the cache keeps."""
     if rows is None:
-        return state._replace(kv=kept)
+        return state._replace(kv=cache)
     now = torch.maximum(state.now, rows.q_pos[:, 0].amax(1) + 1)
-    after = state._replace(kv=kept, pos=kept.pos, now=now)
-    last = taken(rows.scores, places(rows.q_pos[:, 0], after.q_pos), 2)
-    columns = taken(last, places(rows.k_pos[:, 0], kept.pos), 3)
+    after = state._replace(kv=cache, pos=cache.pos, now=now)
+    last = take_at(rows.scores, find_columns(rows.q_pos[:, 0], after.q_pos), 2)
+    columns = take_at(last, find_columns(rows.k_pos[:, 0], cache.pos), 3)
     return after._replace(scores=columns.to(state.scores.dtype))

@@ -50,52 +50,52 @@ class Delayed(Mechanism):
     def start(self, room: StateSpec, sizes: HeadSizes) -> Held:
         body = self.linear.start(room, sizes)
 
-        def none(width: int) -> Tensor:
+        def zeros(width: int) -> Tensor:
             return torch.zeros(room.batch, sizes.key_heads, self.by, width, dtype=room.dtype, device=room.device)
 
         pos = torch.full((room.batch, self.by), -1, device=room.device)
-        extras = {name: none(side.width) for name, side in self.key_extras(sizes).items()}
-        return Held(none(sizes.k_dim), none(sizes.v_dim), pos, extras, body)
+        extras = {name: zeros(side.width) for name, side in self.key_extras(sizes).items()}
+        return Held(zeros(sizes.k_dim), zeros(sizes.v_dim), pos, extras, body)
 
     def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[AttentionOutput]:
         keys = self.linear.checked(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
-        late, held = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
+        late, waiting = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)
-        return out if state is None else out._replace(state=_held(held, state, out.state))
+        return out if state is None else out._replace(state=_held(waiting, state, out.state))
 
     def _none(self, keys: Keys) -> Held:
         """What is held before the first token."""
 
-        def none(x: Tensor) -> Tensor:
+        def zeros(x: Tensor) -> Tensor:
             return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
 
         pos = keys.pos.new_full((len(keys.pos), self.by), -1)
-        return Held(none(keys.k), none(keys.v), pos, {name: none(side) for name, side in keys.extras.items()}, None)
+        return Held(zeros(keys.k), zeros(keys.v), pos, {name: zeros(side) for name, side in keys.extras.items()}, None)
 
-    def _moved(self, both: Keys, ctx: Context) -> tuple[Keys, Keys]:
+    def _moved(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
         """Of held and new keys those that enter with each query, and those that are held from then on."""
         length = ctx.pos.shape[1]
         if ctx.full:
-            return both.cut(slice(0, length)), both.cut(slice(length, None))
+            return keys.cut(slice(0, length)), keys.cut(slice(length, None))
         real = ctx.pos >= 0
         count = real.cumsum(1)
         skip = (count == 0).sum(1, keepdim=True)  # padding before a row's tokens, behind what is held
-        held = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
-        late, held = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), held))
-        entering = both.cut(late)
+        waiting = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
+        late, waiting = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), waiting))
+        entering = keys.cut(late)
         # no time passes at padding: what would enter there enters with the next token
-        return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), both.cut(held)
+        return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), keys.cut(waiting)
 
 
-def _joined(held: Held, keys: Keys) -> Keys:
+def _joined(waiting: Held, keys: Keys) -> Keys:
     """Held keys, and new ones behind them, as precise as the new."""
 
     def join(old: Tensor, new: Tensor) -> Tensor:
         return torch.cat([old.to(new.dtype), new], 2)
 
-    extras = {name: join(held.extras[name], side) for name, side in keys.extras.items()}
-    return Keys(join(held.k, keys.k), join(held.v, keys.v), join(held.pos[:, None], keys.pos), extras)
+    extras = {name: join(waiting.extras[name], side) for name, side in keys.extras.items()}
+    return Keys(join(waiting.k, keys.k), join(waiting.v, keys.v), join(waiting.pos[:, None], keys.pos), extras)
 
 
 def _held(keys: Keys, old: Held, body: State) -> Held:

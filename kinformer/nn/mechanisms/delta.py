@@ -35,17 +35,19 @@ class Delta(Update):
         ]
         k = _normal(new.k)
         # u_i = b_i (v_i - S_(i-1)^T k_i), what token i writes, is told_i - S^T known_i with the sums S before its piece
-        both = rate * torch.cat((new.v, k), -1)
+        solved = rate * torch.cat((new.v, k), -1)
         if k.shape[3] > 1:
-            both = torch.linalg.solve_triangular((rate * (k @ k.mT)).tril(-1), both, upper=False, unitriangular=True)
-        told, known = both.split((new.v.shape[-1], k.shape[-1]), -1)
-        learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (sums.s, k, both, q))
+            solved = torch.linalg.solve_triangular(
+                (rate * (k @ k.mT)).tril(-1), solved, upper=False, unitriangular=True
+            )
+        new_values, old_keys = solved.split((new.v.shape[-1], k.shape[-1]), -1)
+        learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (sums.s, k, solved, q))
         q = None if q is None else _normal(q)
         if k.shape[2:4] == (1, 1) and not learns:
-            s = sums.s.addcmul_(k[:, :, 0].mT, told[:, :, 0] - known[:, :, 0] @ sums.s)
+            s = sums.s.addcmul_(k[:, :, 0].mT, new_values[:, :, 0] - old_keys[:, :, 0] @ sums.s)
             return None if q is None else times(q, s.unflatten(1, (-1, 1))), None, Sums(s, torch.zeros_like(sums.level))
         states, wrote = [sums.s], []
-        for of_v, of_s, k_n in zip(told.unbind(2), known.unbind(2), k.unbind(2), strict=True):
+        for of_v, of_s, k_n in zip(new_values.unbind(2), old_keys.unbind(2), k.unbind(2), strict=True):
             wrote.append(of_v - of_s @ states[-1])
             states.append(states[-1] + k_n.mT @ wrote[-1])
         read = None

@@ -104,11 +104,11 @@ class Choosing(nn.Module):
         self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
 
-    def sent(self, what: str, send: bool) -> frozenset[str]:
+    def sent(self, name: str, send: bool) -> frozenset[str]:
         """What is handed up; ValueError where there are several sets of it."""
         if a_flag("send", send) and self.by == "head":
-            raise ValueError(f"send=True hands up one set of {what}; give by='layer' beside it")
-        return frozenset({what} if send else ())
+            raise ValueError(f"send=True hands up one set of {name}; give by='layer' beside it")
+        return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:
         """What was chosen trains the network and, through what it sees, the layer's input."""
@@ -127,7 +127,7 @@ class Choosing(nn.Module):
         nodes: Float[Tensor, "B P S n"],
         turn: Int[Tensor, "B #P 1"],
         k_pos: Int[Tensor, "B #P S"],
-        known: Bool[Tensor, "B #P S"],
+        visible: Bool[Tensor, "B #P S"],
     ) -> Tensor | None:
         """Gumbel noise [B P S] that turns an argmax over nodes into a draw; None in eval mode.
 
@@ -137,5 +137,5 @@ class Choosing(nn.Module):
         if not self.training:
             return None
         walker = torch.arange(nodes.shape[1], device=nodes.device)[:, None]
-        row = torch.where(known, content(nodes, k_pos), 0).sum(-1, keepdim=True)
+        row = torch.where(visible, content(nodes, k_pos), 0).sum(-1, keepdim=True)
         return self.chance.gumbel(walker, turn, k_pos, row).to(nodes.dtype)

@@ -55,9 +55,9 @@ class EvolvingAttention(Convolved):
         self.alpha, self.beta = within("alpha", alpha, 0.0, 1.0), within("beta", beta, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"]:
-        return own if beneath is None else self.alpha * beneath + (1 - self.alpha) * own
+        return own if previous is None else self.alpha * previous + (1 - self.alpha) * own
 
     def joined(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]

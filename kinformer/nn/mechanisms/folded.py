@@ -24,11 +24,11 @@ def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput
     queries = request.queries
     # split once: the gradient of a slice is as long as the row
     pieces = zip(*(x.split(sizes, 2) for x in (queries.q, queries.pos, columns)), strict=True)
-    again = torch.is_grad_enabled() and queries.q.requires_grad
+    recompute = torch.is_grad_enabled() and queries.q.requires_grad
     reads = []
     for q, pos, at in pieces:
-        one = request.replace(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_folded, one, at) if again else _folded(one, at))
+        block = request.replace(queries=Queries(q, pos, head=queries.head))
+        reads.append(recomputed(_folded, block, at) if recompute else _folded(block, at))
     return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 
@@ -37,17 +37,17 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutpu
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
     b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
-    there = columns.clamp_min(0)
+    column = columns.clamp_min(0)
 
     def gathered(x: Tensor) -> Tensor:
         """[B G S ..] at the columns of each query: [B*T H R ..], a head its group's."""
         group = h // number_of_groups(heads, x.shape[1])
-        return x[b, group[:, None, None], there].transpose(1, 2).flatten(0, 1)
+        return x[b, group[:, None, None], column].transpose(1, 2).flatten(0, 1)
 
     def vectors(x: Tensor) -> Tensor:
         """The same of [B G S D]; a table's rows are looked up, and learn, in a third of the time of any numbers."""
         groups, slots = x.shape[1:3]
-        row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + there  # [B H T R]
+        row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + column  # [B H T R]
         return F.embedding(row, x.reshape(-1, x.shape[3])).transpose(1, 2).flatten(0, 1)
 
     def by_query(x: Tensor) -> Tensor:
@@ -56,9 +56,11 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutpu
 
     alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
     pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
-    found = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
+    gathered_keys = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
-    one = read(request.apart(queries=alone, keys=found, rows=rows, lse=True))
-    assert one.lse is not None
-    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
+    of_queries = read(request.apart(queries=alone, keys=gathered_keys, rows=rows, lse=True))
+    assert of_queries.lse is not None
+    y, lse = (
+        x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (of_queries.y, of_queries.lse)
+    )  # [B H T ..]
     return AttentionOutput(y, lse)

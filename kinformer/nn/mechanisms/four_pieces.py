@@ -33,8 +33,8 @@ class FourPieces(GlobalSoftmax):
     Errors: those of GlobalSoftmax. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """
 
-    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **how: Any):
-        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **how)
+    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **settings: Any):
+        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **settings)
         self.n = n
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

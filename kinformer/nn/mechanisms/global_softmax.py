@@ -43,7 +43,7 @@ class FewRows(NamedTuple):
         """These queries, asking q."""
         return queries.cut(self.places)._replace(q=q, pos=self.pos)
 
-    def put(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
+    def insert(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
         """The read of a row, in which these queries read their own too."""
         assert read.lse is not None
         if not self.alone:
@@ -54,18 +54,18 @@ class FewRows(NamedTuple):
         return AttentionOutput(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
 
 
-def few_rows(own: Pattern, others: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
+def few_rows(own: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
     """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
 
     def asking(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
         q = at.clamp_min(0)
         return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
 
-    some = asking(own, pos)
-    most = max(1, int(some.sum(1).amax()))  # one at least, so that what is learned has gradients
-    places = some.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    reads_own = asking(own, pos)
+    most = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
+    places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
     at = pos.gather(1, places)
-    return FewRows(places, at[:, None], not bool(asking(others, at).any()))
+    return FewRows(places, at[:, None], not bool(asking(other_pairs, at).any()))
 
 
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
@@ -165,9 +165,9 @@ class GlobalSoftmax(Mechanism):
             wide_keys = keys._replace(k=k, v=v)
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
-        kept = None if state is None else LocalGlobal(near_out.state, wide_out.state)
+        new_state = None if state is None else LocalGlobal(near_out.state, wide_out.state)
         # what the bias reports is of the same sides in both reads
-        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
+        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 
     def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
@@ -179,13 +179,13 @@ class GlobalSoftmax(Mechanism):
                 pattern=narrowed(self.pattern, ctx.only, None)
             )  # their holes in it cost more than they do
         q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
-        asked, constant = unmade["global_k"].asked(q)
-        wide, _ = self.wide.asked(few.of(queries, asked), keys._replace(k=x, v=x), None, ctx)
+        key_queries, constant = unmade["global_k"].asked(q)
+        wide, _ = self.wide.asked(few.of(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
         scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
         read = self.wide.answered(wide.replace(scale=scale, run=False, full=False)).y
         assert read.lse is not None
         lse = read.lse if constant is None else read.lse + scale * constant
-        return Out(few.put(self.near.answered(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse)))
+        return Out(few.insert(self.near.answered(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse)))
 
     def _asking(self, ctx: Context) -> FewRows:
         """The queries that may be global."""
@@ -196,8 +196,8 @@ class GlobalSoftmax(Mechanism):
 class _Near(Softmax):
     """All pairs but those that global queries read."""
 
-    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **how: Any):
-        super().__init__(_but(pattern, rows), bias, **how)
+    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
+        super().__init__(_but(pattern, rows), bias, **settings)
         self.whole, self.rows = pattern, rows
 
     def limited(self, ctx: Context) -> Pattern:
@@ -227,8 +227,10 @@ def rows_of(also: Pattern) -> Pattern:
 
     They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
     """
-    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)]
-    return reduce(Or, found) if found else NONE
+    row_patterns: list[Pattern] = [
+        leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)
+    ]
+    return reduce(Or, row_patterns) if row_patterns else NONE
 
 
 def _unmoved(pattern: Pattern) -> Pattern:

@@ -30,8 +30,8 @@ class Grouped(Product):
         self.tag, self.lonely = tag, lonely
 
     def change(self, request: Request) -> Float[Tensor, "B H T S"]:
-        found = reduce(torch.Tensor.logical_or, _shared(request, self.tag))
-        change = request.queries.q.new_zeros(found.shape).masked_fill_(~found, -torch.inf)
+        shares_group = reduce(torch.Tensor.logical_or, _shared(request, self.tag))
+        change = request.queries.q.new_zeros(shares_group.shape).masked_fill_(~shares_group, -torch.inf)
         return change.masked_fill_(own_pairs(request), -LAST_RESORT) if self.lonely else change
 
 
@@ -42,10 +42,10 @@ def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B
         return torch.arange(q_pos.shape[2], device=q_pos.device).expand(q_pos.shape), q_pos >= 0
     heads = max(q_pos.shape[1], k_pos.shape[1])
     q_pos, k_pos = (pos.expand(-1, heads, -1) for pos in (q_pos, k_pos))
-    there, order = k_pos.sort(-1)
-    at = torch.searchsorted(there, q_pos.contiguous()).clamp(max=max(k_pos.shape[2] - 1, 0))
-    found = (there.take_along_dim(at, -1) == q_pos) & (q_pos >= 0) & request.keys.own
-    return order.take_along_dim(at, -1), found
+    sorted_pos, order = k_pos.sort(-1)
+    at = torch.searchsorted(sorted_pos, q_pos.contiguous()).clamp(max=max(k_pos.shape[2] - 1, 0))
+    has_key = (sorted_pos.take_along_dim(at, -1) == q_pos) & (q_pos >= 0) & request.keys.own
+    return order.take_along_dim(at, -1), has_key
 
 
 def own_pairs(request: Request) -> Bool[Tensor, "B #H T S"]:
@@ -64,9 +64,9 @@ def picked(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int[Tensor,
     return x.reshape(-1, width).index_select(0, flat).view(batch * count, heads, columns, width)
 
 
-def folded(pos: Int[Tensor, "B #H S"], at: Int[Tensor, "B N H w"], there: Bool[Tensor, "B N H w"]) -> Tensor:
+def folded(pos: Int[Tensor, "B #H S"], at: Int[Tensor, "B N H w"], is_key: Bool[Tensor, "B N H w"]) -> Tensor:
     """Positions of such columns [B*N H w], -1 where there is none."""
-    return picked(pos[..., None], at)[..., 0].masked_fill(~there.flatten(0, 1), -1)
+    return picked(pos[..., None], at)[..., 0].masked_fill(~is_key.flatten(0, 1), -1)
 
 
 def by_query_head(tag: Int[Tensor, "B G S N"], heads: int) -> Int[Tensor, "B H S R"]:
@@ -114,10 +114,10 @@ def made_for_layer(part: object, sizes: HeadSizes, heads: int, k_dim: int) -> No
         raise ValueError(_unfit(part, heads, k_dim, sizes.heads, sizes.k_dim))
 
 
-def _unfit(part: object, heads: int, k_dim: int, got: int, width: int) -> str:
+def _unfit(part: object, heads: int, k_dim: int, got_heads: int, width: int) -> str:
     return (
-        f"{type(part).__name__} was made for {heads} heads of width {k_dim} and got {got} of width {width}; "
-        f"make it with heads={got}, k_dim={width}"
+        f"{type(part).__name__} was made for {heads} heads of width {k_dim} and got {got_heads} of width {width}; "
+        f"make it with heads={got_heads}, k_dim={width}"
     )
 
 

@@ -43,20 +43,20 @@ def indexed(request: Request, most: int, search: Search, segment: int | None = N
 def _indexed(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
     (batch, heads, length, _), (_, groups, slots, _) = request.queries.q.shape, request.keys.k.shape
     most, shared = min(most, slots), number_of_groups(heads, groups)
-    found = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
+    columns = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     for b, g in product(range(batch), range(groups)):
         row = _row(request, b, g, shared)
         sizes = _sizes(request.queries.pos[b, 0], segment)
-        some, every = _cover(request, row, sizes)
+        readable, all_readable = _cover(request, row, sizes)
         if int((request.queries.pos[b, 0] >= 0).sum()) < FEW:
-            every = torch.zeros_like(every)  # nothing is searched
+            all_readable = torch.zeros_like(all_readable)  # nothing is searched
         keys, begin = _Inside(search, row), 0
-        for size, part, whole in zip(sizes, some & ~every, every, strict=True):
+        for size, part, whole in zip(sizes, readable & ~all_readable, all_readable, strict=True):
             at = slice(begin, begin + size)
-            columns = _of_block(request, row, at, keys.brought(whole), row.of_blocks(part), most)
-            found[b, row.heads, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
+            best = _of_block(request, row, at, keys.brought(whole), row.of_blocks(part), most)
+            columns[b, row.heads, at, : best.shape[1]] = best.unflatten(0, (shared, size))
             begin += size
-    return found
+    return columns
 
 
 class _Row(NamedTuple):
@@ -93,9 +93,9 @@ def _sizes(pos: Int[Tensor, " T"], segment: int | None) -> list[int]:
 def _cover(request: Request, row: _Row, sizes: list[int]) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
     """Of each block of queries and of keys: may any pair be allowed, and is every one surely."""
     (q_lo, q_hi), (k_lo, k_hi) = ends(request.queries.pos[row.b].split(sizes, 1)), ends(row.pos.split(STEP))
-    some, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
-    there = (q_hi >= 0)[:, None] & (k_hi >= 0)
-    return some & there, every & there
+    readable, all_readable = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    real = (q_hi >= 0)[:, None] & (k_hi >= 0)
+    return readable & real, all_readable & real
 
 
 class _Inside:
@@ -122,8 +122,8 @@ class _Inside:
         """The numbers of keys that may be the best of each query; -1 where there are fewer."""
         if self.products is None or not len(self.numbers):
             return self.numbers.new_empty(len(q), 0)
-        found = self.products.find(q, most)
-        return torch.where(found < 0, -1, self.numbers[found.clamp_min(0)])
+        rows = self.products.find(q, most)
+        return torch.where(rows < 0, -1, self.numbers[rows.clamp_min(0)])
 
 
 def _of_block(
@@ -144,8 +144,8 @@ def _of_block(
     pieces = []
     for q_, candidates in zip(q.split(size), keys.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
-        taken = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
-        pieces.append(torch.where(taken < 0, -1, row.columns[taken.clamp_min(0)]))
+        best = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
+        pieces.append(torch.where(best < 0, -1, row.columns[best.clamp_min(0)]))
     return torch.cat(pieces)
 
 

@@ -19,7 +19,15 @@ from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
 from kinformer.core.state import Exact
-from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
+from kinformer.nn.mechanisms.features import (
+    check_heads,
+    check_limits,
+    divide_by_weights,
+    key_features,
+    nothing,
+    precision,
+    query_features,
+)
 from kinformer.nn.mechanisms.update import Fading, Sums, Update, through
 
 CROSS = (
@@ -39,8 +47,8 @@ class Sum(Fading):
     def logs(
         self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        none = k.new_zeros(k.shape[:-1])
-        return none, none
+        zeros = k.new_zeros(k.shape[:-1])
+        return zeros, zeros
 
 
 class GatedSum(Fading):
@@ -85,7 +93,7 @@ class LinearAttention(Mechanism):
         self.piece = at_least("piece", piece, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross:  # asked when a layer is built, and so refused there
+        if sizes.cross:  # checked when a layer is built, and so refused there
             raise ValueError(CROSS)
         check_heads(sizes)
         return self.update.key_extras(sizes)
@@ -114,10 +122,10 @@ class LinearAttention(Mechanism):
             dtype = precision(keys.k, old)
             sums = _fresh(self.map, keys, dtype) if old is None else _cast(old, dtype)
             chunks = self._chunks(queries, keys)
-            again = len(chunks) > 1 and torch.is_grad_enabled()
+            recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
-                read, sums = (recomputed if again else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
             return Out(_joined(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
 
@@ -138,19 +146,19 @@ class LinearAttention(Mechanism):
 
         extras = {name: split(side) for name, side in keys.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
-        q = [Queries(*one) for one in zip(split(queries.q), split(queries.pos), strict=True)]
-        k = [Keys(*one) for one in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
+        q = [Queries(*fields) for fields in zip(split(queries.q), split(queries.pos), strict=True)]
+        k = [Keys(*fields) for fields in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
         return list(zip(q, k, strict=True))
 
     def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[AttentionOutput, Sums]:
         """What the queries of a chunk read, and the sums after it."""
         dtype = sums.s.dtype
-        new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
-        q, constant = (None, None) if remember else asked(self.map, queries, keys.k.shape[1], dtype)
+        new = key_features(self.map, keys, queries.pos[:, :1] >= 0, dtype)
+        q, constant = (None, None) if remember else query_features(self.map, queries, keys.k.shape[1], dtype)
         read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
         if read is None or constant is None:
             return AttentionOutput(queries.q[..., :0], None), sums
-        return divided(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
+        return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
 def _plain(chunk: Callable[..., tuple[AttentionOutput, Sums]], *inputs: Any) -> tuple[AttentionOutput, Sums]:

@@ -14,7 +14,15 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
 from kinformer.core.state import Exact
-from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
+from kinformer.nn.mechanisms.features import (
+    check_heads,
+    check_limits,
+    divide_by_weights,
+    key_features,
+    nothing,
+    precision,
+    query_features,
+)
 from kinformer.nn.mechanisms.update import Sums
 
 
@@ -37,7 +45,7 @@ class FullLinearAttention(Mechanism):
         self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_heads(sizes)  # asked when a layer is built, and so refused there
+        check_heads(sizes)  # checked when a layer is built, and so refused there
         return {}
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
@@ -59,17 +67,17 @@ class FullLinearAttention(Mechanism):
                 )
             else:
                 sums = state.inside
-            kept = None if state is None else Exact(sums)
+            new_state = None if state is None else Exact(sums)
             if ctx.remember:
-                return Out(AttentionOutput(queries.q[..., :0], None), kept)
-            q, constant = asked(self.map, queries, sums.s.shape[1], sums.s.dtype)
+                return Out(AttentionOutput(queries.q[..., :0], None), new_state)
+            q, constant = query_features(self.map, queries, sums.s.shape[1], sums.s.dtype)
             read = (q.flatten(2, 3) @ sums.s).unflatten(2, q.shape[2:4])  # [B G R T W]
-            return Out(divided(self.map, read, sums.level[..., None, None] + constant, queries), kept)
+            return Out(divide_by_weights(self.map, read, sums.level[..., None, None] + constant, queries), new_state)
 
 
 def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
     """All keys at once."""
-    new = entering(map, keys, keys.pos[:, :1] >= 0, dtype)
+    new = key_features(map, keys, keys.pos[:, :1] >= 0, dtype)
     if not map.levels or not new.k.shape[2]:
         level = new.weight.new_zeros(new.weight.shape[:2])
     else:

@@ -93,8 +93,8 @@ class LowRankBand(Mechanism):
             low_keys = keys._replace(k=k)
         near = self.band(queries, keys, None if state is None else state.band, ctx)
         far = self.low(low, low_keys, None if state is None else state.low, ctx)
-        kept = None if state is None else LowBand(far.state, near.state)
-        return Out(near.y if ctx.remember else AttentionOutput(self._combined(far.y.y, near.y.y), None), kept)
+        new_state = None if state is None else LowBand(far.state, near.state)
+        return Out(near.y if ctx.remember else AttentionOutput(self._combined(far.y.y, near.y.y), None), new_state)
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from the part of low rank."""

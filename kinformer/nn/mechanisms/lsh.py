@@ -69,7 +69,7 @@ class Rotations(nn.Module):
         self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
         self._rounds = at_least("rounds", rounds, 1)
         self._eval_rounds = None if eval_rounds is None else at_least("eval_rounds", eval_rounds, 1)
-        self.register_buffer("r", drawn((heads, k_dim, rounds, buckets // 2), seed))
+        self.register_buffer("r", draw_rotations((heads, k_dim, rounds, buckets // 2), seed))
         self.register_buffer("more", self.r[:, :, :0], persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._extend()
@@ -107,30 +107,30 @@ class Rotations(nn.Module):
         with exact(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both
-        (high, at), (low, under) = turned.max(-1), turned.min(-1)
-        return torch.where(high >= -low, at, under + turned.shape[-1])
+        (high, highest), (low, lowest) = turned.max(-1), turned.min(-1)
+        return torch.where(high >= -low, highest, lowest + turned.shape[-1])
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
         if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
-            self.r.copy_(drawn(self.r.shape, seed))
+            self.r.copy_(draw_rotations(self.r.shape, seed))
 
     def _extend(self) -> None:
         """Draw the rounds that are not saved."""
         heads, k_dim, saved, half = self.r.shape
-        every = drawn((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
+        every = draw_rotations((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
         self.more = every[:, :, saved:].to(self.r)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Weights of another number of rounds: what they have, and the rest as an evaluation draws it."""
-        found = state_dict.get(f"{prefix}r")
-        if isinstance(found, Tensor) and found.dim() == 4 and found.shape[2] != self.r.shape[2]:
-            rest = drawn(self.r.shape, self.seed).to(found)
-            state_dict[f"{prefix}r"] = torch.cat([found, rest[:, :, found.shape[2] :]], 2)[:, :, : self.r.shape[2]]
+        stored = state_dict.get(f"{prefix}r")
+        if isinstance(stored, Tensor) and stored.dim() == 4 and stored.shape[2] != self.r.shape[2]:
+            rest = draw_rotations(self.r.shape, self.seed).to(stored)
+            state_dict[f"{prefix}r"] = torch.cat([stored, rest[:, :, stored.shape[2] :]], 2)[:, :, : self.r.shape[2]]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def drawn(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
+def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
     """Normal numbers, the first rounds the same however many there are."""
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)

@@ -31,7 +31,7 @@ class Packed(NamedTuple):
 
     k: Float[Tensor, "B G K l"]
     v: Float[Tensor, "B G l V"]
-    seen: Float[Tensor, " B"]
+    count: Float[Tensor, " B"]
 
 
 class LunaCausal(Mechanism):
@@ -110,24 +110,24 @@ class LunaCausal(Mechanism):
         self, queries: Queries, keys: Keys, old: Packed, remember: bool
     ) -> tuple[Float[Tensor, "B H T V"], Packed]:
         dtype = torch.promote_types(old.k.dtype, keys.k.dtype)
-        here = keys.pos[:, :1] >= 0  # [B 1 T]
+        real = keys.pos[:, :1] >= 0  # [B 1 T]
         packing = F.dropout(self._packing(keys, dtype), self.dropout, self.training)
         k, v = keys.k.to(dtype), keys.v.to(dtype)
-        count = old.seen.to(dtype)[:, None] + here[:, 0].cumsum(1)
+        count = old.count.to(dtype)[:, None] + real[:, 0].cumsum(1)
         share = (1 / count.clamp_min(1))[:, None, None, :, None]  # [B 1 1 T 1]
         q = None
         if not remember:
             heads = number_of_groups(queries.q.shape[1], k.shape[1])
             q = queries.q.to(dtype).unflatten(1, (k.shape[1], heads))  # [B G R T K]
-        found, of_keys = self._summed(old.k.to(dtype), q, k, packing, here)
-        if found is not None:
-            found = F.dropout((found * share * self._scale(k)).softmax(-1), self.dropout, self.training)
-        found, of_values = self._summed(old.v.to(dtype), found, packing, v, here)
-        last = count[:, -1] if count.shape[1] else old.seen
-        new = Packed(*(one.to(old.k.dtype) for one in (of_keys, of_values, last)))
-        if found is None:
+        scores, of_keys = self._summed(old.k.to(dtype), q, k, packing, real)
+        if scores is not None:
+            scores = F.dropout((scores * share * self._scale(k)).softmax(-1), self.dropout, self.training)
+        scores, of_values = self._summed(old.v.to(dtype), scores, packing, v, real)
+        last = count[:, -1] if count.shape[1] else old.count
+        new = Packed(*(sums.to(old.k.dtype) for sums in (of_keys, of_values, last)))
+        if scores is None:
             return queries.q[..., :0], new
-        return (found * share * here[:, :, None, :, None]).flatten(1, 2), new
+        return (scores * share * real[:, :, None, :, None]).flatten(1, 2), new
 
     def _packing(self, keys: Keys, dtype: torch.dtype) -> Float[Tensor, "B G T l"]:
         """How much of each token goes into each pack."""
@@ -138,10 +138,10 @@ class LunaCausal(Mechanism):
         return F.softplus(x, beta=math.log(2) if self.weight == "log2" else 1.0)
 
     def _summed(
-        self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, here: Tensor
+        self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, real: Tensor
     ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G F W"]]:
         """t f(q, k, v)_t of each token, and the sum after the last."""
-        entering = Entering(k, v, torch.where(here, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), here, {})
+        entering = Entering(k, v, torch.where(real, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), real, {})
         read, _, sums = through(self.update, Sums(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False)
         return read, sums.s
 

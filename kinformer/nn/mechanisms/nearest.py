@@ -40,13 +40,13 @@ def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
     keys = _ordered(request.keys, order, request.queries.q.shape[1])
     starts = range(0, max(1, pos.shape[2]), KEYS)
-    reads, begin, found = _reads(request, sizes, keys.pos), 0, []
-    for size, some in zip(sizes, reads, strict=True):
+    reads, begin, best = _reads(request, sizes, keys.pos), 0, []
+    for size, readable in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
         piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=fresh())
-        found.append(_best(piece, [lo for lo, any_ in zip(starts, some, strict=True) if any_], most))
+        best.append(_best(piece, [lo for lo, any_ in zip(starts, readable, strict=True) if any_], most))
         begin += size
-    columns = torch.cat(found, 2) if len(found) > 1 else found[0]
+    columns = torch.cat(best, 2) if len(best) > 1 else best[0]
     order = order[:, :, None].expand(*columns.shape[:3], -1)  # [B #H S] to [B H T S]
     return torch.where(columns < 0, -1, order.take_along_dim(columns.clamp_min(0), -1))
 
@@ -70,9 +70,9 @@ def _reads(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> 
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():
         return [[True] * len(parts)] * len(sizes)
     (q_lo, q_hi), (k_lo, k_hi) = (ends(pos) for pos in (request.queries.pos.split(sizes, 2), parts))
-    some, _ = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
-    found: list[list[bool]] = (some & (q_hi >= 0)[:, None] & (k_hi >= 0)).tolist()
-    return found
+    readable, _ = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    by_block: list[list[bool]] = (readable & (q_hi >= 0)[:, None] & (k_hi >= 0)).tolist()
+    return by_block
 
 
 def ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
@@ -90,11 +90,11 @@ def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T 
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
-        both = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
+        scores_so_far = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
         place = partial(_columns, columns, lo)
-        at = first(both, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
+        at = first(scores_so_far, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
         columns = place(at)
-        score = both.take_along_dim(at, -1)
+        score = scores_so_far.take_along_dim(at, -1)
     return columns
 
 

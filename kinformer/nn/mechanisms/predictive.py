@@ -38,9 +38,9 @@ class PredictiveAttention(Convolved):
         self.alpha = within("alpha", alpha, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
-        return beneath
+        return previous
 
     def joined(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]

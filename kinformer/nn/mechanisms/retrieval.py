@@ -149,11 +149,11 @@ class Retrieval(KeyValueMechanism):
         pattern = before & Not(self.near) if self.apart else before
         far = request.replace(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
         columns = choice(lambda: best(far, self.k, self.search, self.length))
-        found, local = folded(far, columns), self._local(request)
+        retrieved, local = folded(far, columns), self._local(request)
         if self.gate is None:
-            return Out(merge(found, local))
+            return Out(merge(retrieved, local))
         gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
-        return Out(AttentionOutput(gate * found.y + (1 - gate) * local.y, None))
+        return Out(AttentionOutput(gate * retrieved.y + (1 - gate) * local.y, None))
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from its memory."""
@@ -192,8 +192,8 @@ def _before(near: Pattern, heads: int, length: int, back: int) -> int:
         n = torch.arange(1, back + 1)  # keys before the first of the segment
         of_heads = torch.arange(heads)[:, None, None]
         read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
-        some = read.expand(heads, turns, back).flatten(0, 1).any(0)
-        return int((some * n).amax()) if back else 0
+        is_read = read.expand(heads, turns, back).flatten(0, 1).any(0)
+        return int((is_read * n).amax()) if back else 0
 
 
 def _example() -> Retrieval:

@@ -102,14 +102,14 @@ class Routed(KeyValueMechanism):
         by which the centroids move."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
-        column, there = own_column(request)
+        column, has_key = own_column(request)
         at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
         k, k_cluster = unit(precise(picked(keys.k, at))), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
         q, q_cluster = unit(precise(queries.q)), queries.tags["cluster"][..., 0]
         distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
         if not self.training:
             return {"commitment": distance}, {}
-        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, there)
+        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, has_key)
         return {"commitment": distance}, {"clusters": sums}
 
     def _another(self) -> str:

@@ -78,9 +78,11 @@ class OpenGroup(NamedTuple):
     now: Int[Tensor, " B"]
 
     @classmethod
-    def of(cls, kept: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int) -> "OpenGroup":
+    def of(
+        cls, open_pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int
+    ) -> "OpenGroup":
         """Positions of the keys that are kept, and of new ones; -1 for none."""
-        order, pos = ordered(torch.cat([kept, new.to(kept.dtype)], 1))
+        order, pos = ordered(torch.cat([open_pos, new.to(open_pos.dtype)], 1))
         length = pos.shape[1]
         count = (pos >= 0).sum(1, keepdim=True)
         left = count // size * size + torch.arange(size - 1, device=pos.device)  # [B C]
@@ -99,7 +101,7 @@ def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B
 class Short(NamedTuple):
     """What was read so far: the shortened keys of whole groups, and the keys of the group that is not whole."""
 
-    made: KV
+    short: KV
     rest: KV
 
 
@@ -161,10 +163,10 @@ class Shortened(Mechanism):
             )
         self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
         extras = self.mechanism.key_extras(sizes)
-        made, rest = (
+        short, rest = (
             KV.empty(room, sizes, slots, extras, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
         )
-        return Short(made, rest)
+        return Short(short, rest)
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
@@ -174,19 +176,19 @@ class Shortened(Mechanism):
             raise ValueError(
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
             )
-        short, kept = keys, None
+        short, new_state = keys, None
         if not isinstance(keys, Made):
-            short, kept = (
+            short, new_state = (
                 (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
             )
         if ctx.remember:
-            return Out(AttentionOutput(queries.q[..., :0], None), kept)
+            return Out(AttentionOutput(queries.q[..., :0], None), new_state)
         short = self._with_null(short)
         if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
             return Out(self._climbed(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
-        return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=kept)
+        return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=new_state)
 
     def shortened(self, keys: Keys) -> Keys:
         """What is made of keys in the order of their positions."""
@@ -199,8 +201,8 @@ class Shortened(Mechanism):
                 f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
             )
         if not (keys.own and ctx.run and ctx.full):
-            order, there = self._ordered(keys.pos, ctx)
-            keys = keys.cut(order)._replace(pos=there)
+            order, pos = self._ordered(keys.pos, ctx)
+            keys = keys.cut(order)._replace(pos=pos)
         short = self.shortened(keys)
         if self.shorten.group is None:
             return short
@@ -213,30 +215,35 @@ class Shortened(Mechanism):
 
     def _going_on(self, queries: Queries, keys: Keys, state: Short, ctx: Context) -> tuple[Keys, Short]:
         """The shortened keys of what was read before and is new, and the state after it."""
-        made, rest = state
+        cache, rest = state
         if not keys.k.shape[2]:
-            return made.keys(ctx.memo.by_head(made.pos)), state
+            return cache.keys(ctx.memo.by_head(cache.pos)), state
         size = self.shorten.group
         assert size is not None
         plan = ctx.memo.get(
             lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
         )
-        both = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
+        tokens = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
-        left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
-        whole = self.shortened(both)._replace(pos=ctx.memo.by_head(plan.ends))
+        left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
+        whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
-        short, held = written(made, whole, queries, HELD, at)
-        assert held is not None
-        return short, Short(held._replace(now=plan.now), left)
+        short, new_cache = written(cache, whole, queries, HELD, at)
+        assert new_cache is not None
+        return short, Short(new_cache._replace(now=plan.now), left)
 
     def _with_null(self, short: Keys) -> Keys:
         return short if self.null is None else self.null(short)
 
     def _steps(self, ctx: Context) -> bool:
         """Do queries without padding read the keys of whole groups by the plain product, one more at each few?"""
-        one = self.mechanism
-        plain = type(one) is Softmax and one.bias is None and type(one.score) is Product and one.pattern == Causal()
+        mechanism = self.mechanism
+        plain = (
+            type(mechanism) is Softmax
+            and mechanism.bias is None
+            and type(mechanism.score) is Product
+            and mechanism.pattern == Causal()
+        )
         return plain and self.shorten.group is not None and ctx.run and ctx.full
 
     def _stairs(self, queries: Queries) -> Stairs:
@@ -245,19 +252,21 @@ class Shortened(Mechanism):
 
     def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
-        asking, told = stairs.folded(queries, short)
-        request, _ = self.mechanism.request(asking, told, None, ctx.replace(pos=asking.pos[:, 0], labels={}))
+        stair_queries, stair_keys = stairs.folded(queries, short)
+        request, _ = self.mechanism.request(
+            stair_queries, stair_keys, None, ctx.replace(pos=stair_queries.pos[:, 0], labels={})
+        )
         return stairs.unfolded(self.mechanism.read(request).y)
 
 
-def _joined(kept: KV, keys: Keys) -> Keys:
+def _joined(old: KV, keys: Keys) -> Keys:
     """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
 
-    def after(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return torch.cat([old.to(new.dtype), new], 2)
+    def after(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
+        return torch.cat([before.to(behind.dtype), behind], 2)
 
-    extras = {name: after(side, keys.extras[name]) for name, side in kept.extras.items()}
-    return Keys(after(kept.k, keys.k), after(kept.v, keys.v), after(kept.pos[:, None], keys.pos), extras)
+    extras = {name: after(side, keys.extras[name]) for name, side in old.extras.items()}
+    return Keys(after(old.k, keys.k), after(old.v, keys.v), after(old.pos[:, None], keys.pos), extras)
 
 
 def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

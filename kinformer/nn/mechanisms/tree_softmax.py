@@ -72,22 +72,24 @@ class TreeSoftmax(Softmax):
             raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        found = request.memo.get(
+        levels = request.memo.get(
             lambda: _levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
             "levels of a tree",
             request.queries.pos,
             self.k,
             self.causal,
         )
-        if found is None or request.pattern != self.whole:
+        if levels is None or request.pattern != self.whole:
             return super().read(request)
-        q = _taken(request.queries.q, torch.cat(found.at)).split([len(at) for at in found.at], 2)
-        k, v = (_taken(x, found.at[0]) for x in (request.keys.k, request.keys.v))
-        reads = [self._tokens(request, q[0], found.tiles)]
+        q = _taken(request.queries.q, torch.cat(levels.at)).split([len(at) for at in levels.at], 2)
+        k, v = (_taken(x, levels.at[0]) for x in (request.keys.k, request.keys.v))
+        reads = [self._tokens(request, q[0], levels.tiles)]
         reads += [self._spans(request, q[m], k, v, m) for m in range(1, len(q))]
         y, lse = (torch.cat(parts, 2) for parts in zip(*reads, strict=True))
         return Out(
-            AttentionOutput(_taken(y, found.back), _taken(lse[..., None], found.back)[..., 0] if request.lse else None)
+            AttentionOutput(
+                _taken(y, levels.back), _taken(lse[..., None], levels.back)[..., 0] if request.lse else None
+            )
         )
 
     def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> AttentionOutput:
@@ -142,7 +144,7 @@ def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
         return None
     level = node(pos[0, 0]).level
     at = [(level == m).nonzero()[:, 0] for m in range(pos.shape[2].bit_length())]
-    at = [one for one in at if len(one)]
+    at = [nodes for nodes in at if len(nodes)]
     return Levels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
 
 
@@ -150,18 +152,18 @@ def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tile
     """What tiles of tokens read of each level, side by side."""
     length, device = len(at[0]), at[0].device
     token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]
-    found = []
+    tiles = []
     for m, of_level in enumerate(at):
         where = TreeLevel(k, m, causal)
         lo, hi = (x[:, None] for x in where.hull(token[:, 0, 0], token[:, -1, 0]))  # [n 1]
         lo, hi = lo.clamp_min(0), hi.clamp_max(len(of_level))
         span = lo + torch.arange(max(0, int((hi - lo).max())), device=device)
-        there = span < hi
-        column = torch.where(there, of_level[span.clamp(0, len(of_level) - 1)], -1)
-        asks, told = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
-        kind = edge(asks, Node(*(x[:, None] for x in told)), k, clip)
-        found.append((column, where(0, 0, token, span[:, None]) & there[:, None], kind))
-    return Tiles(*(torch.cat(parts, -1) for parts in zip(*found, strict=True)))
+        is_span = span < hi
+        column = torch.where(is_span, of_level[span.clamp(0, len(of_level) - 1)], -1)
+        leaf, ancestor = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
+        kind = edge(leaf, Node(*(x[:, None] for x in ancestor)), k, clip)
+        tiles.append((column, where(0, 0, token, span[:, None]) & is_span[:, None], kind))
+    return Tiles(*(torch.cat(parts, -1) for parts in zip(*tiles, strict=True)))
 
 
 def _example(k: int, causal: bool) -> TreeSoftmax:

@@ -42,15 +42,15 @@ class Weights(NamedTuple):
         first = self.before[:, :, 0]
         if first.device.type != "cpu":
             return False
-        ones = self.entering, self.before[:, :, 1:], torch.where(first == 0, 1.0, first)
-        if not all(bool((one == 1).all()) for one in ones):
+        factors = self.entering, self.before[:, :, 1:], torch.where(first == 0, 1.0, first)
+        if not all(bool((factor == 1).all()) for factor in factors):
             return False
         return bool((first == first[..., :1]).all()) and not bool(s[first[..., 0] == 0].any())
 
     def plain(self) -> bool:
         """Is there nothing to learn through them, and are tensors what they seem?"""
         seem = torch.compiler.is_compiling() or transformed()
-        return not (seem or any(one.requires_grad for one in self))
+        return not (seem or any(weight.requires_grad for weight in self))
 
 
 class Summed(torch.autograd.Function):
@@ -65,16 +65,16 @@ class Summed(torch.autograd.Function):
         v: Float[Tensor, "B G N P W"],
         *weights: Float[Tensor, "B G N P"],
     ) -> tuple[Float[Tensor, "B G N R P W"], Float[Tensor, "B G F W"]]:
-        given = Weights(*weights)
-        ctx.even = even = given.even(s)  # type: ignore[attr-defined]
-        states = k.mT @ (v if even else v * given.entering[..., None])
-        last = _run(s, _steps(given, states))
+        factors = Weights(*weights)
+        ctx.even = even = factors.even(s)  # type: ignore[attr-defined]
+        states = k.mT @ (v if even else v * factors.entering[..., None])
+        last = _run(s, _steps(factors, states))
         ctx.save_for_backward(q, k, v, states, *weights)
         ctx.set_materialize_grads(False)
         read = (q.flatten(3, 4) @ states).unflatten(3, q.shape[3:5])
         if not even:
-            read.mul_(given.before[:, :, :, None, :, None])
-        return _add(read, _pairs(q, k, None if even else given.unlearned()), v), last
+            read.mul_(factors.before[:, :, :, None, :, None])
+        return _add(read, _pairs(q, k, None if even else factors.unlearned()), v), last
 
     @staticmethod
     @first_order
@@ -95,20 +95,20 @@ def _learned(
     even: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of the sums, queries, keys and values."""
-    given = Weights(*weights)
+    factors = Weights(*weights)
     gy = torch.zeros_like(q[..., :1]).expand(*q.shape[:5], v.shape[-1]) if gy is None else gy
     gs = torch.zeros_like(states[:, :, 0]) if gs is None else gs
-    pairs = None if even else given.unlearned()
+    pairs = None if even else factors.unlearned()
     of_pairs, inside = _pairs(gy, v, pairs), _pairs(q, k, pairs)
-    faded, weighed = (gy, v) if even else (gy * given.before[:, :, :, None, :, None], v * given.entering[..., None])
+    faded, weighed = (gy, v) if even else (gy * factors.before[:, :, :, None, :, None], v * factors.entering[..., None])
     # what the sums before each piece are told by its reads, and by all that comes after it
     after = q.flatten(3, 4).mT @ faded.flatten(3, 4)
-    gs = _run(gs, _steps(given, after)[::-1])
+    gs = _run(gs, _steps(factors, after)[::-1])
     if even:  # where there was nothing before the row, nothing is told to it
-        gs = gs * given.before[:, :, 0, -1, None, None]
+        gs = gs * factors.before[:, :, 0, -1, None, None]
     dq = _add((of_pairs @ k).unflatten(3, q.shape[3:5]), faded.flatten(3, 4), states.mT)
     dk = _add(weighed @ after.mT, of_pairs.mT, q.flatten(3, 4))
-    dv = k @ after if even else (k @ after).mul_(given.entering[..., None])
+    dv = k @ after if even else (k @ after).mul_(factors.entering[..., None])
     return gs, dq, dk, _add(dv, inside.mT, gy.flatten(3, 4))
 
 
@@ -116,16 +116,16 @@ def _pairs(
     x: Float[Tensor, "B G N R P n"], y: Float[Tensor, "B G N P n"], weights: Float[Tensor, "B G N P S"] | None
 ) -> Float[Tensor, "B G N R*P S"]:
     """Products of the tokens of a piece with those up to them, weighed."""
-    found = (x.flatten(3, 4) @ y.mT).unflatten(3, x.shape[3:5])
-    return (found.tril_() if weights is None else found.mul_(weights[:, :, :, None])).flatten(3, 4)
+    products = (x.flatten(3, 4) @ y.mT).unflatten(3, x.shape[3:5])
+    return (products.tril_() if weights is None else products.mul_(weights[:, :, :, None])).flatten(3, 4)
 
 
 Steps = list[tuple[Float[Tensor, "B G 1 1"], Float[Tensor, "B G F W"]]]
 
 
-def _steps(given: Weights, new: Float[Tensor, "B G N F W"]) -> Steps:
+def _steps(factors: Weights, new: Float[Tensor, "B G N F W"]) -> Steps:
     """What sums before each piece weigh after it, and what it adds."""
-    return [*zip(given.before[..., -1, None, None].unbind(2), new.unbind(2), strict=True)]
+    return [*zip(factors.before[..., -1, None, None].unbind(2), new.unbind(2), strict=True)]
 
 
 def _run(s: Float[Tensor, "B G F W"], steps: Steps) -> Float[Tensor, "B G F W"]:
@@ -173,21 +173,21 @@ class Entering(NamedTuple):
     k: Float[Tensor, "B G *T F"]
     v: Float[Tensor, "B G *T W"]
     weight: Float[Tensor, "B G *T"]
-    here: Bool[Tensor, "B 1 *T"]
+    real: Bool[Tensor, "B 1 *T"]
     extras: Mapping[str, Float[Tensor, "B G *T n"]]
 
     def pieces(self, sizes: list[int], piece: int) -> list["Entering"]:
         """Chunks of so many tokens, each in pieces."""
-        k, v, weight, here = (in_pieces(x, sizes, piece) for x in self[:4])
+        k, v, weight, real = (in_pieces(x, sizes, piece) for x in self[:4])
         extras = {name: in_pieces(x, sizes, piece) for name, x in self.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
-        return [Entering(*one) for one in zip(k, v, weight, here, of, strict=True)]
+        return [Entering(*fields) for fields in zip(k, v, weight, real, of, strict=True)]
 
 
 def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
     """Chunks of so many tokens as [B G N P *n]; split once: the gradient of a slice is as long as the row."""
     chunks = x.split(sizes, 2) if len(sizes) > 1 else [x] * len(sizes)
-    return [one.unflatten(2, (-1, min(piece, n))) for one, n in zip(chunks, sizes, strict=True)]
+    return [chunk.unflatten(2, (-1, min(piece, n))) for chunk, n in zip(chunks, sizes, strict=True)]
 
 
 class Update(nn.Module, ABC):
@@ -225,7 +225,7 @@ class Fading(Update):
         self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], Sums]:
         keep, add = self.logs(new.k, new.extras)
-        faded = keep.masked_fill(~new.here, 0.0).cumsum(-1)  # since the piece began
+        faded = keep.masked_fill(~new.real, 0.0).cumsum(-1)  # since the piece began
         # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
         entered = add + new.weight - faded
         constant = faded.detach()
@@ -269,8 +269,8 @@ def _states(
 ) -> list[Float[Tensor, "B G F W"]]:
     """The sums before each piece and after the last."""
     states = [s]
-    for kept, added in zip(keep[..., None, None].unbind(2), new.unbind(2), strict=True):
-        states.append(torch.addcmul(added, kept, states[-1]))
+    for decay, added in zip(keep[..., None, None].unbind(2), new.unbind(2), strict=True):
+        states.append(torch.addcmul(added, decay, states[-1]))
     return states
 
 
@@ -296,18 +296,18 @@ def through(
     length = new.k.shape[2]
     sizes = [n for n in (length - length % piece, length % piece) if n]
     pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, piece)
-    reads, found = [], []
-    for one, of_keys in zip(pieces, new.pieces(sizes, piece), strict=True):
-        asking = None if one is None else one.transpose(3, 4).contiguous()  # [B G N R P F]
+    reads, levels_read = [], []
+    for queries, of_keys in zip(pieces, new.pieces(sizes, piece), strict=True):
+        asking = None if queries is None else queries.transpose(3, 4).contiguous()  # [B G N R P F]
         read, level, sums = update(sums, asking, of_keys, levels)
         reads += [] if read is None else [read.transpose(2, 3).flatten(3, 4)]  # [B G R T W]
-        found += [] if level is None else [level.flatten(2)]
+        levels_read += [] if level is None else [level.flatten(2)]
     if q is None:
         return None, None, sums
     read = _together(reads, -2, new.v.new_zeros(*q.shape[:4], new.v.shape[3]))
-    return read, None if reads and not found else _together(found, -1, new.weight), sums
+    return read, None if reads and not levels_read else _together(levels_read, -1, new.weight), sums
 
 
-def _together(pieces: list[Tensor], dim: int, none: Tensor) -> Tensor:
+def _together(pieces: list[Tensor], dim: int, empty: Tensor) -> Tensor:
     """Pieces of a row put together; one piece is not copied, no piece is `none`."""
-    return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else none
+    return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else empty

@@ -87,10 +87,10 @@ class Compressive(Memory):
                 "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
             )
         for name in ("d", "rate"):
-            one, other = getattr(compression, name), getattr(loss, name, None)
-            if None not in (one, other) and one != other:
+            own, other = getattr(compression, name), getattr(loss, name, None)
+            if None not in (own, other) and own != other:
                 raise ValueError(
-                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={one}; "
+                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={own}; "
                     "give both the same"
                 )
         self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
@@ -151,34 +151,34 @@ class Compressive(Memory):
         source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
         first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
         pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
-        kept = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
-        return source, pos, kept, self._aux(x, state, plan.now, ctx, read)
+        new_state = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
+        return source, pos, new_state, self._aux(x, state, plan.now, ctx, read)
 
     def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
         """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
-        x, both, used, old, left, now = state
-        slots = both.shape[1] - ctx.pos.shape[1]
+        x, slot_pos, used, old, left, now = state
+        slots = slot_pos.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
-                found = mass()[:, old.pos.shape[1] :].to(used.dtype)
-                used = used + F.pad(found, (used.shape[1] - found.shape[1], 0))  # what no token reads has none
-            if (self.slots or self.lately) and self._something_leaves(both, now, ctx):
+                received = mass()[:, old.pos.shape[1] :].to(used.dtype)
+                used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # what no token reads has none
+            if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
                 end = torch.as_tensor(self.near.first(now[:, None]))
-                new = self.compression(*self._cut(x, both, used, end - self.older, self.older, now))
+                new = self.compression(*self._cut(x, slot_pos, used, end - self.older, self.older, now))
                 old = self._queued(old, new, now)
                 if self.lately:
-                    leaves = ((both >= 0) & (both < end)).any(1, keepdim=True)
-                    last, pos, _ = self._cut(x, both, used, end - self.length, self.length, now)
+                    leaves = ((slot_pos >= 0) & (slot_pos < end)).any(1, keepdim=True)
+                    last, pos, _ = self._cut(x, slot_pos, used, end - self.length, self.length, now)
                     left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
-        plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
+        plan = ctx.memo.get(lambda: moved(slot_pos[:, :slots], now, ctx, self.near), "kept", self.near, slot_pos, now)
         x, used = (cut(leaf, plan.order, 1).contiguous() for leaf in (x, used))
         return CompressiveStates(x, plan.pos, used, old, left, now)
 
     def cuts(self, ctx: Context) -> list[int]:
-        found = super().cuts(ctx)
-        for lo, hi in pairwise([0, *found, ctx.pos.shape[1]] if found else []):
+        cuts = super().cuts(ctx)
+        for lo, hi in pairwise([0, *cuts, ctx.pos.shape[1]] if cuts else []):
             ctx.columns(lo, hi).memo.put(True, "a piece")
-        return found
+        return cuts
 
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
         """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""

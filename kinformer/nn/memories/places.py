@@ -39,9 +39,9 @@ class BySlots(Places):
         return at_least("compressed", compressed, 0)
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
-        there = pos >= 0
-        newer = there.flip(1).cumsum(1).flip(1)  # how many slots there are from this one on
-        return torch.where(there, first - newer, -1)
+        real = pos >= 0
+        newer = real.flip(1).cumsum(1).flip(1)  # how many slots there are from this one on
+        return torch.where(real, first - newer, -1)
 
 
 class ByTokens(Places):

@@ -65,25 +65,25 @@ class LSTM(Layer):
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
         if x.shape[2] != self.d:  # PyTorch's fast form looks at no width and reads what lies behind
             raise ValueError(f"x has width {x.shape[2]} and this LSTM {self.d}; give it [B T {self.d}]")
-        given = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
-        real, kept = ctx.pos >= 0, []
-        if given.h.shape != (len(x), len(self.cells), self.d):
-            raise ValueError(f"the state is of {len(given.h)} rows and x of {len(x)}; give each row its own")
+        before = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
+        real, after = ctx.pos >= 0, []
+        if before.h.shape != (len(x), len(self.cells), self.d):
+            raise ValueError(f"the state is of {len(before.h)} rows and x of {len(x)}; give each row its own")
         plain = _served(x)
         whole = plain and (ctx.full or bool(real.all()))
         lengths = _lengths(real) if plain and not whole else None
         for n, cell in enumerate(self.cells):
-            x, now = F.dropout(x, self.dropout, self.training), (given.h[:, n].to(x.dtype), given.c[:, n].to(x.dtype))
+            x, now = F.dropout(x, self.dropout, self.training), (before.h[:, n].to(x.dtype), before.c[:, n].to(x.dtype))
             if whole and x.shape[1]:
                 x, now = _whole(cell, x, now)
             elif lengths is not None:
                 x, now = _packed(cell, x, now, lengths)
             else:
                 x, now = _step_by_step(cell, x, now, real)
-            kept.append(now)
+            after.append(now)
         if state is None:
             return Out(x)
-        return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*kept, strict=True))))
+        return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*after, strict=True))))
 
 
 def _served(x: Tensor) -> bool:

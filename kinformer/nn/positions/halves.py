@@ -41,8 +41,8 @@ class Halves(Pictured):
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         row, column, channel = self.places(pos)
-        found = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
-        return found * (pos >= 0)[..., None]
+        vectors = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
+        return vectors * (pos >= 0)[..., None]
 
 
 def _told(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:

@@ -33,9 +33,11 @@ class ByHeads(Projection):
         for part in parts:
             a_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
             for name in SIZES:
-                one, other = getattr(parts[0], name), getattr(part, name)
-                if one != other:
-                    raise ValueError(f"projections of runs of heads have {name}={one} and {name}={other}; give all one")
+                expected, other = getattr(parts[0], name), getattr(part, name)
+                if expected != other:
+                    raise ValueError(
+                        f"projections of runs of heads have {name}={expected} and {name}={other}; give all one"
+                    )
         self.parts, first = nn.ModuleList(parts), parts[0]
         self.d, self.k_dim, self.v_dim, self.bias = first.d, first.k_dim, first.v_dim, first.bias
         self.heads, self.key_heads = first.heads * len(parts), first.key_heads * len(parts)

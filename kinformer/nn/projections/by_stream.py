@@ -30,9 +30,9 @@ class ByStream(Projection):
         for name, part in (("wide", wide), ("long", long)):
             a_part(name, part, Projection, "a projection, such as QKV(d, heads)")
         for name in SIZES:
-            one, other = getattr(wide, name), getattr(long, name)
-            if one != other:
-                raise ValueError(f"the projections of two streams have {name}={one} and {name}={other}; give both one")
+            own, other = getattr(wide, name), getattr(long, name)
+            if own != other:
+                raise ValueError(f"the projections of two streams have {name}={own} and {name}={other}; give both one")
         self.n, self.wide, self.long = at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
         self.k_dim, self.v_dim, self.bias = long.k_dim, long.v_dim, long.bias

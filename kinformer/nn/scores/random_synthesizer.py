@@ -30,11 +30,11 @@ class RandomSynthesizer(Synthesizer):
 
     def __init__(self, heads: int, length: int, *, trained: bool = True, std: float = 1.0):
         super().__init__(heads, length)
-        drawn = torch.randn(heads, length, length) * within("std", std, 0, math.inf, open_end=True)
+        table = torch.randn(heads, length, length) * within("std", std, 0, math.inf, open_end=True)
         if a_flag("trained", trained):
-            self.table = nn.Parameter(drawn)
+            self.table = nn.Parameter(table)
         else:
-            self.register_buffer("table", drawn)
+            self.register_buffer("table", table)
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         (rows, _), (at, end) = (self.places(part.pos, request) for part in (request.queries, request.keys))

@@ -61,7 +61,7 @@ class Convolved(Grouped):
                 )
         return super().forward(keys)
 
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         y = torch.einsum("bgrsn,gsnm->bgrm", pieces.masked_fill(~real, 0.0), self.weight.of(name, pieces))

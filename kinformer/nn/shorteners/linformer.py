@@ -69,7 +69,7 @@ class Linformer(Shorten):
         ends, x = self._ends(pos), x[:, :length]
         real = None if full else pos[:, 0, :length] >= 0
         x = x if real is None else x.masked_fill(~real[..., None], 0.0)
-        mixture, found = x, []
+        mixture, mixtures = x, []
         for name, heads in (("k", projection.key_heads), ("v", projection.value_heads)):
             matrix, (weight, bias) = self.along.of(name, x)[0, :length], projection.matrix(name)
             if name == "k" or matrices == 2:
@@ -78,8 +78,8 @@ class Linformer(Shorten):
             if bias is not None:  # as often as its tokens weigh in a mixture
                 often = matrix.sum(0) if real is None else real.to(matrix.dtype) @ matrix
                 y = y + (often[..., None] * bias).to(y.dtype)
-            found.append(by_head(y, heads))
-        return Keys(found[0], found[1], ends)
+            mixtures.append(by_head(y, heads))
+        return Keys(mixtures[0], mixtures[1], ends)
 
     def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 k"]:
         """Where mixtures stand; ValueError for more keys than there are columns of matrices."""

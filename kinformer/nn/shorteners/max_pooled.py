@@ -21,7 +21,7 @@ class MaxPooled(Grouped):
     (max pooling, kernel and stride n/k).
     """
 
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         largest = pieces.masked_fill(~real, -torch.inf).amax(3)

@@ -21,7 +21,7 @@ class Pooled(Grouped):
     (mean pooling, kernel and stride n/k); Liu et al., 2018, arXiv:1801.10198, section 4.2.3, with a convolution.
     """
 
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         return pieces.masked_fill(~real, 0.0).sum(3) / real.sum(3).clamp_min(1)

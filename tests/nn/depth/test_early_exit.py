@@ -40,13 +40,15 @@ class Told(Rule):
         super().__init__()
         self.exits, self.asked = exits, list[int]()
 
-    def told(self, state: State, ctx: Context) -> Tensor:
+    def begin_call(self, state: State, ctx: Context) -> Tensor:
         return self.exits
 
-    def forward(self, states: Sequence[Tensor], ctx: Context, told: State = (), head: Callable | None = None) -> Tensor:
-        assert len(states[-1]) == len(ctx.pos) == len(told)
+    def forward(
+        self, states: Sequence[Tensor], ctx: Context, rule_state: State = (), head: Callable | None = None
+    ) -> Tensor:
+        assert len(states[-1]) == len(ctx.pos) == len(rule_state)
         self.asked.append(ctx.pos.numel())
-        return told <= len(states)
+        return rule_state <= len(states)
 
 
 def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:

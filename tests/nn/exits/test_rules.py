@@ -57,13 +57,13 @@ def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: 
     mean = torch.stack([source[0].mean(0), source[1, 2:5].mean(0)])
     wanted = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
     assert torch.allclose(rule.log_q(source, source_pos).exp(), wanted)
-    told = rule.told(rule.start(2), Context(POS, source=source, source_pos=source_pos))
+    told = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos))
     assert torch.equal(told.exit, wanted.argmax(-1) + 1)
-    assert rule.told(told, Context(POS)) is told
+    assert rule.begin_call(told, Context(POS)) is told
     for n in range(1, DEPTH):
         assert torch.equal(rule(hs[:n], CTX, told), (told.exit <= n)[:, None].expand(2, 5))
     with pytest.raises(ValueError, match="got no source"):
-        rule.told(Chosen(torch.tensor([2, 0])), Context(POS))
+        rule.begin_call(Chosen(torch.tensor([2, 0])), Context(POS))
 
 
 def test_confidences(float64: None) -> None:

@@ -207,12 +207,12 @@ def test_fused_kernels_can_take_what_it_makes(shorten):
 def test_it_keeps_a_key_for_each_group_and_those_of_the_last():
     part = layer(Shortened(Softmax(Causal()), Convolved(3, 4, heads=2), NullKey(2, 4)))
     state = part.start(2, 9)
-    assert state.made.k.shape[2] == 4 and state.rest.k.shape[2] == 2
+    assert state.short.k.shape[2] == 4 and state.rest.k.shape[2] == 2
     for t in range(8):
         out = part(X[:, t : t + 1], state)
         assert torch.allclose(out.y, part(X[:, : t + 1]).y[:, -1:], atol=1e-13)
         state = out.state
-        assert state.made.pos[0, state.made.pos[0] >= 0].tolist() == list(range(2, t + 1, 3))
+        assert state.short.pos[0, state.short.pos[0] >= 0].tolist() == list(range(2, t + 1, 3))
         assert state.rest.pos[0, state.rest.pos[0] >= 0].tolist() == list(range(t + 1))[(t + 1) // 3 * 3 :]
 
 
