@@ -14,8 +14,8 @@ from kinformer.cli.support import early
 if TYPE_CHECKING:
     from kinformer.cli.support.searched import By
     from kinformer.decoding.prompts import Prompts
-    from kinformer.nn.exits.decaying import Threshold
-    from kinformer.nn.exits.learn_then_test import Found
+    from kinformer.nn.exits.decaying_threshold import Threshold
+    from kinformer.nn.exits.learn_then_test import LearnThenTestResult
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
 TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
@@ -296,12 +296,12 @@ def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens:
 
 def _tested(
     model: Any, given: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
-) -> "tuple[Found, float]":
+) -> "tuple[LearnThenTestResult, float]":
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
     from kinformer.decoding.consistency import losses, ruled, written
     from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
-    from kinformer.nn.exits.nobody import Nobody
+    from kinformer.nn.exits.never_exit import NeverExit
 
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
     print(
@@ -310,7 +310,7 @@ def _tested(
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
-        with ruled(body, Nobody()):
+        with ruled(body, NeverExit()):
             full = written(model, given, tell)
 
         def lost(threshold: Any) -> list[float]:
@@ -324,7 +324,9 @@ def _tested(
     return found, full.layers if found.threshold is None else layers[found.threshold]
 
 
-def _lines(found: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
+def _lines(
+    found: "LearnThenTestResult", rule: Any, layers: tuple[float, int], delta: float, epsilon: float
+) -> list[str]:
     """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
     from kinformer.cli.support.leaving import at_of
 

@@ -35,16 +35,16 @@ from kinformer.nn.mechanisms.routing import Routing
 from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compressed_positions import BySlots, ByTokens
 from kinformer.nn.memories.compression import MeanPool
 from kinformer.nn.memories.compressive import Compressive
 from kinformer.nn.memories.hidden import Hidden
-from kinformer.nn.memories.places import BySlots, ByTokens
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 from kinformer.pages.pictures import (
     buckets,
     distance,
@@ -111,7 +111,7 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     ("name", "own", "written"),
     [
         ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
-        ("biases/masked", "_Decay(", "\n  Masked(lambda x: "),
+        ("biases/masking", "_Decay(", "\n  FunctionMasking(lambda x: "),
         ("depth/act", "_example(", "\n  from kinformer.nn.depth.act import ACT\n"),
     ],
 )
@@ -170,7 +170,7 @@ def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no part or member 'Bannd'; the nearest" in (err := refused(capsys, "Bannd")) and "'Band'" in err
-    assert "Undone" not in (err := refused(capsys, "nope")) and "slopes" not in err  # no helpers
+    assert "ReversibleFunction" not in (err := refused(capsys, "nope")) and "slopes" not in err  # no helpers
     assert "Bnad in 'Causal() & Bnad(3)' is not a pattern; the nearest is 'Band'" in refused(
         capsys, "Causal() & Bnad(3)"
     )
@@ -465,7 +465,7 @@ def test_positions_and_shortened_keys() -> None:
     (picture,) = positions.pictures(Sinusoidal(4), 5)
     table = Sinusoidal(4)(torch.arange(5)[None])[0].float()
     torch.testing.assert_close(picture.panels[0].level, (table - table.min()) / (table.max() - table.min()))
-    (picture,) = shortened.pictures(Shortened(Softmax(Full()), Pooled(4)), 8)
+    (picture,) = shortened.pictures(Shortened(Softmax(Full()), MeanPooled(4)), 8)
     read, made = picture.panels
     assert read.kind.tolist() == [[1, 1]] * 8 and made.kind.tolist() == [[1, 0]] * 4 + [[0, 1]] * 4
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kinformer.lab.claims.support.half_easy import DEPTH, WIDE, Lost, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.nn.exits.learn_then_test import learn_then_test
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
@@ -29,7 +29,7 @@ def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]
     """Each confidence on one trained model, at the threshold that is proven for it."""
     model = trained(seed, size)
     given = prompts(model, "valid", texts)
-    whole, leaving = full(model, given), dict[str, Rule]({"full": Nobody()})
+    whole, leaving = full(model, given), dict[str, Rule]({"full": NeverExit()})
     found: dict[str, tuple[float, float]] = {}
     for name, rule in rules(model).items():
         tested = dict[Any, Lost]()
@@ -42,7 +42,7 @@ def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]
         found[name] = (float(DEPTH), 0.0) if chosen is None else (tested[chosen].layers, mean(tested[chosen].textual))
         if chosen is not None:
             rule.leave_at(chosen)
-        leaving[name] = Nobody() if chosen is None else rule
+        leaving[name] = NeverExit() if chosen is None else rule
     took = seconds(model, leaving, given)
     return {name: Speed(took["full"] / took[name], *of) for name, of in found.items()}
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kinformer.lab.claims.support.half_easy import DEPTH, WIDE, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.nn.exits.learn_then_test import learn_then_test
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 SAYS = "calibrated at delta 0.1 on a task of which half is easy, eight layers write 1.5 times as fast as all of them"
@@ -37,7 +37,7 @@ def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> Run:
     if found.threshold is None:
         return Run(1.0, 0.0, [float(DEPTH)] * given.tokens, None)
     told = lost(model, rule, found.threshold, fresh, full(model, fresh))
-    took = seconds(model, {"exits": rule, "full": Nobody()}, fresh)
+    took = seconds(model, {"exits": rule, "full": NeverExit()}, fresh)
     assert isinstance(found.threshold, float)
     return Run(took["full"] / took["exits"], mean(told.textual), told.places, found.threshold)
 

@@ -13,7 +13,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.nn.exits.thresholds import Kept, said, search
+from kinformer.nn.exits.thresholds import MeasuredThresholds, said, search
 
 KINDS, ASKED, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
@@ -115,14 +115,14 @@ def alike(model: MultiExitSeq2Seq, batch: Batch) -> list[float]:
     return [float((one.argmax(-1) == wanted)[:, 1:-1:2].double().mean()) for one in logits]
 
 
-def searched(model: MultiExitSeq2Seq, found: Batch, batch: Batch) -> list[Kept]:
+def searched(model: MultiExitSeq2Seq, found: Batch, batch: Batch) -> list[MeasuredThresholds]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
     kept = search(said(model, [(found.source, found.target)], right=True).measure, DEPTH, draws=DRAWS)
     judged = []
     for one in kept:
         model.exits.rule.leave_at(one.threshold)
         its = taken(model, batch)
-        judged.append(Kept(one.threshold, its.right, its.layers))
+        judged.append(MeasuredThresholds(one.threshold, its.right, its.layers))
     return judged
 
 
@@ -177,7 +177,9 @@ def _told(found: list[Taken]) -> str:
     )
 
 
-def _draw(found: dict[str, list[Taken]], curves: list[list[Kept]], levels: list[list[float]], axes: Any) -> None:
+def _draw(
+    found: dict[str, list[Taken]], curves: list[list[MeasuredThresholds]], levels: list[list[float]], axes: Any
+) -> None:
     for n, (level, curve) in enumerate(zip(levels, curves, strict=True)):
         named = (None, None) if n else ("all at one exit", "probability, thresholds searched")
         axes.plot(range(1, DEPTH + 1), level, ".--", color="tab:gray", label=named[0])

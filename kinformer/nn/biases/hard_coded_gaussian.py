@@ -17,7 +17,7 @@ FAR = 1e6
 class HardCodedGaussian(Bias):
     """score + log N(j; ratio i + o_h, sigma_h): each head reads around one place, and nothing of it is learned.
 
-    With `Values`, which give no scores, it is hard-coded attention: `Attention(Values(d, heads),
+    With `ValueProjection`, which give no scores, it is hard-coded attention: `Attention(ValueProjection(d, heads),
     Unnormalised(Full(), HardCodedGaussian(offsets)))` weighs values by the densities themselves, as the authors' code
     does, and `Softmax` in its place by densities over their sum. Choose it to see how little self-attention needs to
     know of content. Under a window such as `Band(8)` cost is linear; beyond 8 deviations a density is below 1e-14.

@@ -20,7 +20,7 @@ from kinformer.core.state import concatenate, select
 from kinformer.core.transforms import ordinary
 from kinformer.nn.depth.some_rows import divisible, going_rows, on_rows
 from kinformer.nn.depth.some_tokens import (
-    Tokens,
+    SelectedTokens,
     put_back,
     read_tokens,
     serves_tokens,
@@ -61,7 +61,7 @@ class Halt(NamedTuple):
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
-class Going(NamedTuple):
+class GoingTokens(NamedTuple):
     """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
 
     at: Int[Tensor, " n"]
@@ -222,9 +222,9 @@ class ACT(Layer):
         """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
         batch, length = ctx.pos.shape
         at = torch.arange(batch * length, device=s.device)
-        going = Going(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
+        going = GoingTokens(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
         keys = StepKeys(self.universal, ctx, s if self.halted == "copied" else None)
-        left, tokens = list[Going](), None
+        left, tokens = list[GoingTokens](), None
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
             read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
@@ -244,8 +244,14 @@ class ACT(Layer):
         return whole.y.view_as(y), Halt(*(leaf.view(batch, length) for leaf in whole.halt))
 
     def _step(
-        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, collected: Collected, ctx: Context
-    ) -> tuple[Going, Tokens]:
+        self,
+        n: int,
+        going: GoingTokens,
+        before: SelectedTokens | None,
+        keys: StepKeys,
+        collected: Collected,
+        ctx: Context,
+    ) -> tuple[GoingTokens, SelectedTokens]:
         """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
         assert isinstance(block, ResidualBlock)
@@ -265,7 +271,7 @@ class ACT(Layer):
         s = going.s.index_copy(0, asking, out.y[0].to(going.s.dtype))
         if weight is None or halt is None:
             weight, halt = self.halting(s, going.halt, final)
-        return Going(going.at, s, self.mix(going.y, s, weight), halt), tokens
+        return GoingTokens(going.at, s, self.mix(going.y, s, weight), halt), tokens
 
 
 def _example(halting: Halting, timed: bool, **options: object) -> ACT:

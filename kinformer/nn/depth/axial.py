@@ -14,7 +14,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_o
 from kinformer.core.position import Position
 
 
-class Rows(NamedTuple):
+class AxialState(NamedTuple):
     """What of each row of a batch was read, by place; what the outer layers make of the rows before; the inner state.
 
     `pos` is the place itself where it was read, -1 where not.
@@ -74,17 +74,17 @@ class AxialDecoder(Layer):
             raise ValueError(f"outer, inner and encoder are of widths {sorted(widths)}; give them all the same d")
         self.d = widths.pop()
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Rows:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> AxialState:
         new = room(self, batch, length, dtype, device)
         inner = self.inner.start(batch, length, dtype=new.dtype, device=new.device)
         return self._empty(batch, length, new.dtype, new.device)._replace(inner=inner)
 
-    def _empty(self, batch: int, length: int, dtype: torch.dtype, device: torch.device) -> Rows:
+    def _empty(self, batch: int, length: int, dtype: torch.dtype, device: torch.device) -> AxialState:
         size = length + -length % self.columns
         empty = torch.zeros(batch, size, self.d, dtype=dtype, device=device)
-        return Rows(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
+        return AxialState(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Out:
+    def forward(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> Out:
         in_order(ctx, "AxialDecoder")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
@@ -103,7 +103,7 @@ class AxialDecoder(Layer):
         out = self.inner(right + down + _placed(self.beside, ctx.pos), None if state is None else state.inner, ctx)
         return self._told(reports, out, None if state is None else picture)
 
-    def _told(self, reports: dict[str, Out], out: Out, picture: Rows | None) -> Out:
+    def _told(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
         """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
         aux, stats = prefixed("inner", out.aux), prefixed("inner", out.stats)
         for name, report in reports.items():
@@ -111,7 +111,7 @@ class AxialDecoder(Layer):
             stats |= prefixed(name, report.stats)
         return Out(out.y, None if picture is None else picture._replace(inner=out.state), aux, stats=stats)
 
-    def _seen(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Rows:
+    def _seen(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:
         """What was read so far, by place, with what comes now; rows that are longer than told make it grow."""
         batch, length = ctx.pos.shape
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state

@@ -19,12 +19,12 @@ from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.depth.some_rows import Rows, divisible, going_rows, leaving, on_rows
 from kinformer.nn.exits.classifiers import of_exit
 from kinformer.nn.exits.confidence import Head, exactly
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule
 from kinformer.nn.losses.aligned import scale_gradient
 
 
-class Exiting(NamedTuple):
+class EarlyExitState(NamedTuple):
     """What the rule keeps, and the states of the layers."""
 
     rule: State
@@ -51,7 +51,8 @@ class EarlyExit(Layer):
         layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
         lends (`ctx.head`).
     rule: which tokens leave after a layer.
-    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `Drawn(depth)`, mixed training.
+    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `UniformExit(depth)`, mixed
+    training.
     gamma: scales gradients in training as Elbayad's appendix A: layer n of N learns from its own exit
         gamma (N - n) times as much, and hands down the gradient of what lies above divided by what that was multiplied
         by (algorithm 1; the text would hand each down as it is). Of the last layer, where this is 0, 1 is a choice of
@@ -78,8 +79,8 @@ class EarlyExit(Layer):
         if len(widths) > 1:
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
-        self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
-        self.chance = if_given("chance", chance, Rule, "a rule, such as Drawn(depth)")
+        self.rule = a_part("rule", rule, Rule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
+        self.chance = if_given("chance", chance, Rule, "a rule, such as UniformExit(depth)")
         for each_rule in (rule, *([] if chance is None else [chance])):
             each_rule.agree(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
@@ -97,19 +98,19 @@ class EarlyExit(Layer):
         """Why two readings differ in training: exits are drawn if there is a chance."""
         return None if self.chance is None else DRAWN
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> EarlyExitState:
         layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
         like = next(self.parameters(), torch.empty(0))
-        return Exiting(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
+        return EarlyExitState(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
+    def forward(self, x: Float[Tensor, "B T D"], state: EarlyExitState | None, ctx: Context) -> Out:
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
         rule_state = self.rule.begin_call(rule, ctx)
         collected = Collected(
             ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
         exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
-        exit_rule = None if isinstance(exit_rule, Nobody) else exit_rule
+        exit_rule = None if isinstance(exit_rule, NeverExit) else exit_rule
         if self.training and exit_rule is not None and not ctx.taps:
             exit_state = exit_rule.begin_call(
                 exit_state, ctx
@@ -135,7 +136,7 @@ class EarlyExit(Layer):
             if n < last and not whole:
                 inside = inside & ~self._leave(exit_rule, rows, states, exit_state, ctx)
         out = collected.out(self._left(h, exits, len(states)))
-        new_state = None if state is None else Exiting(rule_state, out.state)
+        new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
     def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
@@ -179,15 +180,15 @@ def _geometric() -> EarlyExit:
 
 
 def _saturated() -> EarlyExit:
-    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9))
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9))
 
 
 def _trained(**training: Any) -> EarlyExit:
-    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9), **training)
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9), **training)
 
 
 def _mixed() -> EarlyExit:
-    return _trained(chance=kf.Drawn(3))
+    return _trained(chance=kf.UniformExit(3))
 
 
 EXAMPLES = (

@@ -87,17 +87,17 @@ class Reversible(Stack):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         if not torch.is_grad_enabled() or ctx.taps or ctx.remember:
             return super().forward(x, state, ctx)
-        run = Run(self.layers, state, ctx)
-        tensors = Undone.apply(run, x, *run.outside_tensors())
+        run = ReversiblePass(self.layers, state, ctx)
+        tensors = ReversibleFunction.apply(run, x, *run.outside_tensors())
         out = filled(run.hollow, tensors)
         return out._replace(y=out.y if self.norm is None else self.norm(out.y))
 
 
-class Undone(torch.autograd.Function):
+class ReversibleFunction(torch.autograd.Function):
     """A run as one operation, of which autograd keeps the end alone."""
 
     @staticmethod
-    def forward(node: Any, run: "Run", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(node: Any, run: "ReversiblePass", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         outputs = flat(run.forward(x))
         node.run = run
         node.save_for_backward(outputs[0], *inputs)
@@ -111,7 +111,7 @@ class Undone(torch.autograd.Function):
         return None, *node.run.backward(y, inputs, filled(node.run.hollow, gradients))
 
 
-class Step(NamedTuple):
+class Sublayer(NamedTuple):
     """Sublayer i of block n."""
 
     n: int
@@ -144,7 +144,7 @@ class Step(NamedTuple):
 
 
 @dataclass(eq=False)
-class Run:
+class ReversiblePass:
     """One forward: what it reads beside the stream, and what it takes to go through it again."""
 
     blocks: nn.ModuleList
@@ -154,13 +154,13 @@ class Run:
     hollow: Out = Out(torch.empty(0))  # noqa: RUF009  (never written to)
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Sublayer]:
         return [step for n in range(len(self.blocks)) for step in self.of(n)]
 
-    def of(self, n: int) -> list[Step]:
+    def of(self, n: int) -> list[Sublayer]:
         """The steps of block n."""
         block: Any = self.blocks[n]
-        return [Step(n, i, block) for i in range(len(block.layers))]
+        return [Sublayer(n, i, block) for i in range(len(block.layers))]
 
     def outside_tensors(self) -> list[Tensor]:
         """Every tensor that is read beside the stream: from outside, of the state, and the weights."""

@@ -23,11 +23,11 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
 FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
-# makes keys and values of `Tokens.rows` from the sequence or a source; None means those of a source in the state
+# makes keys and values of `SelectedTokens.rows` from the sequence or a source; None means a source in the state
 MakeKeys = Callable[[Attention], Keys | None]
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows with similar numbers of chosen tokens: M is at most `FEW`, or at most twice the number in any of the rows.
 
     rows: indices into the batch.
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     pos: Int[Tensor, "R 1 M"]
 
 
-class Tokens(NamedTuple):
+class SelectedTokens(NamedTuple):
     """Chosen tokens of a batch, by row.
 
     at: ascending indices into the flattened batch.
@@ -55,12 +55,14 @@ class Tokens(NamedTuple):
     at: Int[Tensor, " n"]
     pos: Int[Tensor, "1 n"]
     rows: Int[Tensor, " K"]
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     order: Int[Tensor, " n"]
     memo: Memo
 
 
-def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: Tokens | None = None) -> Tokens:
+def tokens_at(
+    at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: SelectedTokens | None = None
+) -> SelectedTokens:
     """Describe the chosen tokens of a batch for `read_tokens`.
 
     at: ascending indices into the flattened batch.
@@ -83,11 +85,11 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
         real = slot < counts[inside, None]  # [R M]
         slots = torch.where(real, (counts.cumsum(0) - counts)[inside, None] + slot, 0)
         groups.append(
-            Group(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
+            RowGroup(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
         )
         order[slots[real]] = used + real.flatten().nonzero()[:, 0]
         used += real.numel()
-    return Tokens(at, positions[None], rows, tuple(groups), order, fresh())
+    return SelectedTokens(at, positions[None], rows, tuple(groups), order, fresh())
 
 
 def serves_tokens(layer: Layer) -> bool:
@@ -153,7 +155,12 @@ def unwatched(block: ResidualBlock) -> bool:
 
 
 def read_tokens(
-    block: ResidualBlock, x: Float[Tensor, "1 n D"], tokens: Tokens, keys: MakeKeys, state: State | None, ctx: Context
+    block: ResidualBlock,
+    x: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: MakeKeys,
+    state: State | None,
+    ctx: Context,
 ) -> Out:
     """Compute a block for the given tokens, which read the keys and values that `keys` makes.
 
@@ -176,7 +183,7 @@ def read_tokens(
     return collected.out(x)
 
 
-def put_back(value: Tensor, tokens: Tokens, ctx: Context) -> Tensor:
+def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:
     """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged."""
     if not value.dim():
         return value
@@ -197,7 +204,12 @@ def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def _attention(
-    layer: Attention, z: Float[Tensor, "1 n D"], tokens: Tokens, keys: Keys | None, state: State | None, ctx: Context
+    layer: Attention,
+    z: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: Keys | None,
+    state: State | None,
+    ctx: Context,
 ) -> Out:
     mechanism, sizes = layer.mechanism, layer.sizes
     assert isinstance(mechanism, Softmax)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kinformer.core.checks import at_least, inside
-from kinformer.nn.exits.decaying import Threshold
+from kinformer.nn.exits.decaying_threshold import Threshold
 
 
-class Tested(NamedTuple):
+class ThresholdTest(NamedTuple):
     """A threshold that was tested: the mean loss with it, and the p-value of "its risk is above delta"."""
 
     threshold: Threshold
@@ -16,11 +16,11 @@ class Tested(NamedTuple):
     p: float
 
 
-class Found(NamedTuple):
+class LearnThenTestResult(NamedTuple):
     """What was chosen, None where nothing is proven: then the full model it is; and all that was tested, in order."""
 
     threshold: Threshold | None
-    tested: tuple[Tested, ...]
+    tested: tuple[ThresholdTest, ...]
 
 
 def hoeffding(risk: float, n: int, delta: float) -> float:
@@ -38,7 +38,7 @@ def fewest(delta: float, epsilon: float) -> int:
 
 def learn_then_test(
     grid: Sequence[Threshold], losses: Callable[[Threshold], Sequence[float]], delta: float, epsilon: float
-) -> Found:
+) -> LearnThenTestResult:
     """The last of the thresholds, tested in order, up to which each is proven to have a risk of at most delta.
 
     P(E[loss at the threshold] <= delta) >= 1 - epsilon over calibration sets, of any distribution: the grid is in an
@@ -53,13 +53,13 @@ def learn_then_test(
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052.
     """
     delta_of(delta), epsilon_of(epsilon)
-    tested: list[Tested] = []
+    tested: list[ThresholdTest] = []
     for threshold in grid:
         tested.append(_tested(threshold, losses(threshold), delta))
         if tested[-1].p > epsilon:
             break
     rejected = [test.threshold for test in tested if test.p <= epsilon]
-    return Found(rejected[-1] if rejected else None, tuple(tested))
+    return LearnThenTestResult(rejected[-1] if rejected else None, tuple(tested))
 
 
 def delta_of(value: float) -> float:
@@ -72,10 +72,10 @@ def epsilon_of(value: float) -> float:
     return inside("epsilon", value, 0, 1)
 
 
-def _tested(threshold: Threshold, losses: Sequence[float], delta: float) -> Tested:
+def _tested(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
     count = at_least("calibration texts", len(losses), 1)
     wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:
         raise ValueError(f"a loss of {wrong[0]:g} came for the threshold {threshold}; give losses from 0 to 1")
     risk = math.fsum(losses) / count
-    return Tested(threshold, risk, hoeffding(risk, count, delta))
+    return ThresholdTest(threshold, risk, hoeffding(risk, count, delta))

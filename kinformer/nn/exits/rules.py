@@ -16,7 +16,7 @@ from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State, prefixed
 from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly
-from kinformer.nn.exits.decaying import Decaying, Threshold, checked_threshold, of_layer
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 Leaves = Bool[Tensor, "B T"]
@@ -79,23 +79,25 @@ class Rule(nn.Module, ABC):
         return {}
 
 
-class Confident(Rule):
+class ConfidenceThreshold(Rule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
     threshold: a number that the confidence can reach, one for each layer but the last, or one that falls while an
-        output grows: `Decaying(0.9, 512)`.
+        output grows: `DecayingThreshold(0.9, 512)`.
     strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
 
     Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
     section 3.
     """
 
-    def __init__(self, confidence: Confidence, threshold: Threshold | Decaying, *, strict: bool = False):
+    def __init__(self, confidence: Confidence, threshold: Threshold | DecayingThreshold, *, strict: bool = False):
         super().__init__()
         self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
         self.strict = a_flag("strict", strict)
-        checked_threshold(threshold.threshold if isinstance(threshold, Decaying) else threshold, *confidence.range)
+        checked_threshold(
+            threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold, *confidence.range
+        )
         self.threshold = threshold
 
     def agree(self, d: int, depth: int) -> None:
@@ -112,18 +114,18 @@ class Confident(Rule):
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
         checked_threshold(threshold, *self.confidence.range)
         own = self.threshold
-        self.threshold = replace(own, threshold=threshold) if isinstance(own, Decaying) else threshold
+        self.threshold = replace(own, threshold=threshold) if isinstance(own, DecayingThreshold) else threshold
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
         own = self.threshold
-        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, Decaying) else threshold
+        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
 
     def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         sure = self.sure(states, head)
         own = self.threshold
-        if isinstance(own, Decaying):
+        if isinstance(own, DecayingThreshold):
             threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
             threshold = of_layer(own, len(states))
@@ -229,10 +231,10 @@ class Geometric(Rule):
         return _named(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
-class Drawn(Rule):
+class UniformExit(Rule):
     """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
 
-    Drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
+    Exits are drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
 
     depth: how many layers there are.
 
@@ -245,7 +247,7 @@ class Drawn(Rule):
 
     def agree(self, d: int, depth: int) -> None:
         if depth != self.depth:
-            raise ValueError(f"Drawn({self.depth}) came for {depth} layers; give Drawn({depth})")
+            raise ValueError(f"UniformExit({self.depth}) came for {depth} layers; give UniformExit({depth})")
 
     def begin_call(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
         return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
@@ -254,7 +256,7 @@ class Drawn(Rule):
         return rule_state <= len(states)
 
 
-class Chosen(NamedTuple):
+class SequenceExitState(NamedTuple):
     """The exit of each row, from 1; 0 before a source was read."""
 
     exit: Int[Tensor, " B"]
@@ -288,8 +290,8 @@ class BySequence(Rule):
     def agree(self, d: int, depth: int) -> None:
         _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
-    def start(self, batch: int, *, device: torch.device | None = None) -> Chosen:
-        return Chosen(torch.zeros(batch, dtype=torch.long, device=device))
+    def start(self, batch: int, *, device: torch.device | None = None) -> SequenceExitState:
+        return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
 
     def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
         """Log-probabilities of the exits, to train by."""
@@ -297,10 +299,10 @@ class BySequence(Rule):
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
         return linear(self.choice, mean).log_softmax(-1)
 
-    def begin_call(self, state: Chosen, ctx: Context) -> Chosen:
+    def begin_call(self, state: SequenceExitState, ctx: Context) -> SequenceExitState:
         if ctx.source is not None and ctx.source_pos is not None:
             source, source_pos = ctx.source, ctx.source_pos
-            return Chosen(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
+            return SequenceExitState(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
         if not torch.compiler.is_compiling():
             ctx.memo.expect(
                 state.exit > 0, "BySequence got no source; pass Context(source=..., source_pos=...) in the first call"
@@ -327,8 +329,8 @@ def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> Non
         raise ValueError(f"{call}; give {name}({d}, {depth})")
 
 
-def _counted(threshold: Threshold | Decaying, depth: int) -> None:
-    threshold = threshold.threshold if isinstance(threshold, Decaying) else threshold
+def _counted(threshold: Threshold | DecayingThreshold, depth: int) -> None:
+    threshold = threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold
     if isinstance(threshold, tuple) and len(threshold) != depth - 1:
         problem = f"{len(threshold)} thresholds came for {depth} layers"
         raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")

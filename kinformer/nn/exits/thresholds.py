@@ -19,7 +19,7 @@ Vectors = Float[Tensor, "R L"]  # a threshold for each layer but the last, in ea
 Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # of each its quality, and its layers
 
 
-class Kept(NamedTuple):
+class MeasuredThresholds(NamedTuple):
     """Thresholds of all layers but the last, what they are worth, and how many layers a token takes on average."""
 
     threshold: tuple[float, ...]
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     layers: float
 
 
-class Said(NamedTuple):
+class ExitScores(NamedTuple):
     """How sure a rule was of tokens after each layer but the last, and what each exit's word was worth; nobody left.
 
     strict: a token leaves only where it is surer than the threshold.
@@ -59,7 +59,7 @@ class Said(NamedTuple):
         return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
 
 
-def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
+def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
     """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
 
     A word is worth what it costs in bits, below 0; with `right` 1 where it is right, and else 0.
@@ -86,19 +86,19 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
         numbers: Tensor = rule.held_against(thresholds, tokens, longest)
         return numbers
 
-    return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
+    return ExitScores(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
 
 
 def search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
 
     Choose it for thresholds by layer; for one number for all layers Learn then Test proves what it keeps
     (`learn_then_test`), and this proves nothing. `grid_search` and `coordinate_search` leave nothing to chance.
 
     measure: of vectors, a threshold for each of the `depth` layers but the last, quality and mean layers:
-        `Said.measure`, which is quick, or readings in which tokens leave.
+        `ExitScores.measure`, which is quick, or readings in which tokens leave.
     draws: how many vectors; 10,000 in the paper.
     segments: of equal width, from 1 layer to all; one in which no vector fell is left out. Of equal ones in quality the
         cheapest is kept.
@@ -113,7 +113,9 @@ def search(
     return _best(vectors, *_measured(measure, vectors), depth, segments)
 
 
-def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS) -> tuple[Kept, ...]:
+def grid_search(
+    measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS
+) -> tuple[MeasuredThresholds, ...]:
     """The best vectors in each segment of cost, of all that take each layer's threshold from the same values.
 
     Choose it for a few layers, where it leaves nothing to chance: v values and L layers make v^(L - 1) vectors.
@@ -132,7 +134,7 @@ def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segmen
 
 def coordinate_search(
     measure: Measure, values: Sequence[float], depth: int, *, least: float, segments: int = SEGMENTS
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """The best vectors in each segment of cost, of those that a search one layer at a time meets.
 
     It starts where every layer has the first value. Each layer in turn takes the value by which tokens take the fewest
@@ -179,14 +181,16 @@ def _measured(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], 
 
 def _best(
     vectors: Vectors, quality: Float[Tensor, " R"], layers: Float[Tensor, " R"], depth: int, segments: int
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """In each segment of cost the vector of best quality, of equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
     best_of_segment = []
     for segment in place.unique().tolist():
         inside = (place == segment).nonzero()[:, 0].tolist()
         best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
-        best_of_segment.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
+        best_of_segment.append(
+            MeasuredThresholds(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best]))
+        )
     return tuple(best_of_segment)
 
 

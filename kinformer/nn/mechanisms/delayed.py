@@ -16,7 +16,7 @@ from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.linear import LinearAttention
 
 
-class Held(NamedTuple):
+class DelayedState(NamedTuple):
     """The last keys of each row, which no query has read yet, -1 where there is none; and the state of the sums."""
 
     k: Float[Tensor, "B G N K"]
@@ -47,7 +47,7 @@ class Delayed(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.linear.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Held:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> DelayedState:
         body = self.linear.start(room, sizes)
 
         def zeros(width: int) -> Tensor:
@@ -55,23 +55,27 @@ class Delayed(Mechanism):
 
         pos = torch.full((room.batch, self.by), -1, device=room.device)
         extras = {name: zeros(side.width) for name, side in self.key_extras(sizes).items()}
-        return Held(zeros(sizes.k_dim), zeros(sizes.v_dim), pos, extras, body)
+        return DelayedState(zeros(sizes.k_dim), zeros(sizes.v_dim), pos, extras, body)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: DelayedState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         keys = self.linear.checked(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
         late, waiting = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)
         return out if state is None else out._replace(state=_held(waiting, state, out.state))
 
-    def _none(self, keys: Keys) -> Held:
+    def _none(self, keys: Keys) -> DelayedState:
         """What is held before the first token."""
 
         def zeros(x: Tensor) -> Tensor:
             return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
 
         pos = keys.pos.new_full((len(keys.pos), self.by), -1)
-        return Held(zeros(keys.k), zeros(keys.v), pos, {name: zeros(side) for name, side in keys.extras.items()}, None)
+        return DelayedState(
+            zeros(keys.k), zeros(keys.v), pos, {name: zeros(side) for name, side in keys.extras.items()}, None
+        )
 
     def _moved(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
         """Of held and new keys those that enter with each query, and those that are held from then on."""
@@ -88,7 +92,7 @@ class Delayed(Mechanism):
         return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), keys.cut(waiting)
 
 
-def _joined(waiting: Held, keys: Keys) -> Keys:
+def _joined(waiting: DelayedState, keys: Keys) -> Keys:
     """Held keys, and new ones behind them, as precise as the new."""
 
     def join(old: Tensor, new: Tensor) -> Tensor:
@@ -98,10 +102,10 @@ def _joined(waiting: Held, keys: Keys) -> Keys:
     return Keys(join(waiting.k, keys.k), join(waiting.v, keys.v), join(waiting.pos[:, None], keys.pos), extras)
 
 
-def _held(keys: Keys, old: Held, body: State) -> Held:
+def _held(keys: Keys, old: DelayedState, body: State) -> DelayedState:
     """Keys as a state, as precise as the old one."""
     extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
-    return Held(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
+    return DelayedState(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
 
 
 def _favor() -> Delayed:
@@ -109,7 +113,7 @@ def _favor() -> Delayed:
 
 
 def _gated() -> Delayed:
-    return Delayed(LinearAttention(kf.ELU(), kf.GatedSum(), piece=4), 3)
+    return Delayed(LinearAttention(kf.ELU(), kf.GatedUpdate(), piece=4), 3)
 
 
 EXAMPLES = (_favor, _gated)

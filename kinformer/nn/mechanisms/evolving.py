@@ -7,11 +7,11 @@ import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.example import Example
 from kinformer.core.pattern import Pattern
-from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
-class EvolvingAttention(Convolved):
+class EvolvingAttention(ConvolvedScores):
     """In = alpha s_beneath + (1 - alpha) q.k; s = beta LeakyReLU(conv(In)) + (1 - beta) In; softmax(s) v.
 
     Choose it over RealFormer's plain sum where what to attend to has a form in the plane of queries and keys, such as

@@ -11,15 +11,15 @@ from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_
 from kinformer.core.layer import Context
 from kinformer.core.read import AttentionOutput
 from kinformer.core.transforms import transformed
-from kinformer.nn.mechanisms.update import Entering, Sums
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
-def nothing(room: StateSpec, sizes: HeadSizes, features: int) -> Sums:
+def nothing(room: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
     """The sums before any key."""
     check_heads(sizes)
     dtype = torch.promote_types(room.dtype, torch.float32)
     s = torch.zeros(room.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=room.device)
-    return Sums(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
+    return LinearState(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
 
 
 def check_heads(sizes: HeadSizes) -> None:
@@ -39,17 +39,17 @@ def check_limits(ctx: Context) -> None:
         )
 
 
-def precision(x: Tensor, sums: Sums | None) -> torch.dtype:
+def precision(x: Tensor, sums: LinearState | None) -> torch.dtype:
     """float32 at least, and what a state is kept in."""
     wide = torch.promote_types(x.dtype, torch.float32)
     return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
 
 
-def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> Entering:
+def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> KeyFeatures:
     """Features of keys, and their values with a 1 at the end."""
     k, constant = map(keys.k.to(dtype), False)
     weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
-    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, real, keys.extras)
+    return KeyFeatures(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, real, keys.extras)
 
 
 def query_features(

@@ -12,7 +12,7 @@ from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
-from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, LocalGlobal, apart
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, apart
 from kinformer.nn.patterns.rows import Rows
 
 
@@ -45,7 +45,7 @@ class FourPieces(GlobalSoftmax):
         return False  # a global query reads keys of two matrices
 
     def forward(
-        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 

@@ -74,7 +74,7 @@ def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R 
     return torch.where(read.lse[..., None] > -torch.inf, v.mean(read.y), 0.0)
 
 
-class LocalGlobal(NamedTuple):
+class GlobalSoftmaxState(NamedTuple):
     """Keys of the local projections, which all queries but the global ones read, and keys of the global projections."""
 
     near: KV
@@ -141,10 +141,10 @@ class GlobalSoftmax(Mechanism):
     def _side(self, width: int, like: str) -> ExtraProjection:
         return ExtraProjection(width, like if self.copied else None)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> LocalGlobal:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
         if not sizes.cross:
             no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
-        return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
+        return GlobalSoftmaxState(self.near.start(room, sizes), self.wide.start(room, sizes))
 
     def late(self, sizes: HeadSizes, ctx: Context) -> bool:
         if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
@@ -152,7 +152,7 @@ class GlobalSoftmax(Mechanism):
         return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
 
     def forward(
-        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         if keys is not None and keys.lazy:
             return self._few(queries, keys, ctx)
@@ -165,7 +165,7 @@ class GlobalSoftmax(Mechanism):
             wide_keys = keys._replace(k=k, v=v)
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
-        new_state = None if state is None else LocalGlobal(near_out.state, wide_out.state)
+        new_state = None if state is None else GlobalSoftmaxState(near_out.state, wide_out.state)
         # what the bias reports is of the same sides in both reads
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 

@@ -1,7 +1,7 @@
 """Groups: sets of keys chosen by content. A query reads the keys that carry a number of its own.
 
-The numbers are tags of queries and keys: a bucket in each of several rounds of hashes, a cluster. `Grouped` says what
-is read; `mechanisms/support/sorted_groups.py` reads it at the cost of the groups where that is less.
+The numbers are tags of queries and keys: a bucket in each of several rounds of hashes, a cluster. `SameGroupScore` says
+what is read; `mechanisms/sorted_groups.py` reads it at the cost of the groups where that is less.
 """
 
 from functools import reduce
@@ -18,7 +18,7 @@ from kinformer.core.scores.product import Product
 LAST_RESORT = 1e5  # what a token's score of itself loses: it reads itself where there is nothing else
 
 
-class Grouped(Product):
+class SameGroupScore(Product):
     """The product of a query and the keys that share a group with it in at least one round; no other key is read.
 
     tag: the name of the groups among the tags of queries [B H T R] and keys [B G S R * H / G].

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_flag, at_least, whole
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.nn.maps.random_features import redrawn
 
 
 class Grouping(nn.Module, ABC):

@@ -28,7 +28,7 @@ from kinformer.nn.mechanisms.features import (
     precision,
     query_features,
 )
-from kinformer.nn.mechanisms.update import Fading, Sums, Update, through
+from kinformer.nn.mechanisms.state_update import DecayUpdate, LinearState, StateUpdate, through
 
 CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
@@ -38,7 +38,7 @@ NUMBERS = 1 << 20  # features of a chunk's queries
 WHOLE = 8  # chunks that are read at once, and kept for the backward
 
 
-class Sum(Fading):
+class AdditiveUpdate(DecayUpdate):
     """S_t = S_(t-1) + phi(k_t) v_t^T: nothing is forgotten.
 
     Source: Katharopoulos et al., 2020, arXiv:2006.16236, equations 18 and 19.
@@ -51,7 +51,7 @@ class Sum(Fading):
         return zeros, zeros
 
 
-class GatedSum(Fading):
+class GatedUpdate(DecayUpdate):
     """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b): choose it where what is recent matters.
 
     Each key head has a gate of its own, a key side of the layer. Source: Peng et al., 2021, arXiv:2103.02143, section
@@ -77,7 +77,8 @@ class LinearAttention(Mechanism):
     promises. The state is kept in float32 or better. The lse is the log of the sum of the kernel, None for signed maps.
 
     map: the features phi, such as `ELU()`.
-    update: how a token enters the sums, `Sum()` unless given; `GatedSum()` fades them, `Delta()` of delta.py rewrites.
+    update: how a token enters the sums, `AdditiveUpdate()` unless given; `GatedUpdate()` fades them, `DeltaUpdate()` of
+    delta_update.py rewrites.
     piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece for
         the backward pass: fewer pairs or fewer sums. 64 was fastest on CPU, with 64 features and with 256.
 
@@ -86,10 +87,14 @@ class LinearAttention(Mechanism):
     sums and random features: Peng et al., 2021, arXiv:2103.02143.
     """
 
-    def __init__(self, map: FeatureMap, update: Update | None = None, *, piece: int = 64):
+    def __init__(self, map: FeatureMap, update: StateUpdate | None = None, *, piece: int = 64):
         super().__init__()
         self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
-        self.update = Sum() if update is None else a_part("update", update, Update, "an update, such as Sum()")
+        self.update = (
+            AdditiveUpdate()
+            if update is None
+            else a_part("update", update, StateUpdate, "an update, such as AdditiveUpdate()")
+        )
         self.piece = at_least("piece", piece, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -150,7 +155,9 @@ class LinearAttention(Mechanism):
         k = [Keys(*fields) for fields in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
         return list(zip(q, k, strict=True))
 
-    def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[AttentionOutput, Sums]:
+    def _chunk(
+        self, queries: Queries, keys: Keys, sums: LinearState, remember: bool
+    ) -> tuple[AttentionOutput, LinearState]:
         """What the queries of a chunk read, and the sums after it."""
         dtype = sums.s.dtype
         new = key_features(self.map, keys, queries.pos[:, :1] >= 0, dtype)
@@ -161,7 +168,9 @@ class LinearAttention(Mechanism):
         return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
-def _plain(chunk: Callable[..., tuple[AttentionOutput, Sums]], *inputs: Any) -> tuple[AttentionOutput, Sums]:
+def _plain(
+    chunk: Callable[..., tuple[AttentionOutput, LinearState]], *inputs: Any
+) -> tuple[AttentionOutput, LinearState]:
     return chunk(*inputs)
 
 
@@ -173,14 +182,14 @@ def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
     return AttentionOutput(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
 
 
-def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     shape = *keys.k.shape[:2], map.features(keys.k.shape[3]), keys.v.shape[3] + 1
     s = keys.k.new_zeros(shape, dtype=dtype)
-    return Sums(s, s.new_full(s.shape[:2], -torch.inf))
+    return LinearState(s, s.new_full(s.shape[:2], -torch.inf))
 
 
-def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
-    return Sums(sums.s.to(dtype), sums.level.to(dtype))
+def _cast(sums: LinearState, dtype: torch.dtype) -> LinearState:
+    return LinearState(sums.s.to(dtype), sums.level.to(dtype))
 
 
 def _elu() -> LinearAttention:
@@ -188,7 +197,7 @@ def _elu() -> LinearAttention:
 
 
 def _gated() -> LinearAttention:
-    return LinearAttention(kf.ELU(), GatedSum(), piece=4)
+    return LinearAttention(kf.ELU(), GatedUpdate(), piece=4)
 
 
 def _signed() -> LinearAttention:

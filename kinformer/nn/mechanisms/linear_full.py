@@ -23,7 +23,7 @@ from kinformer.nn.mechanisms.features import (
     precision,
     query_features,
 )
-from kinformer.nn.mechanisms.update import Sums
+from kinformer.nn.mechanisms.state_update import LinearState
 
 
 class FullLinearAttention(Mechanism):
@@ -75,7 +75,7 @@ class FullLinearAttention(Mechanism):
             return Out(divide_by_weights(self.map, read, sums.level[..., None, None] + constant, queries), new_state)
 
 
-def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     """All keys at once."""
     new = key_features(map, keys, keys.pos[:, :1] >= 0, dtype)
     if not map.levels or not new.k.shape[2]:
@@ -84,7 +84,7 @@ def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
         level = new.weight.detach().amax(-1)
         level = torch.where(level == -torch.inf, 0.0, level)
     weight = (new.weight - level[..., None]).exp()  # on values, which are narrower than features
-    return Sums(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
+    return LinearState(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
 
 
 def _no_state() -> NoState:

@@ -18,9 +18,9 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.nn.maps.random_features import redrawn
 from kinformer.nn.mechanisms.groups import (
-    Grouped,
+    SameGroupScore,
     by_key_head,
     made_for_keys,
     made_for_layer,
@@ -251,7 +251,7 @@ class LSH(Hashed):
             scale=scale,
             seed=seed,
         )
-        self.score = Grouped("bucket", lonely=True)
+        self.score = SameGroupScore("bucket", lonely=True)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         dtype = request.queries.q.dtype

@@ -25,7 +25,7 @@ from kinformer.nn.mechanisms.groups import LAST_RESORT, by_query_head, folded, n
 from kinformer.nn.mechanisms.lsh import Hashed, widened
 
 
-class Chunks(NamedTuple):
+class HashChunks(NamedTuple):
     """A sorted list of items, an item being a token in a round, cut into C chunks of m.
 
     token, turn: which item stands there, a column of keys and its round; real: whether one does; before: the chunk that
@@ -38,7 +38,7 @@ class Chunks(NamedTuple):
     before: Int[Tensor, "B #H C"]
     place: Int[Tensor, "B H R S"]
 
-    def of_every_chunk(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "Windows":
+    def of_every_chunk(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
         """Each chunk with the queries of its items; `column` says where a query's own key stands."""
         batch, heads, count, _ = self.token.shape
         # which query stands at a column of keys: what is no query's goes into one column more, which is dropped
@@ -49,9 +49,9 @@ class Chunks(NamedTuple):
         chunk = torch.arange(count, device=column.device)[:, None].expand(batch, -1, heads)
         place = self.place.take_along_dim(column[:, :, None], 3)  # [B H R T]
         query, own, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
-        return Windows(query, own, turn, chunk, self.before, place)
+        return ChunkWindows(query, own, turn, chunk, self.before, place)
 
-    def of_every_query(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "Windows":
+    def of_every_query(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
         """Each query in each round with its own chunk: a few queries, such as a step's."""
         rounds, length = self.place.shape[2], column.shape[2]
         place = self.place.take_along_dim(column[:, :, None], 3).flatten(2)  # [B H R*T]
@@ -60,10 +60,10 @@ class Chunks(NamedTuple):
         chunk = (place // self.token.shape[3]).transpose(1, 2)
         at = torch.arange(rounds * length, device=column.device).expand_as(asks).unflatten(2, (rounds, length))
         query, own, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
-        return Windows(query, own, turn, chunk, self.before, at)
+        return ChunkWindows(query, own, turn, chunk, self.before, at)
 
 
-class Windows(NamedTuple):
+class ChunkWindows(NamedTuple):
     """N rows of w queries, each row with the keys of one chunk and the chunk before it.
 
     query: columns of queries, -1 for none; own: the column of the query's own key; turn: the round in which it asks;
@@ -84,7 +84,7 @@ class Windows(NamedTuple):
         items = x.take_along_dim(pair.flatten(2)[..., None], 2)  # [B H N*2 m]
         return items.unflatten(2, pair.shape[2:]).flatten(3).transpose(1, 2)
 
-    def keys(self, chunks: Chunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
+    def keys(self, chunks: HashChunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
         """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
         is_key = self.look(chunks.real)
         twice = (self._before() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
@@ -100,7 +100,7 @@ class Windows(NamedTuple):
         return self.before.expand(-1, self.chunk.shape[2], -1).take_along_dim(self.chunk.transpose(1, 2), 2)
 
 
-def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> Chunks:
+def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> HashChunks:
     """Items by (round, bucket, position), padding behind them, in chunks of `size`. Padding is counted nowhere."""
     length, rounds = bucket.shape[2:]
     real = pos >= 0
@@ -116,7 +116,7 @@ def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: in
     used = (items + size - 1) // size
     before = torch.arange(order.shape[2], device=pos.device).expand(*used.shape, -1) - 1
     before = torch.where(before < 0, used[..., None] - 1, before).clamp_min(0)
-    return Chunks(order % length, order // length, is_item, before, place)
+    return HashChunks(order % length, order // length, is_item, before, place)
 
 
 class PublishedLSH(Hashed):
@@ -210,7 +210,7 @@ class PublishedLSH(Hashed):
     def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
         return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
 
-    def _folded(self, request: Request, chunks: Chunks, windows: Windows) -> Request:
+    def _folded(self, request: Request, chunks: HashChunks, windows: ChunkWindows) -> Request:
         """Each window as a row of the batch."""
         queries, keys = request.queries, request.keys
         chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
@@ -224,7 +224,7 @@ class PublishedLSH(Hashed):
                 picked(queries.q, query), folded(queries.pos, query, windows.query >= 0), head=queries.head, tags=q_tags
             ),
             keys=Keys(picked(keys.k, column), picked(keys.v, column), folded(keys.pos, column, is_key), tags=k_tags),
-            score=InChunks(self.restricted, self.divided),
+            score=ChunkScore(self.restricted, self.divided),
             lse=True,
             rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
         )
@@ -234,7 +234,7 @@ class PublishedLSH(Hashed):
         return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
 
 
-class InChunks(Score):
+class ChunkScore(Score):
     """The product within chunks: other buckets shut out, log N_ij off, and the token itself put last."""
 
     def __init__(self, restricted: bool, divided: bool):

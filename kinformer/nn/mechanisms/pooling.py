@@ -8,7 +8,7 @@ from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
-from kinformer.nn.shorteners.windows import Windows
+from kinformer.nn.shorteners.windows import WindowShortener
 
 
 class Pooling(Shortened):
@@ -33,9 +33,9 @@ class Pooling(Shortened):
     """
 
     def __init__(
-        self, window: int, pool: Windows, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
+        self, window: int, pool: WindowShortener, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
     ):
-        size = a_part("pool", pool, Windows, "one, such as MeanWindows(5)").size
+        size = a_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
         if size > 2 * at_least("window", window, 0) + 1:
             raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
         # a kernel stands at its last key, moved on until kernels of a query stand at multiples of the stride from it

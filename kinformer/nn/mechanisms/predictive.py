@@ -6,11 +6,11 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.checks import within
 from kinformer.core.pattern import Pattern
-from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
-class PredictiveAttention(Convolved):
+class PredictiveAttention(ConvolvedScores):
     """s = alpha q.k + (1 - alpha) g(s_beneath), g = LeakyReLU(conv); softmax(s) v.
 
     The form before `EvolvingAttention`, whose other arguments, cost, state and errors it has: the block's own scores

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-class Tiles(NamedTuple):
+class ClusterTiles(NamedTuple):
     """Queries in the order of their clusters, cut into tiles that hold queries of one cluster each.
 
     cluster: whose queries stand in each tile; column: which ones, -1 for none; place: where each query stands, and one
@@ -53,7 +53,7 @@ class QueryClusters(NamedTuple):
         values = _taken(x, self.cluster.clamp_max(self.clusters - 1))
         return values.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
-    def tiles(self, parts: int) -> Tiles:
+    def tiles(self, parts: int) -> ClusterTiles:
         """Tiles `parts` of which are as long as a cluster is on average.
 
         However uneven clusters are, parts + 1 times as many tiles do, with 1 + 1 / parts times as many places as there
@@ -72,7 +72,9 @@ class QueryClusters(NamedTuple):
         column = order.new_full((batch, heads, count * size + 1), -1).scatter(-1, place, order)[..., :-1]
         tile = torch.arange(count, device=order.device)
         cluster = (end[..., None, :] <= tile[:, None]).sum(-1).clamp_max(self.clusters - 1)
-        return Tiles(cluster, column.unflatten(-1, (count, size)), torch.empty_like(order).scatter(-1, order, place))
+        return ClusterTiles(
+            cluster, column.unflatten(-1, (count, size)), torch.empty_like(order).scatter(-1, order, place)
+        )
 
 
 def _taken(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:

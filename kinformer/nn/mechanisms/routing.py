@@ -22,7 +22,7 @@ from kinformer.core.request import Request
 from kinformer.core.vectors import unit
 from kinformer.nn.mechanisms.centroids import Centroids, Update
 from kinformer.nn.mechanisms.groups import (
-    Grouped,
+    SameGroupScore,
     by_key_head,
     by_query_head,
     made_for_keys,
@@ -58,7 +58,7 @@ class Routed(KeyValueMechanism):
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), Grouped("cluster")
+        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), SameGroupScore("cluster")
 
     def penalties(self) -> dict[str, Penalty]:
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""

@@ -136,7 +136,7 @@ class PublishedRouting(Routed):
         no_likes = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
         return {**tags, "liked": keys.tags.get("liked", no_likes)}
 
-    def _asking(self, request: Request) -> "Taken":
+    def _asking(self, request: Request) -> "RoutedTokens":
         """The queries of this call that are among the most similar to each centroid of all tokens so far."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
@@ -150,9 +150,9 @@ class PublishedRouting(Routed):
         is_chosen = choice(best)
         at = first(is_chosen.long(), self.window)  # those taken, then others [B H w C]
         column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
-        return Taken(column, folded(queries.pos, column, real))
+        return RoutedTokens(column, folded(queries.pos, column, real))
 
-    def _asked(self, keys: Keys) -> "Taken":
+    def _asked(self, keys: Keys) -> "RoutedTokens":
         """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
         def nearest() -> Int[Tensor, "B H w C"]:
@@ -163,9 +163,9 @@ class PublishedRouting(Routed):
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
-        return Taken(column, picked(keys.pos[..., None], column)[..., 0])
+        return RoutedTokens(column, picked(keys.pos[..., None], column)[..., 0])
 
-    def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "Taken", scale: float) -> AttentionOutput:
+    def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "RoutedTokens", scale: float) -> AttentionOutput:
         """What queries read of the null key of their cluster."""
         assert self.null_k is not None and self.null_v is not None
         k, v = (
@@ -194,7 +194,7 @@ def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
     return (x.clamp_min(-UNIT - 1) * length - later).topk(min(count, length), 2).indices
 
 
-class Taken(NamedTuple):
+class RoutedTokens(NamedTuple):
     """Which `w` tokens of each row and head each of the clusters took: their columns, and positions, -1 for none."""
 
     column: Int[Tensor, "B C H w"]

@@ -18,19 +18,19 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.edges import By, Choosing, Walk
+from kinformer.nn.mechanisms.edges import By, EdgeChooser, WalkState
 from kinformer.nn.mechanisms.groups import folded, no_additions, own_column, picked
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 
 
-class Walking(NamedTuple):
+class SACState(NamedTuple):
     """The cache of keys, and where the network that chooses stands; zeros before the first token."""
 
     keys: KV
-    walk: Walk
+    walk: WalkState
 
 
-class Chosen(KeyValueMechanism):
+class EdgeAttention(KeyValueMechanism):
     """What all layers of SAC share: keys at the chosen positions, the own token's always among them."""
 
     received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
@@ -92,7 +92,7 @@ class Chosen(KeyValueMechanism):
         return AttentionOutput(y, lse[..., 0])
 
 
-class SAC(Choosing, Chosen):
+class SAC(EdgeChooser, EdgeAttention):
     """Softmax attention over its own token and `edges` earlier ones, which an LSTM chooses one after the other.
 
     Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
@@ -129,21 +129,21 @@ class SAC(Choosing, Chosen):
         self.choose_by(edges, width, clip, by, seed)
         self.sends = self.sent("edges", send)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Walking:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> SACState:  # type: ignore[override]
         keys = super().start(room, sizes)
         walkers = sizes.key_heads if self.by == "head" else 1
         shape = (room.batch, walkers, self.predictor.width)
-        return Walking(keys, Walk(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
+        return SACState(keys, WalkState(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
 
     def forward(  # type: ignore[override]
-        self, queries: Queries, keys: Keys | None, state: Walking | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: SACState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         queries, keys = self.ready(queries, keys, ctx)
         request, new_state = self.request(queries, keys, None if state is None else state.keys, ctx)
         position, log_p, walk = self.choose(request, state)
         if state is not None:
             assert new_state is not None
-            new_state = Walking(new_state, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
+            new_state = SACState(new_state, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
         up = {"edges": PerToken(position[:, 0])} if self.sends else {}
         if ctx.remember:
             return Out(AttentionOutput(queries.q[..., :0], None), new_state, up=up)
@@ -153,8 +153,8 @@ class SAC(Choosing, Chosen):
         return Out(self.chosen(request, self.choose(request, None)[0]))
 
     def choose(
-        self, request: Request, state: Walking | None
-    ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], Walk]:
+        self, request: Request, state: SACState | None
+    ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], WalkState]:
         """The positions of the keys that each query reads, -1 at padding, and what the walk was worth."""
         nodes, k_pos = self.nodes(request), request.keys.pos
         walk = self.predictor.begin(nodes)
@@ -180,7 +180,7 @@ class SAC(Choosing, Chosen):
         )
 
 
-class GivenEdges(Chosen):
+class GivenEdges(EdgeAttention):
     """Softmax attention over its own token and the keys that a `SAC(send=True)` beneath it has chosen.
 
     scale: the factor of the product, 1/sqrt(k_dim) unless given.

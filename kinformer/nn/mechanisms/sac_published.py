@@ -21,11 +21,11 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weighted
-from kinformer.nn.mechanisms.edges import By, Choosing
+from kinformer.nn.mechanisms.edges import By, EdgeChooser
 from kinformer.nn.mechanisms.groups import own_pairs
 
 
-class ChosenPairs(KeyValueMechanism):
+class EdgePairAttention(KeyValueMechanism):
     """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
 
     received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
@@ -55,7 +55,7 @@ class ChosenPairs(KeyValueMechanism):
         return AttentionOutput(weighted(F.dropout(weights, request.dropout), request), lse)
 
 
-class PublishedSAC(Choosing, ChosenPairs):
+class PublishedSAC(EdgeChooser, EdgePairAttention):
     """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
 
     Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
@@ -128,7 +128,7 @@ class PublishedSAC(Choosing, ChosenPairs):
         return chosen.unflatten(2, (length, length)), log_p.sum(1)
 
 
-class GivenPairs(ChosenPairs):
+class GivenPairs(EdgePairAttention):
     """Softmax attention over its own token and the keys of pairs that a `PublishedSAC(send=True)` beneath has chosen.
 
     pattern, scale: as there.

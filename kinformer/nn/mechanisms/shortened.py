@@ -98,27 +98,27 @@ def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B
     return order, pos.take_along_dim(order, 1)
 
 
-class Short(NamedTuple):
+class ShortenedState(NamedTuple):
     """What was read so far: the shortened keys of whole groups, and the keys of the group that is not whole."""
 
     short: KV
     rest: KV
 
 
-class Made(Keys):
+class ShortKeys(Keys):
     """Keys that are short already."""
 
 
 class Shortened(Mechanism):
     """read(q, shorten(k, v)): attention at a cost of T times the shortened row, with keys pooled, convolved, projected.
 
-    Choose it for long rows that need no exact single token: `Linformer` for encoders, `Pooled`, `MaxPooled` and
-    `Convolved` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand: under
-    `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it keeps
-    the shortened keys and those of the group that is not whole, one key for each `size` tokens.
+    Choose it for long rows that need no exact single token: `Linformer` for encoders, `MeanPooled`, `MaxPooled` and
+    `ConvShortener` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand:
+    under `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it
+    keeps the shortened keys and those of the group that is not whole, one key for each `size` tokens.
 
     mechanism: how queries read shortened keys, such as `Softmax(Full())`.
-    shorten: what makes few keys of many, such as `Pooled(4)`.
+    shorten: what makes few keys of many, such as `MeanPooled(4)`.
     null: a learned key and value that all read beside them, such as `NullKey(heads, head_dim)`.
 
     Errors: NoState from `start` where a key is of tokens that come later; ValueError for `ctx.only` and `ctx.also`,
@@ -129,7 +129,7 @@ class Shortened(Mechanism):
     def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
         super().__init__()
         self.mechanism = a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
-        self.shorten = a_part("shorten", shorten, Shorten, "one, such as Pooled(4)")
+        self.shorten = a_part("shorten", shorten, Shorten, "one, such as MeanPooled(4)")
         self.null = if_given("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
@@ -148,7 +148,7 @@ class Shortened(Mechanism):
             order, pos = self._ordered(pos, ctx)
             x = cut(x, order, 1)
         few = self.shorten.mixed(projection, x, pos, ctx.full)
-        return None if few is None else Made(*few)
+        return None if few is None else ShortKeys(*few)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         if sizes.cross:
@@ -158,15 +158,15 @@ class Shortened(Mechanism):
             name = type(self.mechanism if group else self.shorten).__name__
             raise NoState(
                 f"{name} reads the whole sequence at once here, each key being made of several tokens, so it cannot be "
-                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over Pooled or Convolved groups "
-                "that are counted from the first token, or generate(..., recompute=True)"
+                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over MeanPooled or "
+                "ConvShortener groups that are counted from the first token, or generate(..., recompute=True)"
             )
         self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
         extras = self.mechanism.key_extras(sizes)
         short, rest = (
             KV.empty(room, sizes, slots, extras, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
         )
-        return Short(short, rest)
+        return ShortenedState(short, rest)
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
@@ -177,7 +177,7 @@ class Shortened(Mechanism):
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
             )
         short, new_state = keys, None
-        if not isinstance(keys, Made):
+        if not isinstance(keys, ShortKeys):
             short, new_state = (
                 (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
             )
@@ -213,7 +213,9 @@ class Shortened(Mechanism):
         """The columns of a row in the order of their positions, padding last, and these positions."""
         return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
 
-    def _going_on(self, queries: Queries, keys: Keys, state: Short, ctx: Context) -> tuple[Keys, Short]:
+    def _going_on(
+        self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context
+    ) -> tuple[Keys, ShortenedState]:
         """The shortened keys of what was read before and is new, and the state after it."""
         cache, rest = state
         if not keys.k.shape[2]:
@@ -230,7 +232,7 @@ class Shortened(Mechanism):
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, new_cache = written(cache, whole, queries, HELD, at)
         assert new_cache is not None
-        return short, Short(new_cache._replace(now=plan.now), left)
+        return short, ShortenedState(new_cache._replace(now=plan.now), left)
 
     def _with_null(self, short: Keys) -> Keys:
         return short if self.null is None else self.null(short)
@@ -280,14 +282,14 @@ _NULL = {"empty_rows": "the null key is read where there is no other"}
 
 def _examples() -> tuple[Example, ...]:
     makes = (
-        lambda: Shortened(Softmax(Causal()), kf.Pooled(2)),
+        lambda: Shortened(Softmax(Causal()), kf.MeanPooled(2)),
         lambda: Shortened(Softmax(kf.Full()), kf.MaxPooled(3)),
         lambda: Shortened(Softmax(kf.Full()), kf.Linformer(96, 4)),
     )
     with_null = Example(
-        lambda: Shortened(Softmax(Causal()), kf.Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
+        lambda: Shortened(Softmax(Causal()), kf.ConvShortener(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
     )
-    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.Pooled(3, align="last")), _APART | _LAST)
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.MeanPooled(3, align="last")), _APART | _LAST)
     return *(Example(make, _APART) for make in makes), with_null, counted_back
 
 

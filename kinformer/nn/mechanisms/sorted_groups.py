@@ -16,7 +16,7 @@ from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.core.transforms import transformed
-from kinformer.nn.mechanisms.groups import LAST_RESORT, Grouped, groups_of, own_column
+from kinformer.nn.mechanisms.groups import LAST_RESORT, SameGroupScore, groups_of, own_column
 
 FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
 PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs of the dense form
@@ -24,7 +24,7 @@ CALL = 1 << 17  # what a call costs, in pairs
 
 
 def read_groups(request: Request, groups: int) -> AttentionOutput:
-    """What a request reads whose score is `Grouped`, with `groups` groups in a round: by the cheaper way.
+    """What a request reads whose score is `SameGroupScore`, with `groups` groups in a round: by the cheaper way.
 
     Sorted, it waits once for its device, and its moves have no rule for transforms of functions: a graph that is
     compiled reads densely, and so does what is transformed.
@@ -38,7 +38,7 @@ def read_groups(request: Request, groups: int) -> AttentionOutput:
     return read_sorted(request, rounds)
 
 
-class Round(NamedTuple):
+class SortedRound(NamedTuple):
     """One round with queries and keys sorted by group: tiles of M queries and W keys, each a group of a row and head.
 
     Tiles of like size are one class. All tiles of a class, after those of the classes before it, are one row after the
@@ -58,7 +58,7 @@ class Round(NamedTuple):
         return pairs_of(self.sizes)
 
 
-class Sorted(NamedTuple):
+class SortedTokens(NamedTuple):
     """Queries or keys of a round in the order of their groups, those of a row and head after each other."""
 
     order: Int[Tensor, "B H T"]
@@ -81,10 +81,10 @@ def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
     return sum(count * queries * keys for count, queries, keys in sizes)
 
 
-def sort_rounds(request: Request, groups: int) -> list[Round]:
-    """The rounds of a request whose score is `Grouped`; padding stands behind all groups."""
+def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
+    """The rounds of a request whose score is `SameGroupScore`; padding stands behind all groups."""
     score = request.score
-    assert isinstance(score, Grouped) and request.bias is None
+    assert isinstance(score, SameGroupScore) and request.bias is None
     queries, keys = (
         group.where((pos >= 0)[..., None], groups)
         for group, pos in zip(groups_of(request, score.tag), (request.queries.pos, request.keys.pos), strict=True)
@@ -98,12 +98,12 @@ def sort_rounds(request: Request, groups: int) -> list[Round]:
     ]
 
 
-def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int) -> tuple[Sorted, Sorted]:
+def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int) -> tuple[SortedTokens, SortedTokens]:
     """Both in order, groups by size: the largest first, those that nobody reads last."""
     sides = []
     for group in (query, key):
         count = group.new_zeros(*group.shape[:2], groups + 1).scatter_add_(-1, group, torch.ones_like(group))
-        sides.append(Sorted(group.argsort(dim=-1, stable=True), count.cumsum(-1) - count, count))
+        sides.append(SortedTokens(group.argsort(dim=-1, stable=True), count.cumsum(-1) - count, count))
     of_q, of_k = (side.many[..., :groups] for side in sides)
     rank = ((of_q + of_k) * (of_q > 0) * (of_k > 0)).argsort(dim=-1, descending=True)
     read = (of_q.take_along_dim(rank, -1) > 0) & (of_k.take_along_dim(rank, -1) > 0)
@@ -129,7 +129,7 @@ def _classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, 
     return classes
 
 
-def _round(queries: Sorted, keys: Sorted, sizes: list[tuple[int, int, int]]) -> Round:
+def _round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int, int, int]]) -> SortedRound:
     places = []
     ends = [0, *accumulate(count for count, _, _ in sizes)]
     for n, side in enumerate((queries, keys)):
@@ -139,20 +139,20 @@ def _round(queries: Sorted, keys: Sorted, sizes: list[tuple[int, int, int]]) -> 
         place[tokens] = torch.arange(len(tokens), device=tokens.device)  # -1 is the last place, which is cut off
         places.append((tokens, place[:-1]))
     (query, q_place), (key, k_place) = places
-    return Round(sizes, query, key, q_place, k_place)
+    return SortedRound(sizes, query, key, q_place, k_place)
 
 
-def read_sorted(request: Request, rounds: list[Round]) -> AttentionOutput:
+def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
     """The same as the dense read: each round's tiles folded into the batch, and each pair in its first round."""
     score = request.score
-    assert isinstance(score, Grouped) and request.bias is None
+    assert isinstance(score, SameGroupScore) and request.bias is None
     lonely = score.lonely and request.keys.own
     reads = [_read_round(request, sorted_round, score.tag, turn, lonely) for turn, sorted_round in enumerate(rounds)]
     output = merge(*reads) if len(reads) > 1 else reads[0]
     return _with_lonely(request, output) if lonely else output
 
 
-def _read_round(request: Request, sorted_round: Round, tag: str, turn: int, lonely: bool) -> AttentionOutput:
+def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int, lonely: bool) -> AttentionOutput:
     """What is read in the groups of a round, but for what an earlier one found, and for lonely tokens' own keys."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
@@ -162,7 +162,7 @@ def _read_round(request: Request, sorted_round: Round, tag: str, turn: int, lone
     )
 
     def gather_vectors(x: Tensor, tokens: Tensor, place: Tensor, of: list[int]) -> tuple[Tensor, ...]:
-        return Moved.apply(_by_query_head(x, heads).flatten(0, 2), tokens, place).split(of)
+        return RowPermutation.apply(_by_query_head(x, heads).flatten(0, 2), tokens, place).split(of)
 
     def gather_numbers(x: Tensor, tokens: Tensor, of: list[int]) -> tuple[Tensor, ...]:
         return _taken(x.expand(-1, heads, -1, -1).flatten(0, 2), tokens, -1).split(of)
@@ -197,12 +197,14 @@ def _read_round(request: Request, sorted_round: Round, tag: str, turn: int, lone
         nothing = queries.q.new_zeros(batch, heads, length, keys.v.shape[3])
         return AttentionOutput(nothing, torch.full_like(nothing[..., 0], -torch.inf))
     shape = batch, heads, length, -1
-    whole = Moved.apply(torch.cat(y), sorted_round.q_place, sorted_round.query).view(shape)
-    level = Moved.apply(torch.cat(lse), sorted_round.q_place, sorted_round.query, -torch.inf).view(shape)[..., 0]
+    whole = RowPermutation.apply(torch.cat(y), sorted_round.q_place, sorted_round.query).view(shape)
+    level = RowPermutation.apply(torch.cat(lse), sorted_round.q_place, sorted_round.query, -torch.inf).view(shape)[
+        ..., 0
+    ]
     return AttentionOutput(whole, level)
 
 
-class Moved(torch.autograd.Function):
+class RowPermutation(torch.autograd.Function):
     """Rows of x in other places: which row stands in each, -1 for none, and in which place each row of x stands.
 
     As no row stands twice, a gradient is moved back; nothing is added up.

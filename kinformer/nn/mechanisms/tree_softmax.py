@@ -25,7 +25,7 @@ LONG = 512  # nodes of a row from which on tokens are read in tiles
 TILE = 64  # tokens
 
 
-class Tiles(NamedTuple):
+class TreeTiles(NamedTuple):
     """Tokens, 64 a tile, and the nodes that any of a tile reads: their columns, -1 being none, and the pairs."""
 
     column: Int[Tensor, "n W"]
@@ -33,12 +33,12 @@ class Tiles(NamedTuple):
     kind: Int[Tensor, "n q W"]
 
 
-class Levels(NamedTuple):
+class TreeLevels(NamedTuple):
     """The columns of each level's nodes, where each node's read stands among all, and what tokens read."""
 
     at: list[Int[Tensor, " _"]]
     back: Int[Tensor, " N"]
-    tiles: Tiles
+    tiles: TreeTiles
 
 
 class TreeSoftmax(Softmax):
@@ -92,7 +92,7 @@ class TreeSoftmax(Softmax):
             )
         )
 
-    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> AttentionOutput:
+    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: TreeTiles) -> AttentionOutput:
         """What tokens read of all levels."""
         (count, size, _), length = tiles.may.shape, q.shape[2]
         k, v = (_taken(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
@@ -130,7 +130,7 @@ def _taken(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, 
     return F.embedding(first + at, x.reshape(-1, width))
 
 
-def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
+def _levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | None:
     """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
     pos = request.queries.pos
     if (
@@ -145,10 +145,10 @@ def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
     level = node(pos[0, 0]).level
     at = [(level == m).nonzero()[:, 0] for m in range(pos.shape[2].bit_length())]
     at = [nodes for nodes in at if len(nodes)]
-    return Levels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
+    return TreeLevels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
 
 
-def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tiles:
+def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> TreeTiles:
     """What tiles of tokens read of each level, side by side."""
     length, device = len(at[0]), at[0].device
     token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]
@@ -163,7 +163,7 @@ def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tile
         leaf, ancestor = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
         kind = edge(leaf, Node(*(x[:, None] for x in ancestor)), k, clip)
         tiles.append((column, where(0, 0, token, span[:, None]) & is_span[:, None], kind))
-    return Tiles(*(torch.cat(parts, -1) for parts in zip(*tiles, strict=True)))
+    return TreeTiles(*(torch.cat(parts, -1) for parts in zip(*tiles, strict=True)))
 
 
 def _example(k: int, causal: bool) -> TreeSoftmax:

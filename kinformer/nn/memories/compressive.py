@@ -21,7 +21,7 @@ from kinformer.core.memory import Memory, Remembered, most, moved
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.losses.compression import CompressionLoss
-from kinformer.nn.memories.places import CUTS, BySlots, Places
+from kinformer.nn.memories.compressed_positions import CUTS, BySlots, CompressedPositions
 
 ONE = (
     "the paper takes one norm over all tokens of a segment, so a cut within it, as another row's segment is, makes two"
@@ -76,7 +76,7 @@ class Compressive(Memory):
         compression: Compression,
         loss: CompressionLoss | None = None,
         *,
-        places: Places | None = None,
+        places: CompressedPositions | None = None,
     ):
         super().__init__()
         rate = a_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
@@ -94,7 +94,7 @@ class Compressive(Memory):
                     "give both the same"
                 )
         self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
-        self.places = a_part("places", places or BySlots(), Places, "BySlots() or ByTokens()")
+        self.places = a_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments

@@ -17,7 +17,7 @@ from kinformer.core.transforms import derived_forward, ordinary
 Pair = tuple[Tensor, Tensor]
 
 
-class Cells(NamedTuple):
+class LSTMState(NamedTuple):
     """The hidden state and the memory cells of each layer after the last real token."""
 
     h: Float[Tensor, "B N D"]
@@ -54,12 +54,12 @@ class LSTM(Layer):
             for cell in self.cells:
                 cell.bias_ih[d : 2 * d] += forget
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Cells:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> LSTMState:
         new = room(self, batch, length, dtype, device)
         empty = torch.zeros(batch, len(self.cells), self.d, dtype=new.dtype, device=new.device)
-        return Cells(empty, empty.clone())
+        return LSTMState(empty, empty.clone())
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Cells | None, ctx: Context) -> Out:
+    def forward(self, x: Float[Tensor, "B T D"], state: LSTMState | None, ctx: Context) -> Out:
         in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
@@ -83,7 +83,7 @@ class LSTM(Layer):
             after.append(now)
         if state is None:
             return Out(x)
-        return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*after, strict=True))))
+        return Out(x, LSTMState(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*after, strict=True))))
 
 
 def _served(x: Tensor) -> bool:

@@ -15,7 +15,7 @@ class RandomSynthesizer(Synthesizer):
     """Position i scores position j by R_ij: a matrix for each head, drawn once and trained, or left as it was drawn.
 
     Choose it where positions alone say what belongs together, and to see how little attention a task needs. It looks
-    nothing up by content. A score costs one look into a table, and no queries or keys are needed (`Values`).
+    nothing up by content. A score costs one look into a table, and no queries or keys are needed (`ValueProjection`).
 
     heads: of the layer; each has an R of its own.
     length: L, the most positions; rows may be shorter, and read its upper left corner.

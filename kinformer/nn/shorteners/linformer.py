@@ -19,8 +19,8 @@ class Linformer(Shorten):
 
     K' = E K, V' = F V, E and F of k x length; y = softmax(Q K'^T / sqrt(head_dim)) V'
 
-    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `Pooled` and
-    `Convolved` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
+    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `MeanPooled` and
+    `ConvShortener` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
     linear in the row, k being chosen. The n-th key of a row meets the n-th column of E, whatever columns of padding
     there are; a shorter row meets the first ones. Every mixture is of the whole row, so it stands where the row's last
     key does: there is no causal form, and nothing decodes.

@@ -44,5 +44,5 @@ class Matrices(nn.Module):
         if keys.extras:
             raise ValueError(
                 f"{part} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} "
-                "of each key; use Pooled"
+                "of each key; use MeanPooled"
             )

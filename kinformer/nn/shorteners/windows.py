@@ -14,7 +14,7 @@ from kinformer.core.shorten import Shorten
 Of = Callable[[int], Tensor]  # what stands at place j of every window: [B G R N] of keys, [B 1 R 1] of who is there
 
 
-class Windows(Shorten):
+class WindowShortener(Shorten):
     """A key for each run of `size` keys that follow one another, wherever it begins: L + size - 1 of L.
 
     Fewer are read by a pattern with a stride, as `Pooling` does: so each query has windows that begin at its own
@@ -66,7 +66,7 @@ class Windows(Shorten):
         return lambda j: padded[:, :, j : j + x.shape[2] + more]
 
 
-class MeanWindows(Windows):
+class MeanWindows(WindowShortener):
     """The mean of each window: Poolingformer's mean pooling, without parameters."""
 
     def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class MeanWindows(Windows):
         return total / sum(is_key(j).to(x.dtype) for j in range(self.size)).clamp_min(1)  # type: ignore[union-attr]
 
 
-class MaxWindows(Windows):
+class MaxWindows(WindowShortener):
     """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
 
     def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class MaxWindows(Windows):
         return most.masked_fill(most == -torch.inf, 0.0)
 
 
-class DynamicWindows(Windows):
+class DynamicWindows(WindowShortener):
     """Each window weighed by a softmax that its middle key chooses: Poolingformer's LDConv pooling.
 
     delta = softmax(W x_m), y = sum_j delta_j x_j over the window, x_m being what stands in its middle

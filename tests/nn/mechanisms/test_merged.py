@@ -13,8 +13,8 @@ from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms.delayed import Delayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
+from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
@@ -64,7 +64,7 @@ def test_two_windows_are_one_softmax():
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("update", [None, GatedSum(), Delta()], ids=["sum", "gated", "delta"])
+@pytest.mark.parametrize("update", [None, GatedUpdate(), DeltaUpdate()], ids=["sum", "gated", "delta"])
 @pytest.mark.parametrize("sizes", [[4, 1, 1, 5], [1] * T, [2, 9]], ids=str)
 def test_what_comes_late_is_what_linear_attention_reads_of_moved_keys(update, sizes):
     """Keys moved by hand, in a row that is padded before its tokens and in one that is padded behind; and in chunks."""

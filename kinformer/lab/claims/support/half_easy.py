@@ -14,9 +14,9 @@ from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Threshold
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.rules import Confident, Rule
+from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 DEPTH, TASK = 8, "task=half_easy"
 
@@ -61,25 +61,27 @@ def prompts(model: MultiExit, split: str, count: int) -> Prompts:
     return read_spec(TASK).prompts(model, split, count, 0, 0)
 
 
-def rules(model: MultiExit) -> dict[str, Confident]:
+def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
     own = model.exits.rule
-    assert isinstance(own, Confident) and isinstance(own.confidence, Probe)
+    assert isinstance(own, ConfidenceThreshold) and isinstance(own.confidence, Probe)
     each: dict[str, Confidence] = {
         "softmax response": SoftmaxResponse(),
         "saturation": Saturation(),
         "classifier": own.confidence,
     }
-    return {name: Confident(one, 1.0) for name, one in each.items()}
+    return {name: ConfidenceThreshold(one, 1.0) for name, one in each.items()}
 
 
 def full(model: MultiExit, given: Prompts) -> list[Text]:
     """What the full model writes."""
-    with ruled(model.exits, Nobody()):
+    with ruled(model.exits, NeverExit()):
         return written(model, given).texts
 
 
-def lost(model: MultiExit, rule: Confident, threshold: Threshold, given: Prompts, whole: Sequence[Text]) -> Lost:
+def lost(
+    model: MultiExit, rule: ConfidenceThreshold, threshold: Threshold, given: Prompts, whole: Sequence[Text]
+) -> Lost:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)
     with ruled(model.exits, rule):

@@ -1,4 +1,4 @@
-"""Convolved: attention whose scores come from a convolution over scores, and its state of rows."""
+"""ConvolvedScores: attention whose scores come from a convolution over scores, and its state of rows."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from kinformer.nn.mechanisms.whole import read_whole
 from kinformer.nn.scores.below import of_pairs
 
 
-class Trail(NamedTuple):
+class ConvolvedScoresState(NamedTuple):
     """A cache, and what was convolved of the last queries.
 
     Row r is that of the query at position now - rows + r, its columns are the keys at `pos`.
@@ -40,7 +40,7 @@ class Trail(NamedTuple):
         return self.now[:, None] + torch.arange(-self.scores.shape[2], 0, device=self.now.device)
 
 
-class Convolved(KeyValueMechanism):
+class ConvolvedScores(KeyValueMechanism):
     """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
 
     A subclass says in `inputs` what is convolved and in `joined` what becomes of it. Scores are handed up.
@@ -78,7 +78,7 @@ class Convolved(KeyValueMechanism):
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Trail:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
             raise NoState(
                 "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
@@ -86,9 +86,11 @@ class Convolved(KeyValueMechanism):
             )
         kv = super().start(room, sizes)
         shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
-        return Trail(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
+        return ConvolvedScoresState(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Trail | None, ctx: Context) -> Out[AttentionOutput]:  # type: ignore[override]
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: ConvolvedScoresState | None, ctx: Context
+    ) -> Out[AttentionOutput]:  # type: ignore[override]
         if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
             raise ValueError(
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
@@ -103,7 +105,9 @@ class Convolved(KeyValueMechanism):
     def read(self, request: Request) -> Out[AttentionOutput]:
         return self._read(request, None)[0]
 
-    def _read(self, request: Request, state: Trail | None) -> tuple[Out[AttentionOutput], PerPair | None]:
+    def _read(
+        self, request: Request, state: ConvolvedScoresState | None
+    ) -> tuple[Out[AttentionOutput], PerPair | None]:
         """What is read, and the rows that were convolved: earlier ones, and those of the request."""
         own = self.score(request)
         scores, rows = own, None
@@ -119,7 +123,7 @@ class Convolved(KeyValueMechanism):
         return Out(read_whole(scores, request)[0], up=up), rows
 
 
-def _after(state: Trail | None, new: PerPair) -> PerPair:
+def _after(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
     """Rows of a state, their columns those of the new ones, and the new ones behind."""
     if state is None:
         return new
@@ -128,7 +132,7 @@ def _after(state: Trail | None, new: PerPair) -> PerPair:
     return PerPair(torch.cat([old, new.scores], 2), q_pos, new.k_pos)
 
 
-def _trail(state: Trail, cache: KV, rows: PerPair | None, request: Request) -> Trail:
+def _trail(state: ConvolvedScoresState, cache: KV, rows: PerPair | None, request: Request) -> ConvolvedScoresState:
     """The state after a call: the last rows of all, of keys that the cache keeps."""
     if rows is None:
         return state._replace(kv=cache)

@@ -1,4 +1,4 @@
-"""Decaying: a threshold of exits that falls while an output grows."""
+"""DecayingThreshold: a threshold of exits that falls while an output grows."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 
 @dataclass(frozen=True)
-class Decaying:
+class DecayingThreshold:
     """A threshold that starts higher and falls while an output grows: 0.9 threshold + 0.1 exp(-temperature t / N).
 
     Early tokens matter more, since all later ones read them. t is the index of the token that is chosen, from 0, and N

@@ -1,4 +1,4 @@
-"""Grouped: shorteners that make one key of each few that follow one another."""
+"""GroupShortener: shorteners that make one key of each few that follow one another."""
 
 from abc import abstractmethod
 from typing import Literal
@@ -15,7 +15,7 @@ from kinformer.core.shorten import Shorten
 Align = Literal["first", "last"]
 
 
-class Grouped(Shorten):
+class GroupShortener(Shorten):
     """One key of each `size` that follow one another, and one value of theirs, at a cost linear in the row.
 
     It stands where the last of them does, or would if there were as many: so under `Causal()` a query reads whole

@@ -1,4 +1,4 @@
-"""Update: how tokens enter the sums of linear attention, and what queries read of them."""
+"""StateUpdate: how tokens enter the sums of linear attention, and what queries read of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.transforms import first_order, transformed
 
 
-class Weights(NamedTuple):
+class UpdateWeights(NamedTuple):
     """What keys weigh, in pieces of P tokens.
 
     For query i of its piece key j <= i weighs exp(entered_j - top_i), and the sums before the piece `before`_i. After a
@@ -53,7 +53,7 @@ class Weights(NamedTuple):
         return not (seem or any(weight.requires_grad for weight in self))
 
 
-class Summed(torch.autograd.Function):
+class DecayedSum(torch.autograd.Function):
     """read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j, S being the sums before the piece."""
 
     @staticmethod
@@ -65,7 +65,7 @@ class Summed(torch.autograd.Function):
         v: Float[Tensor, "B G N P W"],
         *weights: Float[Tensor, "B G N P"],
     ) -> tuple[Float[Tensor, "B G N R P W"], Float[Tensor, "B G F W"]]:
-        factors = Weights(*weights)
+        factors = UpdateWeights(*weights)
         ctx.even = even = factors.even(s)  # type: ignore[attr-defined]
         states = k.mT @ (v if even else v * factors.entering[..., None])
         last = _run(s, _steps(factors, states))
@@ -95,7 +95,7 @@ def _learned(
     even: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of the sums, queries, keys and values."""
-    factors = Weights(*weights)
+    factors = UpdateWeights(*weights)
     gy = torch.zeros_like(q[..., :1]).expand(*q.shape[:5], v.shape[-1]) if gy is None else gy
     gs = torch.zeros_like(states[:, :, 0]) if gs is None else gs
     pairs = None if even else factors.unlearned()
@@ -123,7 +123,7 @@ def _pairs(
 Steps = list[tuple[Float[Tensor, "B G 1 1"], Float[Tensor, "B G F W"]]]
 
 
-def _steps(factors: Weights, new: Float[Tensor, "B G N F W"]) -> Steps:
+def _steps(factors: UpdateWeights, new: Float[Tensor, "B G N F W"]) -> Steps:
     """What sums before each piece weigh after it, and what it adds."""
     return [*zip(factors.before[..., -1, None, None].unbind(2), new.unbind(2), strict=True)]
 
@@ -143,7 +143,7 @@ def _add(to: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return to
 
 
-class Sums(NamedTuple):
+class LinearState(NamedTuple):
     """All that linear attention keeps of the past.
 
     The last column of `s` is the normaliser: s exp(level) is the sum of the weights of phi(k) [v, 1]^T. `level` is the
@@ -153,17 +153,17 @@ class Sums(NamedTuple):
     s: Float[Tensor, "B G F W"]
     level: Float[Tensor, "B G"]
 
-    def reset(self, rows: Bool[Tensor, " B"]) -> "Sums":
+    def reset(self, rows: Bool[Tensor, " B"]) -> "LinearState":
         """The marked rows as before any key."""
         mark = rows.to(self.s.device)
         s, level = (
             torch.where(mark[:, None, None, None], 0.0, self.s),
             torch.where(mark[:, None], -torch.inf, self.level),
         )
-        return Sums(s, level)
+        return LinearState(s, level)
 
 
-class Entering(NamedTuple):
+class KeyFeatures(NamedTuple):
     """Tokens of a chunk on their way into the sums, in float32 or better: N pieces of P.
 
     `k` are features, `v` values with a 1 at their end, `weight` the log of what the features left out, -inf where there
@@ -176,12 +176,12 @@ class Entering(NamedTuple):
     real: Bool[Tensor, "B 1 *T"]
     extras: Mapping[str, Float[Tensor, "B G *T n"]]
 
-    def pieces(self, sizes: list[int], piece: int) -> list["Entering"]:
+    def pieces(self, sizes: list[int], piece: int) -> list["KeyFeatures"]:
         """Chunks of so many tokens, each in pieces."""
         k, v, weight, real = (in_pieces(x, sizes, piece) for x in self[:4])
         extras = {name: in_pieces(x, sizes, piece) for name, x in self.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
-        return [Entering(*fields) for fields in zip(k, v, weight, real, of, strict=True)]
+        return [KeyFeatures(*fields) for fields in zip(k, v, weight, real, of, strict=True)]
 
 
 def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
@@ -190,10 +190,10 @@ def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[
     return [chunk.unflatten(2, (-1, min(piece, n))) for chunk, n in zip(chunks, sizes, strict=True)]
 
 
-class Update(nn.Module, ABC):
+class StateUpdate(nn.Module, ABC):
     """What a chunk's tokens do to the sums, and what its queries read: the arithmetic of a rule (sum, gate, delta).
 
-    A step is a chunk of one token. A faster arithmetic of the same rule is another Update.
+    A step is a chunk of one token. A faster arithmetic of the same rule is another StateUpdate.
     """
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -202,8 +202,8 @@ class Update(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, Sums]:
+        self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, LinearState]:
         """What each query reads of the sums before the chunk and of the tokens up to its own, and the sums after it.
 
         A read times exp(level) is what the query reads, and its last column divides the others. A rule whose sums are
@@ -212,7 +212,7 @@ class Update(nn.Module, ABC):
         """
 
 
-class Fading(Update):
+class DecayUpdate(StateUpdate):
     """S_t = keep_t S_(t-1) + add_t phi(k_t) [v_t, 1]^T: write `logs`, the logs of keep and add."""
 
     @abstractmethod
@@ -222,8 +222,8 @@ class Fading(Update):
         """log keep and log add of every token, neither above 0."""
 
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], Sums]:
+        self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], LinearState]:
         keep, add = self.logs(new.k, new.extras)
         faded = keep.masked_fill(~new.real, 0.0).cumsum(-1)  # since the piece began
         # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
@@ -239,19 +239,19 @@ class Fading(Update):
         before = (start - top).exp()  # never above 1
         if new.k.shape[2:4] == (1, 1):
             s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
-            return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, Sums(s, after)
+            return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, LinearState(s, after)
         entering = (entered - top[..., -1:]).exp()
-        weights = Weights(entered, top, before, entering)
+        weights = UpdateWeights(entered, top, before, entering)
         if q is not None and weights.plain():
-            read, s = Summed.apply(sums.s, q, new.k, new.v, *weights)
-            return read, level, Sums(s, after)
+            read, s = DecayedSum.apply(sums.s, q, new.k, new.v, *weights)
+            return read, level, LinearState(s, after)
         states = _states(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
         read = None
         if q is not None:
             inside = times(q, new.k.mT) * weights.pairs()[:, :, :, None]  # [B G N R P S]
             past = times(q, torch.stack(states[:-1], 2))
             read = torch.addcmul(times(inside, new.v), past, before[:, :, :, None, :, None])
-        return read, level, Sums(states[-1], after)
+        return read, level, LinearState(states[-1], after)
 
 
 def _starts(
@@ -275,7 +275,7 @@ def _states(
 
 
 def _stepped(
-    s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: Entering, q: Tensor | None
+    s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: KeyFeatures, q: Tensor | None
 ) -> Tensor:
     """The sums with one more key, in place where nothing learns, nor a query by what it read there."""
     k, v = new.k[:, :, 0].mT, new.v[:, :, 0] * weight[..., None]  # [B G F 1], [B G 1 W]
@@ -290,8 +290,13 @@ def times(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Flo
 
 
 def through(
-    update: Update, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, piece: int, levels: bool
-) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, Sums]:
+    update: StateUpdate,
+    sums: LinearState,
+    q: Float[Tensor, "B G R T F"] | None,
+    new: KeyFeatures,
+    piece: int,
+    levels: bool,
+) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, LinearState]:
     """What each query of a row reads, in pieces of so many tokens, its level, and the sums after the row."""
     length = new.k.shape[2]
     sizes = [n for n in (length - length % piece, length % piece) if n]

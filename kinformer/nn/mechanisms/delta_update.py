@@ -1,4 +1,4 @@
-"""Delta: linear attention whose sums forget what a key held before they write what it holds now."""
+"""DeltaUpdate: linear attention whose sums forget what a key held before they write what it holds now."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
-from kinformer.nn.mechanisms.update import Entering, Sums, Update, times
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, StateUpdate, times
 
 
-class Delta(Update):
+class DeltaUpdate(StateUpdate):
     """S_t = S_(t-1) + b_t phi(k_t) (v_t - S_(t-1)^T phi(k_t))^T, y_t = S_t^T phi(q_t), b_t = sigmoid(w.x_t + b).
 
     A key that comes again replaces its value in place of adding to it: choose it where sums would mix what must be
-    told apart, as `LinearAttention(ELU(), Delta())`. Each key head has a rate b of its own, a key side of the layer.
-    phi is divided by the sum of its sizes, as in the paper, so that b = 1 rewrites a key wholly at most; the sums are
-    what is read, divided by nothing, so there is no lse. Tokens of a piece are solved for together.
+    told apart, as `LinearAttention(ELU(), DeltaUpdate())`. Each key head has a rate b of its own, a key side of the
+    layer. phi is divided by the sum of its sizes, as in the paper, so that b = 1 rewrites a key wholly at most; the
+    sums are what is read, divided by nothing, so there is no lse. Tokens of a piece are solved for together.
 
     Source: Schlag et al., 2021, arXiv:2102.11174, section 4; pieces: Yang et al., 2024, arXiv:2406.06484.
     """
@@ -28,8 +28,8 @@ class Delta(Update):
         return {"rate": ExtraProjection(1)}
 
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G N R P W"] | None, None, Sums]:
+        self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, None, LinearState]:
         rate = torch.where(new.weight == -torch.inf, 0.0, new.extras["rate"][..., 0].to(new.k.dtype).sigmoid())[
             ..., None
         ]
@@ -45,7 +45,11 @@ class Delta(Update):
         q = None if q is None else _normal(q)
         if k.shape[2:4] == (1, 1) and not learns:
             s = sums.s.addcmul_(k[:, :, 0].mT, new_values[:, :, 0] - old_keys[:, :, 0] @ sums.s)
-            return None if q is None else times(q, s.unflatten(1, (-1, 1))), None, Sums(s, torch.zeros_like(sums.level))
+            return (
+                None if q is None else times(q, s.unflatten(1, (-1, 1))),
+                None,
+                LinearState(s, torch.zeros_like(sums.level)),
+            )
         states, wrote = [sums.s], []
         for of_v, of_s, k_n in zip(new_values.unbind(2), old_keys.unbind(2), k.unbind(2), strict=True):
             wrote.append(of_v - of_s @ states[-1])
@@ -54,7 +58,7 @@ class Delta(Update):
         if q is not None:
             inside = times(q, k.mT).tril()  # [B G N R P P]
             read = times(q, torch.stack(states[:-1], 2)) + times(inside, torch.stack(wrote, 2))
-        return read, None, Sums(states[-1], torch.zeros_like(sums.level))
+        return read, None, LinearState(states[-1], torch.zeros_like(sums.level))
 
 
 def _normal(phi: Tensor) -> Tensor:
@@ -62,7 +66,7 @@ def _normal(phi: Tensor) -> Tensor:
 
 
 def _elu() -> LinearAttention:
-    return LinearAttention(kf.ELU(), Delta(), piece=4)
+    return LinearAttention(kf.ELU(), DeltaUpdate(), piece=4)
 
 
 EXAMPLES = (

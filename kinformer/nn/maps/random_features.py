@@ -1,4 +1,4 @@
-"""Drawn: features of random directions, and how directions are drawn and drawn anew."""
+"""RandomFeatures: features of random directions, and how directions are drawn and drawn anew."""
 
 import random
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from kinformer.core.feature_map import FeatureMap
 Lengths = Literal["normal", "equal"]
 
 
-class Drawn(FeatureMap):
+class RandomFeatures(FeatureMap):
     """Features of random directions, which are drawn from a seed and saved. A subclass writes `draw`.
 
     redraw: `after_step` draws anew every so many steps of training, by seed and step, so that a training that goes on
@@ -47,7 +47,7 @@ class Drawn(FeatureMap):
             self.directions.copy_(self.draw(seed))
 
 
-class Directions(Drawn):
+class Directions(RandomFeatures):
     """Features of random directions w_1 .. w_m, the same for all heads.
 
     k_dim: the width of a head.
@@ -55,7 +55,7 @@ class Directions(Drawn):
     orthogonal: each K of them at right angles, which lowers the error; False draws every direction by itself.
     lengths: of orthogonal directions: "normal", as long as normal vectors are, keeps the estimate right on average;
         "equal" makes every one sqrt(K) long, the paper's regularised kernel. The authors' code offers both.
-    redraw, seed: as in `Drawn`.
+    redraw, seed: as in `RandomFeatures`.
 
     Errors: ValueError for heads of another width, and for lengths of directions that are not orthogonal.
     """
@@ -89,12 +89,12 @@ class Directions(Drawn):
         return x, x @ self.directions.to(x.dtype).mT
 
 
-class HeadDirections(Drawn):
+class HeadDirections(RandomFeatures):
     """Features of random directions of which each key head has its own, drawn normal.
 
     heads, k_dim: those of the keys.
     directions: how many a head, D.
-    redraw, seed: as in `Drawn`.
+    redraw, seed: as in `RandomFeatures`.
 
     Errors: ValueError for other heads than it was made for.
     """
