@@ -88,9 +88,9 @@ class ConvolvedScores(KeyValueMechanism):
         shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
         return ConvolvedScoresState(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, queries: Queries, keys: Keys | None, state: ConvolvedScoresState | None, ctx: Context
-    ) -> Out[AttentionOutput]:  # type: ignore[override]
+    ) -> Out[AttentionOutput]:
         if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
             raise ValueError(
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "

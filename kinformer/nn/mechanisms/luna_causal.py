@@ -31,7 +31,7 @@ class LunaCausalState(NamedTuple):
 
     k: Float[Tensor, "B G K l"]
     v: Float[Tensor, "B G l V"]
-    count: Float[Tensor, " B"]
+    tokens: Float[Tensor, " B"]
 
 
 class LunaCausal(Mechanism):
@@ -113,7 +113,7 @@ class LunaCausal(Mechanism):
         real = keys.pos[:, :1] >= 0  # [B 1 T]
         packing = F.dropout(self._packing(keys, dtype), self.dropout, self.training)
         k, v = keys.k.to(dtype), keys.v.to(dtype)
-        count = old.count.to(dtype)[:, None] + real[:, 0].cumsum(1)
+        count = old.tokens.to(dtype)[:, None] + real[:, 0].cumsum(1)
         share = (1 / count.clamp_min(1))[:, None, None, :, None]  # [B 1 1 T 1]
         q = None
         if not remember:
@@ -123,7 +123,7 @@ class LunaCausal(Mechanism):
         if scores is not None:
             scores = F.dropout((scores * share * self._scale(k)).softmax(-1), self.dropout, self.training)
         scores, of_values = self._summed(old.v.to(dtype), scores, packing, v, real)
-        last = count[:, -1] if count.shape[1] else old.count
+        last = count[:, -1] if count.shape[1] else old.tokens
         new = LunaCausalState(*(sums.to(old.k.dtype) for sums in (of_keys, of_values, last)))
         if scores is None:
             return queries.q[..., :0], new

@@ -10,7 +10,7 @@ from kinformer.core.layer import Context
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
-from kinformer.nn.mechanisms import linear, update
+from kinformer.nn.mechanisms import linear, state_update
 from kinformer.nn.mechanisms.delta_update import DeltaUpdate
 from kinformer.nn.mechanisms.features import Quotient
 from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
@@ -79,8 +79,8 @@ def test_the_backward_that_is_written_out_is_that_of_its_operations(
     name: str, groups: int, state: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, called = given(groups), []
-    apply = update.DecayedSum.apply
-    monkeypatch.setattr(update.DecayedSum, "apply", lambda *inputs: called.append(True) or apply(*inputs))
+    apply = state_update.DecayedSum.apply
+    monkeypatch.setattr(state_update.DecayedSum, "apply", lambda *inputs: called.append(True) or apply(*inputs))
     written = results(name, x, groups, state)
     assert called
     monkeypatch.setattr(UpdateWeights, "plain", lambda self: False)
