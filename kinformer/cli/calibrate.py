@@ -149,10 +149,10 @@ def calibrate(
 
 def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
-    from kinformer.nn.exits.learn_then_test import fewest
+    from kinformer.nn.exits.learn_then_test import fewest_losses
 
     with from_user(ValueError):
-        least = fewest(delta, epsilon)
+        least = fewest_losses(delta, epsilon)
     if samples is not None and samples < least:
         raise UserError(
             f"{samples:,} texts prove nothing at delta {delta:g} and epsilon {epsilon:g}; give --samples {least:,} or "
@@ -300,13 +300,13 @@ def _tested(
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
     from kinformer.decoding.consistency import losses, ruled, written
-    from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
+    from kinformer.nn.exits.learn_then_test import fewest_losses, learn_then_test
     from kinformer.nn.exits.never_exit import NeverExit
 
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
     print(
         f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest(delta, epsilon):,}), --thresholds or --tokens take less time",
+        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take less time",
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:

@@ -21,7 +21,7 @@ from kinformer.nn.exits.thresholds import (
     coordinate_search,
     grid_search,
     refuse_large_grid,
-    said,
+    score_exits,
     search,
 )
 from kinformer.pages.saved import saved
@@ -88,7 +88,7 @@ def searched(
         tried.append(table.measure(drawn))
         return tried[-1]
 
-    table = said(model, batches, right=metric.better == "more")
+    table = score_exits(model, batches, right=metric.better == "more")
     if by == "grid":
         best = grid_search(measure, rule.grid(thresholds), depth)
     elif by == "coordinates":

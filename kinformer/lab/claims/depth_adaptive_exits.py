@@ -13,7 +13,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.nn.exits.thresholds import MeasuredThresholds, said, search
+from kinformer.nn.exits.thresholds import MeasuredThresholds, score_exits, search
 
 KINDS, ASKED, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
@@ -117,7 +117,7 @@ def alike(model: MultiExitSeq2Seq, batch: Batch) -> list[float]:
 
 def searched(model: MultiExitSeq2Seq, found: Batch, batch: Batch) -> list[MeasuredThresholds]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
-    kept = search(said(model, [(found.source, found.target)], right=True).measure, DEPTH, draws=DRAWS)
+    kept = search(score_exits(model, [(found.source, found.target)], right=True).measure, DEPTH, draws=DRAWS)
     judged = []
     for one in kept:
         model.exits.rule.leave_at(one.threshold)

@@ -52,8 +52,8 @@ class TransformerXL(Bias):
                 raise ValueError(f"{name} has shape {list(shared.shape)}; give one of [{heads}, {head_dim}]")
         self.clamp = None if clamp is None else at_least("clamp", clamp, 1)
         self.position = nn.Linear(self.d, width, bias=False)
-        self.u = _drawn(heads, head_dim) if u is None else u
-        self.v = _drawn(heads, head_dim) if v is None else v
+        self.u = _make_vector(heads, head_dim) if u is None else u
+        self.v = _make_vector(heads, head_dim) if v is None else v
 
     @classmethod
     def sharing(cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None) -> list["TransformerXL"]:
@@ -136,7 +136,7 @@ def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor,
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
 
 
-def _drawn(heads: int, head_dim: int) -> nn.Parameter:
+def _make_vector(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 

@@ -18,7 +18,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.state import concatenate, select
 from kinformer.core.transforms import ordinary
-from kinformer.nn.depth.some_rows import divisible, going_rows, on_rows
+from kinformer.nn.depth.some_rows import can_read_some_rows, going_rows, on_rows
 from kinformer.nn.depth.some_tokens import (
     SelectedTokens,
     put_back,
@@ -161,7 +161,7 @@ class ACT(Layer):
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.d, self.mix, self.wants = universal.d, mix, universal.wants
         self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
-        self.divisible, self.by_tokens = divisible(universal.block), serves_tokens(universal.block)
+        self.divisible, self.by_tokens = can_read_some_rows(universal.block), serves_tokens(universal.block)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.universal.start(batch, length, dtype=dtype, device=device)

@@ -91,19 +91,19 @@ class AxialDecoder(Layer):
                 "AxialDecoder hands whole rows down and cannot honour ctx.only or ctx.also; use Causal() & Axial(...)"
             )
         if not x.shape[1]:
-            return self._told({}, self.inner(x, None if state is None else state.inner, ctx), state)
+            return self._report({}, self.inner(x, None if state is None else state.inner, ctx), state)
         reports: dict[str, Out] = {}
-        picture = self._seen(x, state, ctx)
+        picture = self._with_inputs(x, state, ctx)
         if torch.compiler.is_compiling() or state is None or bool((ctx.pos % self.columns == 0).any()):
             above = self._above(picture.inputs.to(x.dtype), picture.pos, reports)
             picture = picture if above is None else picture._replace(above=above.to(picture.above.dtype))
         pos = ctx.pos.clamp_min(0)
         down = picture.above.gather(1, pos[..., None].expand_as(x)).to(x.dtype)
         right = torch.where((pos % self.columns == 0)[..., None], 0.0, x)
-        out = self.inner(right + down + _placed(self.beside, ctx.pos), None if state is None else state.inner, ctx)
-        return self._told(reports, out, None if state is None else picture)
+        out = self.inner(right + down + _positions(self.beside, ctx.pos), None if state is None else state.inner, ctx)
+        return self._report(reports, out, None if state is None else picture)
 
-    def _told(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
+    def _report(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
         """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
         aux, stats = prefixed("inner", out.aux), prefixed("inner", out.stats)
         for name, report in reports.items():
@@ -111,7 +111,7 @@ class AxialDecoder(Layer):
             stats |= prefixed(name, report.stats)
         return Out(out.y, None if picture is None else picture._replace(inner=out.state), aux, stats=stats)
 
-    def _seen(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:
+    def _with_inputs(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:
         """What was read so far, by place, with what comes now; rows that are longer than told make it grow."""
         batch, length = ctx.pos.shape
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state
@@ -144,7 +144,7 @@ class AxialDecoder(Layer):
         at = torch.arange(e.shape[1], device=e.device).expand(len(e), -1)
         planes = self._planes(e, is_read, size, reports)
         ctx = Context(torch.where(is_read, at, -1), run=True, is_clean=True)
-        reports["outer"] = out = self.outer(e + _placed(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
+        reports["outer"] = out = self.outer(e + _positions(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
         ctx.memo.settle()
         y = torch.where(done.repeat_interleave(self.columns, 1)[..., None], out.y, 0.0)
         down = F.pad(y, (0, 0, self.columns, size - e.shape[1]))[:, :size]
@@ -161,7 +161,7 @@ class AxialDecoder(Layer):
             return e.new_zeros(len(e), size, self.d)
         over = size + -size % self.plane - e.shape[1]
         at = torch.arange(e.shape[1], device=e.device)
-        x = torch.where(is_read[..., None], e + _placed(self.position, torch.where(is_read, at, -1)), 0.0)
+        x = torch.where(is_read[..., None], e + _positions(self.position, torch.where(is_read, at, -1)), 0.0)
         planes = F.pad(x, (0, 0, 0, over)).unflatten(1, (-1, self.plane))  # [B planes places D]
         done = F.pad(is_read, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
         ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # not the first
@@ -174,7 +174,7 @@ class AxialDecoder(Layer):
         return torch.where(ready[..., None, None], out.y.view_as(planes), 0.0).flatten(1, 2)[:, :size]
 
 
-def _placed(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | float:
+def _positions(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | float:
     return 0.0 if position is None else position(pos)
 
 

@@ -16,9 +16,9 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.depth.some_rows import Rows, divisible, going_rows, leaving, on_rows
+from kinformer.nn.depth.some_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.classifiers import of_exit
-from kinformer.nn.exits.confidence import Head, exactly
+from kinformer.nn.exits.confidence import Head, apply_in_float32
 from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule
 from kinformer.nn.losses.aligned import scale_gradient
@@ -91,7 +91,7 @@ class EarlyExit(Layer):
         self.wants, _ = flow(layers, rising=True)
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
-        self.divisible = all(divisible(layer) for layer in layers)
+        self.divisible = all(can_read_some_rows(layer) for layer in layers)
 
     @property
     def unrepeatable(self) -> Unrepeatable | None:
@@ -134,12 +134,12 @@ class EarlyExit(Layer):
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leave(exit_rule, rows, states, exit_state, ctx)
-        out = collected.out(self._left(h, exits, len(states)))
+                inside = inside & ~self._leaving(exit_rule, rows, states, exit_state, ctx)
+        out = collected.out(self._head_inputs(h, exits, len(states)))
         new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
-    def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
+    def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
         """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
         y = torch.zeros_like(h)
         if all(head is self.heads[0] for head in self.heads):
@@ -148,19 +148,21 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leave(
+    def _leaving(
         self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
     ) -> Tensor:
         assert rule is not None
         with torch.no_grad():
-            return choice(lambda: leaving(rule, rows, states, ctx, rule_state, self.reads(len(states) - 1, ctx.head)))
+            return choice(
+                lambda: leaving_tokens(rule, rows, states, ctx, rule_state, self.reads(len(states) - 1, ctx.head))
+            )
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
         """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""
         if head is None:
             return None
         norm, lent = self.heads[n], of_exit(head, n)
-        return lambda h: exactly(lent, exactly(norm, h))
+        return lambda h: apply_in_float32(lent, apply_in_float32(norm, h))
 
 
 def _example(

@@ -89,7 +89,7 @@ class Reversible(Stack):
             return super().forward(x, state, ctx)
         run = ReversiblePass(self.layers, state, ctx)
         tensors = ReversibleFunction.apply(run, x, *run.outside_tensors())
-        out = filled(run.hollow, tensors)
+        out = fill_out(run.hollow, tensors)
         return out._replace(y=out.y if self.norm is None else self.norm(out.y))
 
 
@@ -98,7 +98,7 @@ class ReversibleFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(node: Any, run: "ReversiblePass", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = flat(run.forward(x))
+        outputs = flatten_out(run.forward(x))
         node.run = run
         node.save_for_backward(outputs[0], *inputs)
         node.mark_non_differentiable(*(tensor for tensor in outputs if not tensor.is_floating_point()))
@@ -108,7 +108,7 @@ class ReversibleFunction(torch.autograd.Function):
     @first_order
     def backward(node: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         y, *inputs = node.saved_tensors
-        return None, *node.run.backward(y, inputs, filled(node.run.hollow, gradients))
+        return None, *node.run.backward(y, inputs, fill_out(node.run.hollow, gradients))
 
 
 class Sublayer(NamedTuple):
@@ -171,12 +171,12 @@ class ReversiblePass:
         # caches are written in place where nothing learns, which here is only put off
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
-            x = whole.call(n, partial(self._through, n), x).y
+            x = whole.call(n, partial(self._run_block, n), x).y
         out = whole.out(x)
-        self.hollow = filled(out, [torch.empty(0)] * len(flat(out)))
+        self.hollow = fill_out(out, [torch.empty(0)] * len(flatten_out(out)))
         return out
 
-    def _through(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
+    def _run_block(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
         collected, halves = Collected(ctx, state), list(x.chunk(2, -1))
         for step in self.of(n):
             self.replays.append(Replay.now(x.device))
@@ -192,7 +192,7 @@ class ReversiblePass:
         """Gradients of x and of `tensors`, from those of the end, of aux and of the state after it."""
         weights = list(self.blocks.parameters())
         loose = [_leaf(tensor) for tensor in tensors[: len(tensors) - len(weights)]]
-        ctx, state = self._beside(loose)
+        ctx, state = self._with_tensors(loose)
         learned = [n for n, tensor in enumerate([*loose, *weights]) if tensor.requires_grad]
         inputs = [tensor for tensor in [*loose, *weights] if tensor.requires_grad]
         gradients: list[Tensor | None] = [None] * len(tensors)
@@ -203,16 +203,16 @@ class ReversiblePass:
                 out = step.rerun(other, state, ctx)
             own = step.of(gradient)._replace(y=grads[step.half])
             through, *rest = _grads(out, own, [other, *inputs])
-            grads[1 - step.half] = _sum(grads[1 - step.half], through)
+            grads[1 - step.half] = _add(grads[1 - step.half], through)
             for n, grad in zip(learned, rest, strict=True):
-                gradients[n] = _sum(gradients[n], grad)
+                gradients[n] = _add(gradients[n], grad)
             halves[step.half] = halves[step.half] - out.y.detach()
         return [torch.cat(grads, -1), *gradients]
 
     def _outside(self) -> State:
         return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
 
-    def _beside(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
+    def _with_tensors(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
         source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
@@ -248,14 +248,14 @@ class Replay:
                 yield
 
 
-def flat(out: Out) -> tuple[Tensor, ...]:
+def flatten_out(out: Out) -> tuple[Tensor, ...]:
     """y, aux and the leaves of the state."""
     state = () if out.state is None else out.state
     return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(state))
 
 
-def filled(out: Out, tensors: Iterable[Tensor]) -> Out:
-    """The same Out with these tensors in it, in the order of `flat`."""
+def fill_out(out: Out, tensors: Iterable[Tensor]) -> Out:
+    """The same Out with these tensors in it, in the order of `flatten_out`."""
     rest = iter(tensors)
     y, aux = next(rest), {name: next(rest) for name in out.aux}
     state = None if out.state is None else map_state(lambda name, leaf: next(rest), out.state)
@@ -263,12 +263,16 @@ def filled(out: Out, tensors: Iterable[Tensor]) -> Out:
 
 
 def _grads(out: Out, gradient: Out, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    pairs = [(outputs, grad) for outputs, grad in zip(flat(out), flat(gradient), strict=True) if outputs.requires_grad]
+    pairs = [
+        (outputs, grad)
+        for outputs, grad in zip(flatten_out(out), flatten_out(gradient), strict=True)
+        if outputs.requires_grad
+    ]
     outputs, gradients = zip(*pairs, strict=True) if pairs else ((), ())
     return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True) if outputs else (None,) * len(inputs)
 
 
-def _sum(a: Tensor | None, b: Tensor | None) -> Any:
+def _add(a: Tensor | None, b: Tensor | None) -> Any:
     return b if a is None else a if b is None else a + b
 
 

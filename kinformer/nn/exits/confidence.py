@@ -36,7 +36,7 @@ class Confidence(nn.Module, ABC):
     def grid(self, count: int) -> list[float]:
         """So many thresholds from the top of its range down, of which calibration chooses."""
         low, high = self.range
-        return evenly(high, low, count)
+        return evenly_spaced(high, low, count)
 
     @abstractmethod
     def forward(
@@ -100,7 +100,7 @@ class Saturation(Confidence):
 
     def grid(self, count: int) -> list[float]:
         """Evenly by the angle, up to a right one: neighbours are alike, so what tells them apart is near 1."""
-        return [math.cos(angle) for angle in evenly(0.0, math.pi / 2, count)]
+        return [math.cos(angle) for angle in evenly_spaced(0.0, math.pi / 2, count)]
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
@@ -209,11 +209,11 @@ def _probabilities(
     name, read = type(asking).__name__, asking.head or lent
     if read is None:
         raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
-    logits = exactly(read, state) if isinstance(read, nn.Module) else read(state)
+    logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
     return precise(logits).softmax(-1)
 
 
-def exactly(module: nn.Module, x: Tensor) -> Tensor:
+def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
     """What a module makes of x, computed in float32 or better, under autocast too.
 
     Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
@@ -227,7 +227,7 @@ def exactly(module: nn.Module, x: Tensor) -> Tensor:
         return functional_call(module, weights, (wide,)) if low else module(wide)
 
 
-def evenly(first: float, last: float, count: int) -> list[float]:
+def evenly_spaced(first: float, last: float, count: int) -> list[float]:
     """So many numbers from the first to the last, all as far apart."""
     steps = at_least("thresholds", count, 2) - 1
     return [first + (last - first) * n / steps for n in range(steps)] + [last]

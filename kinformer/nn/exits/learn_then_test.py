@@ -31,9 +31,9 @@ def hoeffding(risk: float, n: int, delta: float) -> float:
     return math.exp(-2 * n * max(0.0, delta - risk) ** 2)
 
 
-def fewest(delta: float, epsilon: float) -> int:
+def fewest_losses(delta: float, epsilon: float) -> int:
     """How many losses it takes to prove anything: with fewer, not even zeros reject."""
-    return math.ceil(math.log(1 / epsilon_of(epsilon)) / (2 * delta_of(delta) ** 2))
+    return math.ceil(math.log(1 / check_epsilon(epsilon)) / (2 * check_delta(delta) ** 2))
 
 
 def learn_then_test(
@@ -52,27 +52,27 @@ def learn_then_test(
     Errors: ValueError for numbers that are not between 0 and 1, no losses, and losses outside [0, 1].
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052.
     """
-    delta_of(delta), epsilon_of(epsilon)
+    check_delta(delta), check_epsilon(epsilon)
     tested: list[ThresholdTest] = []
     for threshold in grid:
-        tested.append(_tested(threshold, losses(threshold), delta))
+        tested.append(_test_threshold(threshold, losses(threshold), delta))
         if tested[-1].p > epsilon:
             break
     rejected = [test.threshold for test in tested if test.p <= epsilon]
     return LearnThenTestResult(rejected[-1] if rejected else None, tuple(tested))
 
 
-def delta_of(value: float) -> float:
+def check_delta(value: float) -> float:
     """A risk: between 0 and 1."""
     return inside("delta", value, 0, 1)
 
 
-def epsilon_of(value: float) -> float:
+def check_epsilon(value: float) -> float:
     """A chance: between 0 and 1."""
     return inside("epsilon", value, 0, 1)
 
 
-def _tested(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
+def _test_threshold(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
     count = at_least("calibration texts", len(losses), 1)
     wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:

@@ -15,7 +15,7 @@ from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State, prefixed
 from kinformer.core.patterns.document import Document
-from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly
+from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly_spaced
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
@@ -102,7 +102,7 @@ class ConfidenceThreshold(Rule):
 
     def agree(self, d: int, depth: int) -> None:
         self.confidence.agree(d)
-        _counted(self.threshold, depth)
+        _check_threshold_count(self.threshold, depth)
 
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self.confidence(states, head)
@@ -158,7 +158,7 @@ class Multinomial(Rule):
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+        _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by."""
@@ -170,7 +170,7 @@ class Multinomial(Rule):
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
+        return _exit_loss(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
 class Geometric(Rule):
@@ -197,11 +197,11 @@ class Geometric(Rule):
         self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.d, self.depth, d, depth)
-        _counted(self.threshold, depth)
+        _check_made_for(self, self.d, self.depth, d, depth)
+        _check_threshold_count(self.threshold, depth)
 
     def grid(self, count: int) -> list[Threshold]:
-        return list(evenly(1.0, 0.0, count))
+        return list(evenly_spaced(1.0, 0.0, count))
 
     def leave_at(self, threshold: Threshold) -> None:
         self.threshold = checked_threshold(threshold, 0, 1)
@@ -228,7 +228,7 @@ class Geometric(Rule):
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
+        return _exit_loss(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
 class UniformExit(Rule):
@@ -288,7 +288,7 @@ class BySequence(Rule):
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+        _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def start(self, batch: int, *, device: torch.device | None = None) -> SequenceExitState:
         return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
@@ -319,17 +319,17 @@ class BySequence(Rule):
         if ctx is None or ctx.source is None or ctx.source_pos is None:
             raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
         best = self.oracle.of_rows(logits, targets)[:, None]
-        return _named(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)
+        return _exit_loss(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)
 
 
-def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+def _check_made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
         call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
         raise ValueError(f"{call}; give {name}({d}, {depth})")
 
 
-def _counted(threshold: Threshold | DecayingThreshold, depth: int) -> None:
+def _check_threshold_count(threshold: Threshold | DecayingThreshold, depth: int) -> None:
     threshold = threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold
     if isinstance(threshold, tuple) and len(threshold) != depth - 1:
         problem = f"{len(threshold)} thresholds came for {depth} layers"
@@ -341,6 +341,6 @@ def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:
     return ctx.only.ids if ctx is not None and isinstance(ctx.only, Document) else None
 
 
-def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """-log q of the exits that were named."""
     return -log_q.gather(-1, exits[..., None])[..., 0]

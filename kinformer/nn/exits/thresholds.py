@@ -59,7 +59,7 @@ class ExitScores(NamedTuple):
         return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
 
 
-def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
+def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
     """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
 
     A word is worth what it costs in bits, below 0; with `right` 1 where it is right, and else 0.
@@ -75,7 +75,7 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScor
             real = targets >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
-            worth.append(torch.stack([_worth(exit_logits, targets, right)[real] for exit_logits in logits]))
+            worth.append(torch.stack([_token_quality(exit_logits, targets, right)[real] for exit_logits in logits]))
             steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
     if not sum(exit_logits.shape[1] for exit_logits in worth):
@@ -194,7 +194,7 @@ def _best(
     return tuple(best_of_segment)
 
 
-def _worth(logits: Tensor, targets: Tensor, right: bool) -> Tensor:
+def _token_quality(logits: Tensor, targets: Tensor, right: bool) -> Tensor:
     """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
     if right:
         return (logits.argmax(-1) == targets).to(torch.float32)

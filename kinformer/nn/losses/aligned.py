@@ -19,7 +19,7 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
     return x if factor == 1 else x.detach() + factor * (x - x.detach())
 
 
-def aligned(
+def aligned_loss(
     logits: Sequence[Float[Tensor, "B T V"]],
     targets: Int[Tensor, "B T"],
     weights: Weights = "uniform",

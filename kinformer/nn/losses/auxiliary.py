@@ -32,7 +32,7 @@ def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step")
     return {layer: 1.0 if schedule == "step" else 1 - part for layer, part in spent.items() if part < 1}
 
 
-def following(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
+def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
     """Targets of each place and of the next count - 1 steps; -1 where a target is missing there or on the way.
 
     So no target lies in another document, behind padding, or beyond what is scored.
@@ -44,13 +44,13 @@ def following(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"
     return by_step
 
 
-def last(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere."""
     after = F.pad(targets, (0, 1), value=-1)[:, 1:]
     return torch.where(after < 0, targets, -1)
 
 
-def several(
+def multi_step_loss(
     logits: Sequence[Float[Tensor, "B T V"]], targets: Sequence[Int[Tensor, "B T"]], weight: float = 0.5
 ) -> Float[Tensor, ""]:
     """CE_1 + weight * sum_{k > 1} CE_k, each summed over its own targets, in nats: the mean is the caller's.

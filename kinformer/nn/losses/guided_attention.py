@@ -55,9 +55,9 @@ class GuidedAttention(Regulariser):
             raise ValueError(f"there are guides for {heads} heads, and the layer has {q.shape[1]}; give each one")
 
         empty = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([empty, *by_blocks(request, partial(self._away, request, lse))], 1)
+        return torch.cat([empty, *by_blocks(request, partial(self._squared_distance, request, lse))], 1)
 
-    def _away(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
+    def _squared_distance(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
         rows = request.piece(at, None)
         may = allowed(rows)  # [B H R S]
         weight = weights(request, lse, at)

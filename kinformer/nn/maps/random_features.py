@@ -43,7 +43,7 @@ class RandomFeatures(FeatureMap):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new directions where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.directions.copy_(self.draw(seed))
 
 
@@ -123,7 +123,7 @@ class HeadDirections(RandomFeatures):
             )
 
 
-def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
+def next_draw_seed(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
     """Count a step of training in `steps`; the seed of another draw, where one is made every so many, else None."""
     steps += 1
     if not every or (step := int(steps)) % every:

@@ -18,7 +18,7 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores, softmax, weighted
 from kinformer.core.ties import first, score_tolerance
 from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.groups import folded, picked
+from kinformer.nn.mechanisms.groups import gather_columns, gather_positions
 from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
@@ -79,8 +79,14 @@ class ImprovedClustered(Clustered):
         own, is_query = column.clamp_min(0), column >= 0
         of_tiles = read(
             request.apart(
-                queries=Queries(picked(queries.q, own), folded(queries.pos, own, is_query), head=queries.head),
-                keys=Keys(picked(keys.k, at), picked(keys.v, at), picked(keys.pos[..., None], at)[..., 0]),
+                queries=Queries(
+                    gather_columns(queries.q, own), gather_positions(queries.pos, own, is_query), head=queries.head
+                ),
+                keys=Keys(
+                    gather_columns(keys.k, at),
+                    gather_columns(keys.v, at),
+                    gather_columns(keys.pos[..., None], at)[..., 0],
+                ),
                 lse=False,
                 rows=torch.arange(len(own), device=own.device).repeat_interleave(own.shape[1]),
             )

@@ -100,7 +100,7 @@ class ConvolvedScores(KeyValueMechanism):
         out, rows = self._read(request, state)
         if state is None or cache is None:
             return out
-        return out._replace(state=_trail(state, cache, rows, request))
+        return out._replace(state=_next_state(state, cache, rows, request))
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         return self._read(request, None)[0]
@@ -116,14 +116,14 @@ class ConvolvedScores(KeyValueMechanism):
             out = inputs == -torch.inf  # a bias beneath shut it out
             inputs, allowed = inputs.masked_fill(out, 0.0), mask(request)
             allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
-            rows = _after(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
+            rows = _append_rows(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
             convolved = self.convolution(rows.scores, rows.q_pos, request)
             scores = self.joined(own, inputs, convolved).masked_fill(out, -torch.inf)
         up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
         return Out(read_whole(scores, request)[0], up=up), rows
 
 
-def _after(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
+def _append_rows(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
     """Rows of a state, their columns those of the new ones, and the new ones behind."""
     if state is None:
         return new
@@ -132,7 +132,7 @@ def _after(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
     return PerPair(torch.cat([old, new.scores], 2), q_pos, new.k_pos)
 
 
-def _trail(state: ConvolvedScoresState, cache: KV, rows: PerPair | None, request: Request) -> ConvolvedScoresState:
+def _next_state(state: ConvolvedScoresState, cache: KV, rows: PerPair | None, request: Request) -> ConvolvedScoresState:
     """The state after a call: the last rows of all, of keys that the cache keeps."""
     if rows is None:
         return state._replace(kv=cache)

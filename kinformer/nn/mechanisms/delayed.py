@@ -62,11 +62,11 @@ class Delayed(Mechanism):
     ) -> Out[AttentionOutput]:
         keys = self.linear.checked(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
-        late, waiting = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
+        late, waiting = self._advance(_append(self._empty_state(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)
-        return out if state is None else out._replace(state=_held(waiting, state, out.state))
+        return out if state is None else out._replace(state=_next_state(waiting, state, out.state))
 
-    def _none(self, keys: Keys) -> DelayedState:
+    def _empty_state(self, keys: Keys) -> DelayedState:
         """What is held before the first token."""
 
         def zeros(x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Delayed(Mechanism):
             zeros(keys.k), zeros(keys.v), pos, {name: zeros(side) for name, side in keys.extras.items()}, None
         )
 
-    def _moved(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
+    def _advance(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
         """Of held and new keys those that enter with each query, and those that are held from then on."""
         length = ctx.pos.shape[1]
         if ctx.full:
@@ -92,7 +92,7 @@ class Delayed(Mechanism):
         return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), keys.cut(waiting)
 
 
-def _joined(waiting: DelayedState, keys: Keys) -> Keys:
+def _append(waiting: DelayedState, keys: Keys) -> Keys:
     """Held keys, and new ones behind them, as precise as the new."""
 
     def join(old: Tensor, new: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _joined(waiting: DelayedState, keys: Keys) -> Keys:
     return Keys(join(waiting.k, keys.k), join(waiting.v, keys.v), join(waiting.pos[:, None], keys.pos), extras)
 
 
-def _held(keys: Keys, old: DelayedState, body: State) -> DelayedState:
+def _next_state(keys: Keys, old: DelayedState, body: State) -> DelayedState:
     """Keys as a state, as precise as the old one."""
     extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
     return DelayedState(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)

@@ -10,7 +10,7 @@ import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
-from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, StateUpdate, times
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, StateUpdate, multiply
 
 
 class DeltaUpdate(StateUpdate):
@@ -46,7 +46,7 @@ class DeltaUpdate(StateUpdate):
         if k.shape[2:4] == (1, 1) and not learns:
             s = sums.s.addcmul_(k[:, :, 0].mT, new_values[:, :, 0] - old_keys[:, :, 0] @ sums.s)
             return (
-                None if q is None else times(q, s.unflatten(1, (-1, 1))),
+                None if q is None else multiply(q, s.unflatten(1, (-1, 1))),
                 None,
                 LinearState(s, torch.zeros_like(sums.level)),
             )
@@ -56,8 +56,8 @@ class DeltaUpdate(StateUpdate):
             states.append(states[-1] + k_n.mT @ wrote[-1])
         read = None
         if q is not None:
-            inside = times(q, k.mT).tril()  # [B G N R P P]
-            read = times(q, torch.stack(states[:-1], 2)) + times(inside, torch.stack(wrote, 2))
+            inside = multiply(q, k.mT).tril()  # [B G N R P P]
+            read = multiply(q, torch.stack(states[:-1], 2)) + multiply(inside, torch.stack(wrote, 2))
         return read, None, LinearState(states[-1], torch.zeros_like(sums.level))
 
 

@@ -14,7 +14,7 @@ from kinformer.core.transforms import transformed
 from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
-def nothing(room: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
+def empty_state(room: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
     """The sums before any key."""
     check_heads(sizes)
     dtype = torch.promote_types(room.dtype, torch.float32)

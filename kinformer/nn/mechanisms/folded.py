@@ -13,14 +13,14 @@ from kinformer.core.request import Request
 from kinformer.nn.mechanisms.nearest import blocks
 
 
-def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
+def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
     """What each query reads in the keys at its columns, a block of queries at a time; -1 is no key.
 
     The keys of all queries would be R times as many numbers as there are queries: a backward gathers them again.
     """
     sizes = blocks(request)
     if len(sizes) == 1:
-        return _folded(request, columns)
+        return _read_block(request, columns)
     queries = request.queries
     # split once: the gradient of a slice is as long as the row
     pieces = zip(*(x.split(sizes, 2) for x in (queries.q, queries.pos, columns)), strict=True)
@@ -28,11 +28,11 @@ def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput
     reads = []
     for q, pos, at in pieces:
         block = request.replace(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_folded, block, at) if recompute else _folded(block, at))
+        reads.append(recomputed(_read_block, block, at) if recompute else _read_block(block, at))
     return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 
-def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
+def _read_block(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
     """A query is a row of a larger batch, with keys of its own."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape

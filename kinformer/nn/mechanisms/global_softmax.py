@@ -155,7 +155,7 @@ class GlobalSoftmax(Mechanism):
         self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         if keys is not None and keys.lazy:
-            return self._few(queries, keys, ctx)
+            return self._read_few_rows(queries, keys, ctx)
         wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
             queries, (q,) = apart(queries, "global_q")
@@ -169,7 +169,7 @@ class GlobalSoftmax(Mechanism):
         # what the bias reports is of the same sides in both reads
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 
-    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
+    def _read_few_rows(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
         few, unmade = self._asking(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
@@ -197,12 +197,12 @@ class _Near(Softmax):
     """All pairs but those that global queries read."""
 
     def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
-        super().__init__(_but(pattern, rows), bias, **settings)
+        super().__init__(_without_rows(pattern, rows), bias, **settings)
         self.whole, self.rows = pattern, rows
 
     def limited(self, ctx: Context) -> Pattern:
         def make() -> Pattern:
-            return _but(narrowed(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
+            return _without_rows(narrowed(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
 
         return ctx.memo.get(make, "near", self.whole, self.rows)
 
@@ -228,12 +228,12 @@ def rows_of(also: Pattern) -> Pattern:
     They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
     """
     row_patterns: list[Pattern] = [
-        leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)
+        leaf for leaf in _union(also) if isinstance(_unshifted(leaf), MarkedRows | TailRows | Rows)
     ]
     return reduce(Or, row_patterns) if row_patterns else NONE
 
 
-def _unmoved(pattern: Pattern) -> Pattern:
+def _unshifted(pattern: Pattern) -> Pattern:
     while isinstance(pattern, Shifted):
         pattern = pattern.pattern
     return pattern
@@ -243,7 +243,7 @@ def _global_rows(rows: Pattern, ctx: Context) -> Pattern:
     return rows if ctx.also is None else rows | rows_of(ctx.also)
 
 
-def _but(pattern: Pattern, rows: Pattern) -> Pattern:
+def _without_rows(pattern: Pattern, rows: Pattern) -> Pattern:
     return pattern if rows is NONE else pattern & Not(rows)  # ~ cannot be compiled
 
 
@@ -251,7 +251,7 @@ def _union(pattern: Pattern) -> list[Pattern]:
     pattern = pattern.expression
     if isinstance(pattern, Or):
         return _union(pattern.left) + _union(pattern.right)
-    if isinstance(_unmoved(pattern), And | Not | Heads):
+    if isinstance(_unshifted(pattern), And | Not | Heads):
         raise ValueError(
             f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
             "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"

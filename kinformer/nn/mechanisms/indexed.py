@@ -13,7 +13,7 @@ from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.core.search import Products, Search
 from kinformer.core.ties import Tolerance, first, tolerance_of
-from kinformer.nn.mechanisms.nearest import ends, exactly, nearest
+from kinformer.nn.mechanisms.nearest import ends, in_float32, nearest
 
 FEW = 8  # queries of a call for which nothing is searched: every key is scored
 STEP = 256  # queries, and keys, that are looked at together
@@ -37,7 +37,7 @@ def best(request: Request, most: int, search: Search, segment: int | None = None
 def indexed(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
     """As `best`, whatever is searched."""
     with exact(request.queries.q):
-        return _indexed(exactly(request), most, search, segment)
+        return _indexed(in_float32(request), most, search, segment)
 
 
 def _indexed(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:

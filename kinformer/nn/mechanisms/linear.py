@@ -23,12 +23,12 @@ from kinformer.nn.mechanisms.features import (
     check_heads,
     check_limits,
     divide_by_weights,
+    empty_state,
     key_features,
-    nothing,
     precision,
     query_features,
 )
-from kinformer.nn.mechanisms.state_update import DecayUpdate, LinearState, StateUpdate, through
+from kinformer.nn.mechanisms.state_update import DecayUpdate, LinearState, StateUpdate, apply_in_pieces
 
 CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
@@ -106,7 +106,7 @@ class LinearAttention(Mechanism):
     def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
         if sizes.cross:
             raise NoState(CROSS)
-        return Exact(nothing(room, sizes, self.map.features(sizes.k_dim)))
+        return Exact(empty_state(room, sizes, self.map.features(sizes.k_dim)))
 
     def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
@@ -125,14 +125,14 @@ class LinearAttention(Mechanism):
         with exact(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)
-            sums = _fresh(self.map, keys, dtype) if old is None else _cast(old, dtype)
+            sums = _empty_state(self.map, keys, dtype) if old is None else _cast(old, dtype)
             chunks = self._chunks(queries, keys)
             recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
                 read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
-            return Out(_joined(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
+            return Out(_concatenate(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
         """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
@@ -162,7 +162,7 @@ class LinearAttention(Mechanism):
         dtype = sums.s.dtype
         new = key_features(self.map, keys, queries.pos[:, :1] >= 0, dtype)
         q, constant = (None, None) if remember else query_features(self.map, queries, keys.k.shape[1], dtype)
-        read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
+        read, level, sums = apply_in_pieces(self.update, sums, q, new, self.piece, self.map.levels)
         if read is None or constant is None:
             return AttentionOutput(queries.q[..., :0], None), sums
         return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
@@ -174,7 +174,7 @@ def _plain(
     return chunk(*inputs)
 
 
-def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
+def _concatenate(reads: list[AttentionOutput]) -> AttentionOutput:
     """What the queries of a row read, from those of its chunks."""
     if len(reads) == 1:
         return reads[0]
@@ -182,7 +182,7 @@ def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
     return AttentionOutput(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
 
 
-def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
+def _empty_state(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     shape = *keys.k.shape[:2], map.features(keys.k.shape[3]), keys.v.shape[3] + 1
     s = keys.k.new_zeros(shape, dtype=dtype)
     return LinearState(s, s.new_full(s.shape[:2], -torch.inf))

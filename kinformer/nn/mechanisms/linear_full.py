@@ -18,8 +18,8 @@ from kinformer.nn.mechanisms.features import (
     check_heads,
     check_limits,
     divide_by_weights,
+    empty_state,
     key_features,
-    nothing,
     precision,
     query_features,
 )
@@ -51,7 +51,7 @@ class FullLinearAttention(Mechanism):
     def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
         if not sizes.cross:
             raise _no_state()
-        return Exact(nothing(room, sizes, 0))
+        return Exact(empty_state(room, sizes, 0))
 
     def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is not None and keys.own:
@@ -60,7 +60,7 @@ class FullLinearAttention(Mechanism):
                 raise _no_state()
         with exact(queries.q):
             if keys is not None:
-                sums = _summed(self.map, keys, precision(keys.k, None if state is None else state.inside))
+                sums = _sum_keys(self.map, keys, precision(keys.k, None if state is None else state.inside))
             elif state is None or not state.inside.s.shape[2]:
                 raise ValueError(
                     "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
@@ -75,7 +75,7 @@ class FullLinearAttention(Mechanism):
             return Out(divide_by_weights(self.map, read, sums.level[..., None, None] + constant, queries), new_state)
 
 
-def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
+def _sum_keys(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     """All keys at once."""
     new = key_features(map, keys, keys.pos[:, :1] >= 0, dtype)
     if not map.levels or not new.k.shape[2]:

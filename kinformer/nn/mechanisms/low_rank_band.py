@@ -96,13 +96,13 @@ class LowRankBand(Mechanism):
         near = self.band(queries, keys, None if state is None else state.band, ctx)
         far = self.low(low, low_keys, None if state is None else state.low, ctx)
         new_state = None if state is None else LowRankBandState(far.state, near.state)
-        return Out(near.y if ctx.remember else AttentionOutput(self._combined(far.y.y, near.y.y), None), new_state)
+        return Out(near.y if ctx.remember else AttentionOutput(self._combine(far.y.y, near.y.y), None), new_state)
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from the part of low rank."""
         return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
-    def _combined(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
+    def _combine(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
         if self.gate is None:
             return low + band
         gate = self.gate.sigmoid()[:, None, None].to(low.dtype)

@@ -18,14 +18,14 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.maps.random_features import redrawn
+from kinformer.nn.maps.random_features import next_draw_seed
 from kinformer.nn.mechanisms.groups import (
     SameGroupScore,
     by_key_head,
-    made_for_keys,
-    made_for_layer,
-    made_for_queries,
-    no_additions,
+    check_made_for_keys,
+    check_made_for_layer,
+    check_made_for_queries,
+    check_no_additions,
 )
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
@@ -112,7 +112,7 @@ class Rotations(nn.Module):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.r.copy_(draw_rotations(self.r.shape, seed))
 
     def _extend(self) -> None:
@@ -179,18 +179,18 @@ class Hashed(KeyValueMechanism):
         self.hash.eval_rounds = rounds
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_additions(self, ctx, "buckets")
+        check_no_additions(self, ctx, "buckets")
         if ctx.remember:
             return queries, keys
-        made_for_queries(self, queries.q, self.heads, self.k_dim)
+        check_made_for_queries(self, queries.q, self.heads, self.k_dim)
         return queries._replace(tags={"bucket": self._buckets(queries.q)}), keys
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        check_made_for_keys(self, keys.k, self.heads, self.k_dim)
         return {"bucket": by_key_head(self._buckets(keys.k), keys.k.shape[1])}
 
     def _buckets(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
@@ -255,11 +255,11 @@ class LSH(Hashed):
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         dtype = request.queries.q.dtype
-        groups = read_groups(widened(request), self.buckets)
+        groups = read_groups(in_float32(request), self.buckets)
         return Out(groups._replace(y=groups.y.to(dtype)))
 
 
-def widened(request: Request) -> Request:
+def in_float32(request: Request) -> Request:
     """A request in float32 at least: a score of -1e5 is none in float16."""
     queries, keys = request.queries, request.keys
     return request.replace(

@@ -21,8 +21,16 @@ from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.mechanisms.groups import LAST_RESORT, by_query_head, folded, no_limits, own_column, own_pairs, picked
-from kinformer.nn.mechanisms.lsh import Hashed, widened
+from kinformer.nn.mechanisms.groups import (
+    LAST_RESORT,
+    by_query_head,
+    check_no_limits,
+    gather_columns,
+    gather_positions,
+    own_column,
+    own_pairs,
+)
+from kinformer.nn.mechanisms.lsh import Hashed, in_float32
 
 
 class HashChunks(NamedTuple):
@@ -179,17 +187,17 @@ class PublishedLSH(Hashed):
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
-            raise ValueError(self._another())
+            raise ValueError(self._other_sequence_message())
         return super().start(room, sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
-            raise ValueError(self._another())
-        no_limits(self, ctx, "chunks", "LSH")
+            raise ValueError(self._other_sequence_message())
+        check_no_limits(self, ctx, "chunks", "LSH")
         return super().ready(queries, keys, ctx)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        dtype, request = request.queries.q.dtype, widened(request)
+        dtype, request = request.queries.q.dtype, in_float32(request)
         chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
         column, has_key = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
         windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, has_key)
@@ -217,19 +225,27 @@ class PublishedLSH(Hashed):
         column, is_key = windows.keys(chunks)
         query, item = windows.query.clamp_min(0), windows.own
         q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
-        q_tags = {"chunk": picked(chunk, item), "bucket": picked(bucket, item), "round": q_turn}
-        k_tags = {"chunk": picked(chunk, column), "bucket": picked(bucket, column), "round": k_turn}
+        q_tags = {"chunk": gather_columns(chunk, item), "bucket": gather_columns(bucket, item), "round": q_turn}
+        k_tags = {"chunk": gather_columns(chunk, column), "bucket": gather_columns(bucket, column), "round": k_turn}
         return request.apart(
             queries=Queries(
-                picked(queries.q, query), folded(queries.pos, query, windows.query >= 0), head=queries.head, tags=q_tags
+                gather_columns(queries.q, query),
+                gather_positions(queries.pos, query, windows.query >= 0),
+                head=queries.head,
+                tags=q_tags,
             ),
-            keys=Keys(picked(keys.k, column), picked(keys.v, column), folded(keys.pos, column, is_key), tags=k_tags),
+            keys=Keys(
+                gather_columns(keys.k, column),
+                gather_columns(keys.v, column),
+                gather_positions(keys.pos, column, is_key),
+                tags=k_tags,
+            ),
             score=ChunkScore(self.restricted, self.divided),
             lse=True,
             rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
         )
 
-    def _another(self) -> str:
+    def _other_sequence_message(self) -> str:
         name = type(self).__name__
         return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
 

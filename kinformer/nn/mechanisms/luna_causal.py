@@ -20,7 +20,7 @@ from kinformer.core.state import Exact
 from kinformer.nn.mechanisms.features import check_heads, check_limits
 from kinformer.nn.mechanisms.linear import AdditiveUpdate
 from kinformer.nn.mechanisms.packs import Packs
-from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, through
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, apply_in_pieces
 
 Weight = Literal["elu", "softplus", "log2"]
 CROSS = "LunaCausal packs the sequence that asks, in its order, and keys of another sequence came; use Softmax"
@@ -103,7 +103,7 @@ class LunaCausal(Mechanism):
         in_order(ctx, "LunaCausal", "")
         with exact(keys.k):
             old = None if state is None else state.inside
-            y, new = self._read(queries, keys, self._fresh(keys) if old is None else old, ctx.remember)
+            y, new = self._read(queries, keys, self._empty_state(keys) if old is None else old, ctx.remember)
             return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else Exact(new))
 
     def _read(
@@ -119,10 +119,10 @@ class LunaCausal(Mechanism):
         if not remember:
             heads = number_of_groups(queries.q.shape[1], k.shape[1])
             q = queries.q.to(dtype).unflatten(1, (k.shape[1], heads))  # [B G R T K]
-        scores, of_keys = self._summed(old.k.to(dtype), q, k, packing, real)
+        scores, of_keys = self._sum_features(old.k.to(dtype), q, k, packing, real)
         if scores is not None:
             scores = F.dropout((scores * share * self._scale(k)).softmax(-1), self.dropout, self.training)
-        scores, of_values = self._summed(old.v.to(dtype), scores, packing, v, real)
+        scores, of_values = self._sum_features(old.v.to(dtype), scores, packing, v, real)
         last = count[:, -1] if count.shape[1] else old.tokens
         new = LunaCausalState(*(sums.to(old.k.dtype) for sums in (of_keys, of_values, last)))
         if scores is None:
@@ -137,15 +137,17 @@ class LunaCausal(Mechanism):
             return F.elu(x) + 1
         return F.softplus(x, beta=math.log(2) if self.weight == "log2" else 1.0)
 
-    def _summed(
+    def _sum_features(
         self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, real: Tensor
     ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G F W"]]:
         """t f(q, k, v)_t of each token, and the sum after the last."""
         entering = KeyFeatures(k, v, torch.where(real, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), real, {})
-        read, _, sums = through(self.update, LinearState(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False)
+        read, _, sums = apply_in_pieces(
+            self.update, LinearState(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False
+        )
         return read, sums.s
 
-    def _fresh(self, keys: Keys) -> LunaCausalState:
+    def _empty_state(self, keys: Keys) -> LunaCausalState:
         k, v = keys.k, keys.v
         like = k.new_zeros(len(k), dtype=torch.promote_types(k.dtype, torch.float32))
         sums = like.new_zeros(*k.shape[:2], k.shape[3], self.packs.count)

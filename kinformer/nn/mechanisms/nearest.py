@@ -32,7 +32,7 @@ def nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     A query with fewer keys gets -1 in their place, or others, which the pattern does not allow.
     """
     with exact(request.queries.q):
-        return _nearest(exactly(request), most)
+        return _nearest(in_float32(request), most)
 
 
 def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
@@ -40,7 +40,7 @@ def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
     keys = _ordered(request.keys, order, request.queries.q.shape[1])
     starts = range(0, max(1, pos.shape[2]), KEYS)
-    reads, begin, best = _reads(request, sizes, keys.pos), 0, []
+    reads, begin, best = _readable_blocks(request, sizes, keys.pos), 0, []
     for size, readable in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
         piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=fresh())
@@ -51,7 +51,7 @@ def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     return torch.where(columns < 0, -1, order.take_along_dim(columns.clamp_min(0), -1))
 
 
-def exactly(request: Request) -> Request:
+def in_float32(request: Request) -> Request:
     """With queries and keys in float32 at least: rounded further, products would choose others."""
     queries, keys = request.queries, request.keys
     return request.replace(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
@@ -64,7 +64,7 @@ def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
     return Keys(k, k, keys.pos.take_along_dim(order, -1), own=keys.own)
 
 
-def _reads(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
+def _readable_blocks(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
     """May any query of a block read any key of another? One look for all blocks; a graph is compiled for all."""
     parts = k_pos.split(KEYS, 2)
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():

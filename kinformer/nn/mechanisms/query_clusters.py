@@ -21,7 +21,7 @@ class ClusterTiles(NamedTuple):
     def spread(self, x: Float[Tensor, "B H N M n"]) -> Float[Tensor, "B H T n"]:
         """What queries have, out of their tiles; 0 at padding."""
         last = x.shape[2] * x.shape[3]
-        values = _taken(x.flatten(2, 3), self.place.clamp_max(last - 1))
+        values = _take_rows(x.flatten(2, 3), self.place.clamp_max(last - 1))
         return values.masked_fill((self.place == last)[..., None], 0.0)
 
 
@@ -50,7 +50,7 @@ class QueryClusters(NamedTuple):
 
     def spread(self, x: Float[Tensor, "B H C n"], nothing: float = 0.0) -> Float[Tensor, "B H T n"]:
         """What clusters have, for each of their queries; `nothing` at padding."""
-        values = _taken(x, self.cluster.clamp_max(self.clusters - 1))
+        values = _take_rows(x, self.cluster.clamp_max(self.clusters - 1))
         return values.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
     def tiles(self, parts: int) -> ClusterTiles:
@@ -77,6 +77,6 @@ class QueryClusters(NamedTuple):
         )
 
 
-def _taken(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
+def _take_rows(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
     """Vectors at some places; the index is a view, which `take_along_dim` would write out and keep."""
     return x.gather(2, at[..., None].expand(*at.shape, x.shape[3]))

@@ -26,7 +26,7 @@ from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.vectors import unit
-from kinformer.nn.mechanisms.folded import folded
+from kinformer.nn.mechanisms.folded import read_columns
 from kinformer.nn.mechanisms.indexed import best
 from kinformer.nn.search.exact import Exact
 
@@ -149,7 +149,7 @@ class Retrieval(KeyValueMechanism):
         pattern = before & Not(self.near) if self.apart else before
         far = request.replace(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
         columns = choice(lambda: best(far, self.k, self.search, self.length))
-        retrieved, local = folded(far, columns), self._local(request)
+        retrieved, local = read_columns(far, columns), self._local(request)
         if self.gate is None:
             return Out(merge(retrieved, local))
         gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)

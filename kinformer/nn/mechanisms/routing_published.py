@@ -24,7 +24,14 @@ from kinformer.core.scores.product import Product
 from kinformer.core.ties import tolerance_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.mechanisms.centroids import Update
-from kinformer.nn.mechanisms.groups import by_key_head, by_query_head, folded, no_limits, own_column, picked
+from kinformer.nn.mechanisms.groups import (
+    by_key_head,
+    by_query_head,
+    check_no_limits,
+    gather_columns,
+    gather_positions,
+    own_column,
+)
 from kinformer.nn.mechanisms.routing import Norm, Routed
 
 Alone = Literal["skipped", "zero"]
@@ -100,12 +107,12 @@ class PublishedRouting(Routed):
     def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
         q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
-        query_choice, key_choice = self._asking(request), self._asked(keys)
-        q = picked(q, query_choice.column)
+        query_choice, key_choice = self._choose_queries(request), self._choose_keys(keys)
+        q = gather_columns(q, query_choice.column)
         output = read(
             request.apart(
                 queries=Queries(q, query_choice.pos, head=queries.head),
-                keys=Keys(picked(k, key_choice.column), picked(v, key_choice.column), key_choice.pos),
+                keys=Keys(gather_columns(k, key_choice.column), gather_columns(v, key_choice.column), key_choice.pos),
                 score=PRODUCT,
                 lse=True,
                 rows=torch.arange(len(k), device=q.device).repeat_interleave(self.clusters),
@@ -120,7 +127,7 @@ class PublishedRouting(Routed):
         return Out(AttentionOutput(y, None), aux=aux, stats=stats)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_limits(self, ctx, "clusters", "Routing")
+        check_no_limits(self, ctx, "clusters", "Routing")
         queries, keys = super().ready(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():
@@ -136,7 +143,7 @@ class PublishedRouting(Routed):
         no_likes = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
         return {**tags, "liked": keys.tags.get("liked", no_likes)}
 
-    def _asking(self, request: Request) -> "RoutedTokens":
+    def _choose_queries(self, request: Request) -> "RoutedTokens":
         """The queries of this call that are among the most similar to each centroid of all tokens so far."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
@@ -145,25 +152,27 @@ class PublishedRouting(Routed):
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
             near = math.ceil(float(tolerance_of(precise(queries.q.new_ones(())))) * UNIT)
-            return chosen(liked, self.window, near).take_along_dim(own, 2) & has_key
+            return is_among_largest(liked, self.window, near).take_along_dim(own, 2) & has_key
 
         is_chosen = choice(best)
         at = first(is_chosen.long(), self.window)  # those taken, then others [B H w C]
         column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
-        return RoutedTokens(column, folded(queries.pos, column, real))
+        return RoutedTokens(column, gather_positions(queries.pos, column, real))
 
-    def _asked(self, keys: Keys) -> "RoutedTokens":
+    def _choose_keys(self, keys: Keys) -> "RoutedTokens":
         """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
         def nearest() -> Int[Tensor, "B H w C"]:
             similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
                 return first(torch.zeros_like(similar, dtype=torch.long), self.window)
-            return first(chosen(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window)
+            return first(
+                is_among_largest(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window
+            )
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
-        return RoutedTokens(column, picked(keys.pos[..., None], column)[..., 0])
+        return RoutedTokens(column, gather_columns(keys.pos[..., None], column)[..., 0])
 
     def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "RoutedTokens", scale: float) -> AttentionOutput:
         """What queries read of the null key of their cluster."""
@@ -177,7 +186,7 @@ class PublishedRouting(Routed):
         return AttentionOutput(y, torch.where(real, score, -torch.inf))
 
 
-def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
+def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
     """True for the `count` largest along a row; numbers within `near` of the smallest of them tie, the first wins."""
     if x.shape[2] <= count:
         return torch.ones_like(x, dtype=torch.bool)

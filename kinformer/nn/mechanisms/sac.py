@@ -19,7 +19,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.edges import By, EdgeChooser, WalkState
-from kinformer.nn.mechanisms.groups import folded, no_additions, own_column, picked
+from kinformer.nn.mechanisms.groups import check_no_additions, gather_columns, gather_positions, own_column
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 
 
@@ -42,7 +42,7 @@ class EdgeAttention(KeyValueMechanism):
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
         in_order(ctx, name)
-        no_additions(self, ctx, "chosen keys")
+        check_no_additions(self, ctx, "chosen keys")
         if ctx.only is not None:
             raise ValueError(f"{name} goes from token to token of a whole row and cannot keep ctx.only; drop it")
         if keys is None or not keys.own:
@@ -73,14 +73,14 @@ class EdgeAttention(KeyValueMechanism):
             for x, own in ((at, column), (real, has_own_key))
         )
         at, real = (x.transpose(1, 2) for x in (at.clamp_min(0), real))  # [B T H E + 1]
-        pos = folded(request.keys.pos, at, real)
+        pos = gather_positions(request.keys.pos, at, real)
         q = request.queries.q.transpose(1, 2).flatten(0, 1)[:, :, None]  # [B*T H 1 K]
         q_pos = request.queries.pos.expand(-1, heads, -1).transpose(1, 2).flatten(0, 1)[..., None]
         batch = torch.arange(len(at), device=at.device).repeat_interleave(length)
         of_tokens = read(
             request.apart(
                 queries=Queries(q, q_pos, head=request.queries.head),
-                keys=Keys(picked(request.keys.k, at), picked(request.keys.v, at), pos),
+                keys=Keys(gather_columns(request.keys.k, at), gather_columns(request.keys.v, at), pos),
                 rows=batch,
                 lse=True,
             )

@@ -57,8 +57,8 @@ class ScoreConvolution(nn.Module):
         in_order = request.run and same and x.shape[2] > 0  # the kernel refuses pictures of no rows
         output: Tensor | None = None
         for step, weight in zip(self.of_queries, self.conv.weight.unbind(2), strict=True):
-            rows = _below(x, step) if in_order else take_at(x, self._rows(q_pos, step, request), 2)
-            allowed = _heard(request, step)
+            rows = _shift_rows(x, step) if in_order else take_at(x, self._rows(q_pos, step, request), 2)
+            allowed = _allowed_at_step(request, step)
             rows = rows if allowed is None else rows.masked_fill(~allowed, 0.0)
             part = self._along_keys(rows, weight, request, in_order)
             output = part if output is None else output + part
@@ -70,22 +70,22 @@ class ScoreConvolution(nn.Module):
             return F.conv2d(F.pad(rows, (-self.of_keys[0], self.of_keys[-1])), weight[:, :, None])
         k_pos = request.keys.pos
         shifted = [
-            torch.einsum("oh,bhts->bots", w, take_at(rows, _stepped(request, k_pos, k_pos, step), 3))
+            torch.einsum("oh,bhts->bots", w, take_at(rows, _columns_at_step(request, k_pos, k_pos, step), 3))
             for step, w in zip(self.of_keys, weight.unbind(2), strict=True)
         ]
         return torch.stack(shifted).sum(0)
 
     def _rows(self, q_pos: Tensor, step: int, request: Request) -> Int[Tensor, "B T"]:
-        return _stepped(request, q_pos, request.queries.pos, step)
+        return _columns_at_step(request, q_pos, request.queries.pos, step)
 
 
-def _below(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
+def _shift_rows(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
     """Row t holds row t + step, zeros beyond the ends."""
     length = x.shape[2]
     return F.pad(x, (0, 0, max(-step, 0), max(step, 0))).narrow(2, max(step, 0), length)
 
 
-def _stepped(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
+def _columns_at_step(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
     """Among sources, the columns of what stands a step from each target."""
     if sources.shape[1] != 1 or targets.shape[1] != 1:
         raise ValueError("scores are convolved over positions that all heads share; give none by head")
@@ -97,12 +97,12 @@ def _stepped(request: Request, sources: Tensor, targets: Tensor, step: int) -> I
     return request.memo.get(make, "places", sources, targets, step)
 
 
-def _heard(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
+def _allowed_at_step(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
     """Which scores of the query a step away count for a query; None where all do."""
     allowed = mask(request)
     if not step or not request.keys.own:
         return allowed
-    at = _stepped(request, request.keys.pos, request.queries.pos, step)  # [B T], among the keys
+    at = _columns_at_step(request, request.keys.pos, request.queries.pos, step)  # [B T], among the keys
     has_key = (at < request.keys.v.shape[2])[:, None, :, None]
     if allowed is None:
         return has_key

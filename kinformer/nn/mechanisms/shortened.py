@@ -179,13 +179,13 @@ class Shortened(Mechanism):
         short, new_state = keys, None
         if not isinstance(keys, ShortKeys):
             short, new_state = (
-                (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
+                (self._of_row(keys, ctx), None) if state is None else self._extend(queries, keys, state, ctx)
             )
         if ctx.remember:
             return Out(AttentionOutput(queries.q[..., :0], None), new_state)
         short = self._with_null(short)
-        if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
-            return Out(self._climbed(stairs, queries, short, ctx))
+        if state is None and self._can_use_stairs(ctx) and (stairs := self._stairs(queries)).rows:
+            return Out(self._read_stairs(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
         return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=new_state)
@@ -213,9 +213,7 @@ class Shortened(Mechanism):
         """The columns of a row in the order of their positions, padding last, and these positions."""
         return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
 
-    def _going_on(
-        self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context
-    ) -> tuple[Keys, ShortenedState]:
+    def _extend(self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context) -> tuple[Keys, ShortenedState]:
         """The shortened keys of what was read before and is new, and the state after it."""
         cache, rest = state
         if not keys.k.shape[2]:
@@ -225,7 +223,7 @@ class Shortened(Mechanism):
         plan = ctx.memo.get(
             lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
         )
-        tokens = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
+        tokens = _append(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
         left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
@@ -237,7 +235,7 @@ class Shortened(Mechanism):
     def _with_null(self, short: Keys) -> Keys:
         return short if self.null is None else self.null(short)
 
-    def _steps(self, ctx: Context) -> bool:
+    def _can_use_stairs(self, ctx: Context) -> bool:
         """Do queries without padding read the keys of whole groups by the plain product, one more at each few?"""
         mechanism = self.mechanism
         plain = (
@@ -252,7 +250,7 @@ class Shortened(Mechanism):
         assert self.shorten.group is not None
         return Stairs(queries.q.shape[2], self.shorten.group, self.null is not None)
 
-    def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
+    def _read_stairs(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
         stair_queries, stair_keys = stairs.folded(queries, short)
         request, _ = self.mechanism.request(
@@ -261,7 +259,7 @@ class Shortened(Mechanism):
         return stairs.unfolded(self.mechanism.read(request).y)
 
 
-def _joined(old: KV, keys: Keys) -> Keys:
+def _append(old: KV, keys: Keys) -> Keys:
     """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
 
     def after(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:

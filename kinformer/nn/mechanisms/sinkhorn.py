@@ -148,9 +148,9 @@ class Sinkhorn(KeyValueMechanism):
         )
         sort = self.sorting(request.keys.extras["sort"], key_blocks)
         output = (
-            self._first(request, key_blocks, sort)
+            self._read_first_blocks(request, key_blocks, sort)
             if self.cut
-            else self._beside(request, query_blocks, key_blocks, sort)
+            else self._read_by_blocks(request, query_blocks, key_blocks, sort)
         )
         if self.near:
             output = merge(output, read(request.replace(pattern=Block(self.block), lse=True)))
@@ -190,7 +190,7 @@ class Sinkhorn(KeyValueMechanism):
         """Tokens in blocks, by their positions."""
         return TokenBlocks.of(pos[:, 0], self.block)
 
-    def _beside(
+    def _read_by_blocks(
         self, request: Request, query_blocks: TokenBlocks, key_blocks: TokenBlocks, sort: Tensor
     ) -> AttentionOutput:
         """Each block of queries with its own keys and its mixture, folded into the batch."""
@@ -199,14 +199,14 @@ class Sinkhorn(KeyValueMechanism):
             return read(request)
         own = (query_blocks.number - key_blocks.first[:, None]).clamp(0, key_blocks.column.shape[1] - 1)  # [B M] of N
         rows = sort.to(request.keys.k.dtype).take_along_dim(own[:, None, :, None], 2)
-        is_mixed = self._mixed(key_blocks).take_along_dim(own[..., None], 1)
+        is_mixed = self._is_mixed(key_blocks).take_along_dim(own[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
         place = (
             query_blocks.at - self.block
             if self.causal
             else query_blocks.at + self.block * (key_blocks.number[:, -1:, None] + 1)
         )
-        k_pos = place.masked_fill(~is_mixed, -1), _at(key_blocks, key_blocks.at, own)
+        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.at, own)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
             blocks = key_blocks.blocked(x)
@@ -225,22 +225,22 @@ class Sinkhorn(KeyValueMechanism):
         for k, v, pos in parts:
             k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
             block_keys = Keys(k, v, pos.flatten(0, 1)[:, None])
-            of_blocks = read(_small(request, queries, block_keys, batch))
+            of_blocks = read(_block_request(request, queries, block_keys, batch))
             assert of_blocks.lse is not None
             y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (of_blocks.y, of_blocks.lse[..., None]))
             outputs.append(AttentionOutput(query_blocks.spread(y), query_blocks.spread(lse, -torch.inf)[..., 0]))
         return outputs[0] if len(outputs) == 1 else AttentionOutput(outputs[0].y + outputs[1].y, None)
 
-    def _first(self, request: Request, key_blocks: TokenBlocks, sort: Tensor) -> AttentionOutput:
+    def _read_first_blocks(self, request: Request, key_blocks: TokenBlocks, sort: Tensor) -> AttentionOutput:
         """All queries with the first blocks of the sorted row."""
         sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
-        is_mixed = self._mixed(key_blocks)[:, : self.cut]
+        is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
         place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
         pos = place.masked_fill(~is_mixed.flatten(1), -1)[:, None]
         k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.blocked(x)).flatten(2, 3) for x in request.keys[:2])
-        return read(_small(request, request.queries, Keys(k, v, pos), None))
+        return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
-    def _mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
+    def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
         """Which places of a mixture hold a token of any of its blocks."""
         real = blocks.real
         if not self.causal:
@@ -249,12 +249,12 @@ class Sinkhorn(KeyValueMechanism):
         return (count - real.to(count.dtype)) > 0
 
 
-def _at(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
+def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
     """Positions of the tokens of some blocks, -1 where none stands."""
     return values.masked_fill(~blocks.real, -1).take_along_dim(number[..., None], 1)
 
 
-def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
+def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
     """The read of other keys, at positions that are no row's."""
     return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
 

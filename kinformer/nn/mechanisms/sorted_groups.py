@@ -89,16 +89,18 @@ def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
         group.where((pos >= 0)[..., None], groups)
         for group, pos in zip(groups_of(request, score.tag), (request.queries.pos, request.keys.pos), strict=True)
     )
-    sides = [_sorted(q, k, groups) for q, k in zip(queries.unbind(-1), keys.unbind(-1), strict=True)]
+    sides = [_sort_sides(q, k, groups) for q, k in zip(queries.unbind(-1), keys.unbind(-1), strict=True)]
     widest = torch.stack([torch.stack([side.many.amax((0, 1)) for side in side_pair]) for side_pair in sides]).tolist()
     rows = queries.shape[0] * queries.shape[1]
     return [
-        _round(*side_pair, _classes(widths[0], widths[1], rows))
+        _make_round(*side_pair, _size_classes(widths[0], widths[1], rows))
         for side_pair, widths in zip(sides, widest, strict=True)
     ]
 
 
-def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int) -> tuple[SortedTokens, SortedTokens]:
+def _sort_sides(
+    query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int
+) -> tuple[SortedTokens, SortedTokens]:
     """Both in order, groups by size: the largest first, those that nobody reads last."""
     sides = []
     for group in (query, key):
@@ -113,7 +115,7 @@ def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int)
     return q, k
 
 
-def _classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
+def _size_classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
     """Tiles of like size: from the sizes of tiles by rank, over so many rows and heads."""
     classes: list[tuple[int, int, int]] = []
     for n, (q, k) in enumerate(zip(queries, keys, strict=True)):
@@ -129,7 +131,7 @@ def _classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, 
     return classes
 
 
-def _round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int, int, int]]) -> SortedRound:
+def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int, int, int]]) -> SortedRound:
     places = []
     ends = [0, *accumulate(count for count, _, _ in sizes)]
     for n, side in enumerate((queries, keys)):
@@ -165,7 +167,7 @@ def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int
         return RowPermutation.apply(_by_query_head(x, heads).flatten(0, 2), tokens, place).split(of)
 
     def gather_numbers(x: Tensor, tokens: Tensor, of: list[int]) -> tuple[Tensor, ...]:
-        return _taken(x.expand(-1, heads, -1, -1).flatten(0, 2), tokens, -1).split(of)
+        return _take_rows(x.expand(-1, heads, -1, -1).flatten(0, 2), tokens, -1).split(of)
 
     q = gather_vectors(queries.q, sorted_round.query, sorted_round.q_place, of_q)
     k, v = (gather_vectors(x, sorted_round.key, sorted_round.k_place, of_k) for x in (keys.k, keys.v))
@@ -219,15 +221,15 @@ class RowPermutation(torch.autograd.Function):
         fill: float = 0.0,
     ) -> Float[Tensor, "M n"]:
         ctx.save_for_backward(place)
-        return _taken(x, tokens, fill)
+        return _take_rows(x, tokens, fill)
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (place,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return _taken(gradient, place, 0.0), None, None, None
+        return _take_rows(gradient, place, 0.0), None, None, None
 
 
-def _taken(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], tokens: Int[Tensor, " M"], fill: float) -> Tensor:
+def _take_rows(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], tokens: Int[Tensor, " M"], fill: float) -> Tensor:
     return x.index_select(0, tokens.clamp_min(0)).masked_fill_((tokens < 0)[:, None], fill)
 
 

@@ -29,8 +29,8 @@ class SplitHeads(OfParts):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
-                self._asked(queries, n),
-                None if keys is None else self._told(keys, n),
+                self._queries_of(queries, n),
+                None if keys is None else self._keys_of(keys, n),
                 None if state is None else state[n],
                 ctx.under(n),
             )
@@ -40,7 +40,7 @@ class SplitHeads(OfParts):
         lse = None if any(part_lse is None for part_lse in lses) else torch.cat(lses, 1)
         return self.together(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
 
-    def _asked(self, queries: Queries, n: int) -> Queries:
+    def _queries_of(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n
         return queries._replace(
             q=self._run(queries.q, n),
@@ -50,7 +50,7 @@ class SplitHeads(OfParts):
             head=queries.head + first,
         )
 
-    def _told(self, keys: Keys, n: int) -> Keys:
+    def _keys_of(self, keys: Keys, n: int) -> Keys:
         return keys._replace(
             k=self._run(keys.k, n),
             v=self._run(keys.v, n),

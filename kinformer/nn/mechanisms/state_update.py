@@ -81,10 +81,10 @@ class DecayedSum(torch.autograd.Function):
     def backward(ctx: FunctionCtx, gy: Tensor | None, gs: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # type: ignore[attr-defined]
         with torch.autocast(saved[0].device.type, enabled=False):  # where a backward is called under it
-            return *_learned(*saved, gy=gy, gs=gs, even=ctx.even), None, None, None, None  # type: ignore[attr-defined]
+            return *_gradients(*saved, gy=gy, gs=gs, even=ctx.even), None, None, None, None  # type: ignore[attr-defined]
 
 
-def _learned(
+def _gradients(
     q: Float[Tensor, "B G N R P F"],
     k: Float[Tensor, "B G N P F"],
     v: Float[Tensor, "B G N P W"],
@@ -239,7 +239,7 @@ class DecayUpdate(StateUpdate):
         before = (start - top).exp()  # never above 1
         if new.k.shape[2:4] == (1, 1):
             s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
-            return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, LinearState(s, after)
+            return None if q is None else multiply(q, s.unflatten(1, (-1, 1))), level, LinearState(s, after)
         entering = (entered - top[..., -1:]).exp()
         weights = UpdateWeights(entered, top, before, entering)
         if q is not None and weights.plain():
@@ -248,9 +248,9 @@ class DecayUpdate(StateUpdate):
         states = _states(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
         read = None
         if q is not None:
-            inside = times(q, new.k.mT) * weights.pairs()[:, :, :, None]  # [B G N R P S]
-            past = times(q, torch.stack(states[:-1], 2))
-            read = torch.addcmul(times(inside, new.v), past, before[:, :, :, None, :, None])
+            inside = multiply(q, new.k.mT) * weights.pairs()[:, :, :, None]  # [B G N R P S]
+            past = multiply(q, torch.stack(states[:-1], 2))
+            read = torch.addcmul(multiply(inside, new.v), past, before[:, :, :, None, :, None])
         return read, level, LinearState(states[-1], after)
 
 
@@ -284,12 +284,12 @@ def _stepped(
     return s.mul_(before[..., None]).addcmul_(k, v)
 
 
-def times(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
+def multiply(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
     """x y, the R query heads of a key head one under the other."""
     return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
 
 
-def through(
+def apply_in_pieces(
     update: StateUpdate,
     sums: LinearState,
     q: Float[Tensor, "B G R T F"] | None,
@@ -309,10 +309,10 @@ def through(
         levels_read += [] if level is None else [level.flatten(2)]
     if q is None:
         return None, None, sums
-    read = _together(reads, -2, new.v.new_zeros(*q.shape[:4], new.v.shape[3]))
-    return read, None if reads and not levels_read else _together(levels_read, -1, new.weight), sums
+    read = _concatenate(reads, -2, new.v.new_zeros(*q.shape[:4], new.v.shape[3]))
+    return read, None if reads and not levels_read else _concatenate(levels_read, -1, new.weight), sums
 
 
-def _together(pieces: list[Tensor], dim: int, empty: Tensor) -> Tensor:
+def _concatenate(pieces: list[Tensor], dim: int, empty: Tensor) -> Tensor:
     """Pieces of a row put together; one piece is not copied, no piece is `none`."""
     return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else empty

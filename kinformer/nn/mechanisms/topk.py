@@ -22,7 +22,7 @@ from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import folded
+from kinformer.nn.mechanisms.folded import read_columns
 from kinformer.nn.mechanisms.indexed import best
 from kinformer.nn.search.exact import Exact
 
@@ -63,7 +63,7 @@ class TopK(KeyValueMechanism):
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
+        return Out(read_columns(request, choice(lambda: best(request, self.k, self.search))))
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self.search.products(sizes.k_dim)  # refused when the layer is built

@@ -19,7 +19,7 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import folded
+from kinformer.nn.mechanisms.folded import read_columns
 from kinformer.nn.mechanisms.nearest import ends
 from kinformer.nn.mechanisms.topk import APART, BestOfRow
 
@@ -54,8 +54,8 @@ class TopKEquals(Explicit):
         short = request.keys.k.shape[2] < LONG or request.queries.q.shape[2] < STEP
         if short or not request.run or torch.compiler.is_compiling():
             return super().read(request)
-        columns = choice(lambda: with_equals(request, self.k))
-        return Out(folded(request, columns)) if columns.shape[3] else super().read(request)
+        columns = choice(lambda: columns_with_ties(request, self.k))
+        return Out(read_columns(request, columns)) if columns.shape[3] else super().read(request)
 
 
 class _Best(NamedTuple):
@@ -66,7 +66,7 @@ class _Best(NamedTuple):
 
 
 @torch.no_grad()
-def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
+def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     """The columns of the k best keys of each query and of all that equal the k-th, -1 where there are fewer.
 
     None at all, R = 0, where equals are so many that they are not worth a list.

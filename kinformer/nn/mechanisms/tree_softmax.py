@@ -73,7 +73,7 @@ class TreeSoftmax(Softmax):
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         levels = request.memo.get(
-            lambda: _levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
+            lambda: _make_levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
             "levels of a tree",
             request.queries.pos,
             self.k,
@@ -81,21 +81,21 @@ class TreeSoftmax(Softmax):
         )
         if levels is None or request.pattern != self.whole:
             return super().read(request)
-        q = _taken(request.queries.q, torch.cat(levels.at)).split([len(at) for at in levels.at], 2)
-        k, v = (_taken(x, levels.at[0]) for x in (request.keys.k, request.keys.v))
+        q = _take_nodes(request.queries.q, torch.cat(levels.at)).split([len(at) for at in levels.at], 2)
+        k, v = (_take_nodes(x, levels.at[0]) for x in (request.keys.k, request.keys.v))
         reads = [self._tokens(request, q[0], levels.tiles)]
         reads += [self._spans(request, q[m], k, v, m) for m in range(1, len(q))]
         y, lse = (torch.cat(parts, 2) for parts in zip(*reads, strict=True))
         return Out(
             AttentionOutput(
-                _taken(y, levels.back), _taken(lse[..., None], levels.back)[..., 0] if request.lse else None
+                _take_nodes(y, levels.back), _take_nodes(lse[..., None], levels.back)[..., 0] if request.lse else None
             )
         )
 
     def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: TreeTiles) -> AttentionOutput:
         """What tokens read of all levels."""
         (count, size, _), length = tiles.may.shape, q.shape[2]
-        k, v = (_taken(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
+        k, v = (_take_nodes(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
         q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size))
         score = torch.einsum("bgrntk,bgnwk->bgrntw", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
         if self.bias is not None:
@@ -123,14 +123,14 @@ class TreeSoftmax(Softmax):
         return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
 
 
-def _taken(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
+def _take_nodes(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
     """Vectors by their columns, as rows of a table: these learn faster than what an index takes."""
     batch, groups, length, width = x.shape
     first = torch.arange(batch * groups, device=at.device).mul(length).view(batch, groups, *[1] * at.dim())
     return F.embedding(first + at, x.reshape(-1, width))
 
 
-def _levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | None:
+def _make_levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | None:
     """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
     pos = request.queries.pos
     if (
@@ -145,10 +145,10 @@ def _levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | N
     level = node(pos[0, 0]).level
     at = [(level == m).nonzero()[:, 0] for m in range(pos.shape[2].bit_length())]
     at = [nodes for nodes in at if len(nodes)]
-    return TreeLevels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
+    return TreeLevels(at, torch.cat(at).argsort(), _make_tiles(at, k, causal, clip))
 
 
-def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> TreeTiles:
+def _make_tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> TreeTiles:
     """What tiles of tokens read of each level, side by side."""
     length, device = len(at[0]), at[0].device
     token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]

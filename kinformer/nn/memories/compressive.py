@@ -165,7 +165,7 @@ class Compressive(Memory):
             if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
                 end = torch.as_tensor(self.near.first(now[:, None]))
                 new = self.compression(*self._cut(x, slot_pos, used, end - self.older, self.older, now))
-                old = self._queued(old, new, now)
+                old = self._append_slots(old, new, now)
                 if self.lately:
                     leaves = ((slot_pos >= 0) & (slot_pos < end)).any(1, keepdim=True)
                     last, pos, _ = self._cut(x, slot_pos, used, end - self.length, self.length, now)
@@ -193,9 +193,13 @@ class Compressive(Memory):
         """The states at positions first .. first + size - 1, their positions and their average use."""
         average = used / (now[:, None] - pos).clamp_min(1)  # over the queries since, the state's own included
         place = torch.where((pos >= 0) & (pos >= first) & (pos < first + size), pos - first, size)
-        return _placed(x, place, size, 0), _placed(pos, place, size, -1), _placed(average, place, size, 0)
+        return (
+            _put_into_slots(x, place, size, 0),
+            _put_into_slots(pos, place, size, -1),
+            _put_into_slots(average, place, size, 0),
+        )
 
-    def _queued(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
+    def _append_slots(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
         """First in, first out: the newest compressed states, as many as there are slots."""
         x, pos = torch.cat([old.x, new.x.to(old.x.dtype)], 1), torch.cat([old.pos, new.pos], 1)
         live = pos >= 0
@@ -222,7 +226,7 @@ class Compressive(Memory):
         return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
 
 
-def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
+def _put_into_slots(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
     """Each slot's entry at its place, `empty` where none came; place `size` is thrown away."""
     index = place if leaf.dim() == 2 else place[..., None].expand_as(leaf)
     room = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)

@@ -69,15 +69,15 @@ class LSTM(Layer):
         real, after = ctx.pos >= 0, []
         if before.h.shape != (len(x), len(self.cells), self.d):
             raise ValueError(f"the state is of {len(before.h)} rows and x of {len(x)}; give each row its own")
-        plain = _served(x)
+        plain = _has_fast_kernel(x)
         whole = plain and (ctx.full or bool(real.all()))
         lengths = _lengths(real) if plain and not whole else None
         for n, cell in enumerate(self.cells):
             x, now = F.dropout(x, self.dropout, self.training), (before.h[:, n].to(x.dtype), before.c[:, n].to(x.dtype))
             if whole and x.shape[1]:
-                x, now = _whole(cell, x, now)
+                x, now = _run_full_rows(cell, x, now)
             elif lengths is not None:
-                x, now = _packed(cell, x, now, lengths)
+                x, now = _run_packed(cell, x, now, lengths)
             else:
                 x, now = _step_by_step(cell, x, now, real)
             after.append(now)
@@ -86,14 +86,14 @@ class LSTM(Layer):
         return Out(x, LSTMState(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*after, strict=True))))
 
 
-def _served(x: Tensor) -> bool:
+def _has_fast_kernel(x: Tensor) -> bool:
     """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
     if torch.compiler.is_compiling() or not ordinary(x) or derived_forward():
         return False
     return x.device.type != "cpu" or precision(x) != torch.float16
 
 
-def _whole(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
+def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
     """A layer over rows without padding, in one call: several times as fast as step by step."""
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
     y, h, c = torch.lstm(x, [leaf[None] for leaf in now], weights, True, 1, 0.0, cell.training, False, True)
@@ -107,7 +107,9 @@ def _lengths(real: Bool[Tensor, "B T"]) -> Int[Tensor, " B"] | None:
     return lengths if len(lengths) and bool((behind == real).all() & (lengths > 0).all()) else None
 
 
-def _packed(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, lengths: Int[Tensor, " B"]) -> tuple[Tensor, Pair]:
+def _run_packed(
+    cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, lengths: Int[Tensor, " B"]
+) -> tuple[Tensor, Pair]:
     """A layer over rows with padding behind them, in one call; 0 is said at padding."""
     rows = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
     assert rows.sorted_indices is not None and rows.unsorted_indices is not None
@@ -124,14 +126,14 @@ def _step_by_step(
     """The same where any step may be padding, which changes no state."""
     ys = []
     for t in range(x.shape[1]):
-        h, c = _once(cell, x[:, t], now)
+        h, c = _run_cell(cell, x[:, t], now)
         h, c = (torch.where(real[:, t, None], new, old.to(new.dtype)) for new, old in zip((h, c), now, strict=True))
         now = h, c
         ys.append(now[0][:, None])
     return torch.cat(ys, 1) if ys else x, now
 
 
-def _once(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
+def _run_cell(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
     """A step in plain operations, which every transform of functions knows."""
     h, c = now
     gates = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(h, cell.weight_hh, cell.bias_hh)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least, whole
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.random import among, counted, draws, of_all
+from kinformer.nn.patterns.random import among, count_drawn, draws, of_all
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PublishedRandom(Pattern):
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""
         return draw_outside_window(self.keys, self.seed, h, row, self.first, self.among, self.window)
 
-    def _held(self, row: Tensor) -> Tensor:
+    def _window_size(self, row: Tensor) -> Tensor:
         return window_of(row, self.first, self.among, self.window)[1]
 
     def of_head(self, h: int) -> Pattern:
@@ -72,13 +72,13 @@ class PublishedRandom(Pattern):
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
         if self.head is not None:
             return of_all(
-                counted(partial(self.draw_blocks, self.head), top, bottom, left, right), top, bottom, left, right
+                count_drawn(partial(self.draw_blocks, self.head), top, bottom, left, right), top, bottom, left, right
             )
         # by some head every block is drawn, and by each head where no more are left than it draws
         first, last = left.clamp_min(self.first), right.clamp_max(self.among - 1)
         any_pair = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
         apart = (torch.maximum(top - right, left - bottom) > self.window) & (first == left) & (last == right)
-        few = torch.minimum(self._held(top), self._held(bottom)) >= self.among - self.first - self.keys
+        few = torch.minimum(self._window_size(top), self._window_size(bottom)) >= self.among - self.first - self.keys
         return any_pair, apart & few
 
 

@@ -76,9 +76,9 @@ class Random(Pattern):
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
         if self.head is not None:
             draw = partial(self.draw_blocks, self.head)
-            count = counted(draw, top, bottom, left, right)
+            count = count_drawn(draw, top, bottom, left, right)
             if self.symmetric:  # a block that drew itself is counted once
-                count = count + counted(draw, left, right, top, bottom, itself=False)
+                count = count + count_drawn(draw, left, right, top, bottom, itself=False)
             return of_all(count, top, bottom, left, right)
         any_pair, every_pair = self._by_any(top, bottom, left, right)
         if self.symmetric:
@@ -119,7 +119,7 @@ def among(x: Tensor, numbers: list[Tensor]) -> Tensor:
 Draw = Callable[[Tensor], list[Tensor]]  # the blocks that query blocks draw
 
 
-def counted(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
+def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
     """How many blocks of left..right the query blocks top..bottom draw, `itself` or only others; one look at most."""
     count = torch.zeros((), dtype=torch.long, device=top.device)
     for step in range(int((bottom - top).max()) + 1):

@@ -10,7 +10,7 @@ from kinformer.core.checks import at_least, whole
 from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.published_random import draw_outside_window
 from kinformer.nn.patterns.random import among
-from kinformer.nn.patterns.tail import one_each
+from kinformer.nn.patterns.tail import check_one_each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class RowRandom(Pattern):
     head: int | None = None
 
     def __post_init__(self) -> None:
-        one_each("RowRandom.blocks", self.blocks)
+        check_one_each("RowRandom.blocks", self.blocks)
         least = (
             ("keys", self.keys, 1),
             ("block", self.block, 1),

@@ -37,7 +37,7 @@ class Halves(Pictured):
     ):
         super().__init__(at_least("d", d, 2), rows, columns, channels, block=block)
         one_of("kind", kind, Kind)
-        self.row, self.value = _told(kind, rows, d // 2), _told(kind, columns * channels, d - d // 2)
+        self.row, self.value = _make_position(kind, rows, d // 2), _make_position(kind, columns * channels, d - d // 2)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         row, column, channel = self.places(pos)
@@ -45,7 +45,7 @@ class Halves(Pictured):
         return vectors * (pos >= 0)[..., None]
 
 
-def _told(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
+def _make_position(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
     if kind == "sinusoidal":
         return Sinusoidal(d)
     table = nn.Embedding(size, d)

@@ -59,7 +59,7 @@ class Collaborative(Projection):
         self.q = nn.Linear(d, self.shared, bias=False)
         self.k = nn.Linear(d, self.k_dim, bias=False)
         self.v = nn.Linear(d, heads * self.v_dim, bias=bias)
-        self.mixing = nn.Parameter(_started(heads, self.shared, one_of("mixing", mixing, Mixing)))
+        self.mixing = nn.Parameter(_initial_mixing(heads, self.shared, one_of("mixing", mixing, Mixing)))
 
     @property
     def value_heads(self) -> int:
@@ -127,7 +127,7 @@ class Collaborative(Projection):
         return projection.to(q)
 
 
-def _started(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H shared"]:
+def _initial_mixing(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H shared"]:
     if mixing == "normal":
         return torch.randn(heads, shared) * 0.2
     if mixing == "ones":
@@ -165,9 +165,9 @@ def _factors(
         rank = min(shared, int((sizes > 1e-10 * sizes.max()).sum()))
         start[:, :rank] = directions[:, :rank]  # the main directions of each side, which random ones seldom reach
     for _ in range(at_least("sweeps", sweeps, 1)):
-        m = _solved("hab,ar,br->hr", whole, a, b)
-        a = _solved("hab,hr,br->ar", whole, m, b)
-        b = _solved("hab,hr,ar->br", whole, m, a)
+        m = _solve("hab,ar,br->hr", whole, a, b)
+        a = _solve("hab,hr,br->ar", whole, m, b)
+        b = _solve("hab,hr,ar->br", whole, m, a)
         # lengths are free; kept alike, none of the three runs away
         lengths = [x.norm(dim=0).clamp_min(1e-300) for x in (m, a, b)]
         even = torch.stack(lengths).log().mean(0).exp()
@@ -175,7 +175,7 @@ def _factors(
     return m.to(q), a.to(q), b.to(q)
 
 
-def _solved(sum: str, whole: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _solve(sum: str, whole: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """The third factor that fits best beside two."""
     return torch.einsum(sum, whole, x, y) @ torch.linalg.pinv((x.mT @ x) * (y.mT @ y), hermitian=True)
 

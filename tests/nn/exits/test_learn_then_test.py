@@ -8,7 +8,7 @@ import pytest
 
 from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.learn_then_test import fewest, hoeffding, learn_then_test
+from kinformer.nn.exits.learn_then_test import fewest_losses, hoeffding, learn_then_test
 from kinformer.nn.exits.rules import ConfidenceThreshold, Geometric, Multinomial
 
 
@@ -41,7 +41,7 @@ def test_p_values_by_hand() -> None:
     assert hoeffding(0.05, 200, 0.15) == pytest.approx(math.exp(-4))  # 2 * 200 * 0.1^2
     assert hoeffding(0.0, 100, 0.1) == pytest.approx(0.1353352832)
     assert hoeffding(0.2, 100, 0.2) == hoeffding(0.9, 100, 0.2) == 1
-    assert fewest(0.1, 0.05) == 150
+    assert fewest_losses(0.1, 0.05) == 150
     assert hoeffding(0.0, 150, 0.1) <= 0.05 < hoeffding(0.0, 149, 0.1)
 
 

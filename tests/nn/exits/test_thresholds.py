@@ -11,24 +11,31 @@ import torch
 from kinformer.core.batch import TokenBatch
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.support.exits import ManyExits
-from kinformer.nn.exits.thresholds import ExitScores, MeasuredThresholds, coordinate_search, grid_search, said, search
+from kinformer.nn.exits.thresholds import (
+    ExitScores,
+    MeasuredThresholds,
+    coordinate_search,
+    grid_search,
+    score_exits,
+    search,
+)
 
 TINY = {"d": 16, "depth": 4, "heads": 2, "length": 32, "vocab": 7}
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [-1, 2, 6, 5, 3]])
 SOURCE = torch.tensor([[3, 1, 4], [2, 6, -1]])
 
 
-def by_hand(said: ExitScores, threshold: list[float]) -> tuple[float, float]:
+def by_hand(score_exits: ExitScores, threshold: list[float]) -> tuple[float, float]:
     """Each token goes up until it is sure; the last exit asks nobody."""
-    worth, layers, count = 0.0, 0, said.worth.shape[1]
+    worth, layers, count = 0.0, 0, score_exits.worth.shape[1]
     for token in range(count):
         n = 0
         while n < len(threshold):
-            sure = float(said.sure[n, token])
-            if sure > threshold[n] or (sure == threshold[n] and not said.strict):
+            sure = float(score_exits.sure[n, token])
+            if sure > threshold[n] or (sure == threshold[n] and not score_exits.strict):
                 break
             n += 1
-        worth, layers = worth + float(said.worth[n, token]), layers + n + 1
+        worth, layers = worth + float(score_exits.worth[n, token]), layers + n + 1
     return worth / count, layers / count
 
 
@@ -140,7 +147,7 @@ def test_what_was_said_is_of_each_exit_alone(classifier: str, form: str, right: 
     model = depth_adaptive(**TINY, classifier=classifier, form=form, outputs="each").eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)
-    table, batch = said(model, [texts(model), texts(model)], right=right), texts(model)
+    table, batch = score_exits(model, [texts(model), texts(model)], right=right), texts(model)
     assert not model.training and table.strict is (classifier == "geometric")
     rows, count = model.every_exit(batch), table.worth.shape[1] // 2
     assert count == int((rows.wanted >= 0).sum()) == (7 if form == "decoder" else 11)
@@ -175,7 +182,7 @@ def readings(model: ManyExits, batch: Any) -> torch.Tensor:
 def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> None:
     model = depth_adaptive(**TINY, classifier="geometric").eval()
     batch = TokenBatch(ROWS, ROWS > 2)
-    table = said(model, [batch])
+    table = score_exits(model, [batch])
     for n in range(4):
         forced(model, n)
         quality, layers = table.measure(torch.tensor([model.exits.rule.threshold]))
@@ -191,9 +198,9 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
         (lambda: search(lambda some: (some, some), 3, segments=0), "segments=0"),
         (lambda: grid_search(lambda some: (some, some), [1.0, 0.0], 1), "depth=1"),
         (lambda: coordinate_search(lambda some: (some, some), [1.0, 0.0], 1, least=0.0), "depth=1"),
-        (lambda: said(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
-        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
-        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
+        (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
+        (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
+        (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(wrong: Callable[[], object], says: str) -> None:

@@ -112,9 +112,9 @@ def test_a_long_row_is_gathered_unless_most_of_its_scores_are_equal(monkeypatch:
     monkeypatch.setattr(topk_equals, "LONG", 1)
     monkeypatch.setattr(topk_equals, "STEP", 4)
     widths: list[int] = []
-    inner = topk_equals.with_equals
+    inner = topk_equals.columns_with_ties
     monkeypatch.setattr(
-        topk_equals, "with_equals", lambda *given: (found := inner(*given), widths.append(found.shape[3]))[0]
+        topk_equals, "columns_with_ties", lambda *given: (found := inner(*given), widths.append(found.shape[3]))[0]
     )
     q, k, v = inputs(False, H)
     call(TopKEquals(Full(), 3), q, k, v)
