@@ -306,7 +306,8 @@ def _tested(
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
     print(
         f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take less time",
+        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take "
+        "less time",
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
