@@ -46,7 +46,7 @@ def test_it_caches_a_key_for_each_group() -> None:
     model = memory_compressed_transformer(depth=2, block=4, **SMALL)
     local, compressed = (block[0] for block in model.start(1, 30).body)
     assert local.k.shape[2] == 4
-    assert (compressed.made.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
+    assert (compressed.short.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
 
 
 def test_layers_share_what_is_known_of_positions() -> None:
