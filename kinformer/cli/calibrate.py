@@ -14,8 +14,8 @@ from kinformer.cli.support import early
 if TYPE_CHECKING:
     from kinformer.cli.support.searched import By
     from kinformer.decoding.prompts import Prompts
-    from kinformer.nn.exits.decaying import Threshold
-    from kinformer.nn.exits.learn_then_test import Found
+    from kinformer.nn.exits.decaying_threshold import Threshold
+    from kinformer.nn.exits.learn_then_test import LearnThenTestResult
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
 TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
@@ -149,10 +149,10 @@ def calibrate(
 
 def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
-    from kinformer.nn.exits.learn_then_test import fewest
+    from kinformer.nn.exits.learn_then_test import fewest_losses
 
     with from_user(ValueError):
-        least = fewest(delta, epsilon)
+        least = fewest_losses(delta, epsilon)
     if samples is not None and samples < least:
         raise UserError(
             f"{samples:,} texts prove nothing at delta {delta:g} and epsilon {epsilon:g}; give --samples {least:,} or "
@@ -297,21 +297,22 @@ def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens:
 
 def _tested(
     model: Any, given: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
-) -> "tuple[Found, float]":
+) -> "tuple[LearnThenTestResult, float]":
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
     from kinformer.decoding.consistency import losses, use_rule, write_texts
-    from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
-    from kinformer.nn.exits.nobody import Nobody
+    from kinformer.nn.exits.learn_then_test import fewest_losses, learn_then_test
+    from kinformer.nn.exits.never_exit import NeverExit
 
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
     print(
         f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest(delta, epsilon):,}), --thresholds or --tokens take less time",
+        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take "
+        "less time",
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
-        with use_rule(body, Nobody()):
+        with use_rule(body, NeverExit()):
             full = write_texts(model, given, tell)
 
         def lost(threshold: Any) -> list[float]:
@@ -325,7 +326,9 @@ def _tested(
     return found, full.layers if found.threshold is None else layers[found.threshold]
 
 
-def _lines(found: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
+def _lines(
+    found: "LearnThenTestResult", rule: Any, layers: tuple[float, int], delta: float, epsilon: float
+) -> list[str]:
     """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
     from kinformer.cli.support.leaving import at_of
 

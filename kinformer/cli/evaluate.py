@@ -197,9 +197,9 @@ def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) 
 def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
     """The same metric where nobody leaves early."""
     from kinformer.decoding.consistency import use_rule
-    from kinformer.nn.exits.nobody import Nobody
+    from kinformer.nn.exits.never_exit import NeverExit
 
-    with use_rule(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         return scored(model, data, split, limit, reading).value
 
 

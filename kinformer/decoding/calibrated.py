@@ -12,9 +12,9 @@ from kinformer.checkpoint.files import write
 from kinformer.core.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
-from kinformer.nn.exits.decaying import Decaying, Threshold
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.rules import Confident, Rule
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 EDITION = 1  # of the form of the file
 FILE = "exits.json"
@@ -50,7 +50,7 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
         return None
     threshold = record["threshold"]
     if threshold is None:
-        body.rule = Nobody()
+        body.rule = NeverExit()
         return record
     try:
         body.rule.leave_at(tuple(threshold) if isinstance(threshold, list) else threshold)
@@ -64,7 +64,7 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
 
 def _adapt_old_threshold(rule: Rule, path: Path) -> None:
     """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
-    if not isinstance(rule, Confident) or not isinstance(rule.threshold, Decaying):
+    if not isinstance(rule, ConfidenceThreshold) or not isinstance(rule.threshold, DecayingThreshold):
         return
     falling = rule.threshold
     if isinstance(falling.threshold, tuple):

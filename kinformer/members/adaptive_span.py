@@ -10,7 +10,7 @@ from kinformer.core.recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masked import Masking, Nearest, masking
+from kinformer.nn.biases.masking import Masking, Nearest, masking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack

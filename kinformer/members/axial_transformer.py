@@ -57,7 +57,7 @@ def axial_transformer(
     if channels > 1:
         options = {"planes": rows, "encoder": stack(*[row, column] * channel)}
     above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
-    body = AxialDecoder(above, own, columns, position=places(), beside=places(), **options)
+    body = AxialDecoder(above, own, columns, position=places(), inner_position=places(), **options)
     return Image(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
 
 

@@ -9,8 +9,8 @@ from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.rules import Confident
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.rules import ConfidenceThreshold
 from kinformer.nn.losses.aligned import Weights
 
 Sure = Literal["softmax_response", "saturation", "probe"]
@@ -64,9 +64,9 @@ def calm(
         unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     if temperature == "paper":
         temperature = 0.0 if confidence == "saturation" else 4.0
-    falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
+    falls = threshold if temperature is None else DecayingThreshold(threshold, length, temperature, decay)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    rule = Confident(sure, falls, strict=strict)
+    rule = ConfidenceThreshold(sure, falls, strict=strict)
     model = early_exit(wiring, form, depth, pattern, rule, vocab=vocab, weights=weights)
     if a_flag("frozen", frozen):
         model.requires_grad_(False)

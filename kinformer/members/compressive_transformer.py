@@ -16,9 +16,9 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding, Norm
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compressed_positions import CUTS, BySlots, ByTokens
 from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.nn.memories.compressive import ONE, Compressive
-from kinformer.nn.memories.places import CUTS, BySlots, ByTokens
 from kinformer.nn.projections.qkv import QKV
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]

@@ -11,7 +11,7 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
 from kinformer.nn.losses.aligned import Weights
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
@@ -74,7 +74,7 @@ def depth_adaptive(
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
     else:
         unread("classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), alpha=(alpha, 1.0))
-        rule = Confident(SoftmaxProbability(), threshold)
+        rule = ConfidenceThreshold(SoftmaxProbability(), threshold)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     return early_exit(
         wiring,

@@ -21,7 +21,7 @@ from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 Weights = Literal["densities", "softmax"]
 Across = Literal["learned", "last", "hard_coded"]
@@ -87,7 +87,7 @@ def hard_coded_gaussian(
         by_head = tuple(centres[h % len(centres)] for h in range(heads))
         bias = HardCodedGaussian(by_head, sigma, ratio=ratio if cross else 1.0)
         mechanism: KeyValueMechanism = kind(allowed, bias, dropout=dropout)
-        return Attention(Values(d, heads, v_dim=wiring.width), mechanism, cross=cross)
+        return Attention(ValueProjection(d, heads, v_dim=wiring.width), mechanism, cross=cross)
 
     def source(n: int) -> tuple[Layer, ...]:
         if form != "encoder_decoder" or (across == "last" and n < depth - 1):

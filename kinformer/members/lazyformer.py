@@ -20,7 +20,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 Form = Literal["encoder", "decoder"]
 
@@ -69,7 +69,7 @@ def lazyformer(
     def block(n: int) -> PreNorm:
         mechanism: Mechanism
         if n % every:
-            attention = Attention(Values(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
+            attention = Attention(ValueProjection(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
         elif every == 1 or n + 1 == depth:  # nobody reuses its weights
             mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)

@@ -16,10 +16,10 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.relu import ReLU
 from kinformer.nn.mechanisms.decayed import Decayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
-from kinformer.nn.mechanisms.update import Update
+from kinformer.nn.mechanisms.state_update import StateUpdate
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
@@ -61,7 +61,12 @@ def linear_transformer(
     form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
         model of speech is; here one that fills in hidden tokens.
     """
-    updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "decayed": Decayed, "delta": Delta}
+    updates: dict[str, Callable[[], StateUpdate]] = {
+        "sum": AdditiveUpdate,
+        "gated": GatedUpdate,
+        "decayed": Decayed,
+        "delta": DeltaUpdate,
+    }
 
     def block() -> PreNorm:
         map = ELU() if features == "elu" else ReLU()

@@ -20,10 +20,10 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.max_pooled import MaxPooled
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 
 EPS = 1e-12
 Along = Literal["linear", "mean", "max", "convolution"]
@@ -77,8 +77,8 @@ def linformer(
             return Linformer(length, size, heads=own, tied=tied)
         group = multiple("length", length, "k", size) // size
         if projection == "convolution":
-            return Convolved(group, width, heads=own, tied=tied)
-        return Pooled(group) if projection == "mean" else MaxPooled(group)
+            return ConvShortener(group, width, heads=own, tied=tied)
+        return MeanPooled(group) if projection == "mean" else MaxPooled(group)
 
     shared = shorten(sizes[0]) if sharing == "layerwise" else None
 

@@ -19,7 +19,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 
 
 @member
@@ -64,7 +64,7 @@ def memory_compressed_transformer(
     def mechanism(kind: str) -> Mechanism:
         if kind == "L":
             return Softmax(Causal() & Block(block), dropout=dropout, lse=False)
-        convolved = Convolved(compress, width, heads=heads, tied=tied)
+        convolved = ConvShortener(compress, width, heads=heads, tied=tied)
         return Shortened(
             Softmax(Causal(), dropout=dropout, lse=False), convolved, NullKey(heads, width) if null else None
         )

@@ -14,7 +14,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
 from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.nn.mechanisms.value_conv import ValueConv, odd
+from kinformer.nn.mechanisms.value_conv import ValueConv, check_odd
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
@@ -68,7 +68,7 @@ def nystromformer(
     """
 
     def block() -> PostNorm:
-        skip = None if conv is None else ValueConv(heads, odd("conv", conv))
+        skip = None if conv is None else ValueConv(heads, check_odd("conv", conv))
         kind, usual = FORMS[one_of("form", form, FORMS)]
         mechanism = kind(landmarks, iterations=iterations, norms=norms or usual, skip=skip)
         projection = QKV(d, heads, head_dim=head_dim)

@@ -15,9 +15,9 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
-from kinformer.nn.maps.drawn import Lengths
 from kinformer.nn.maps.favor import FAVOR, SCALED, Stabiliser
 from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.maps.random_features import Lengths
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.delayed import Delayed
 from kinformer.nn.mechanisms.linear import LinearAttention

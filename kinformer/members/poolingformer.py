@@ -13,7 +13,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.pooling import Pooling
 from kinformer.nn.positions.learned import Learned
-from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
+from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, WindowShortener
 
 Pool = Literal["mean", "max", "dynamic"]
 
@@ -59,7 +59,7 @@ def poolingformer(
     # a longer kernel fits into no window
     from_to("kernel", kernel, 1, 2 * at_least("far", far, 0) + 1)
 
-    def windows() -> Windows:
+    def windows() -> WindowShortener:
         if one_of("pool", pool, Pool) == "dynamic":
             return DynamicWindows(kernel, heads, width, width)
         return MeanWindows(kernel) if pool == "mean" else MaxWindows(kernel)

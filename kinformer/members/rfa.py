@@ -13,7 +13,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.maps.arc_cosine import ArcCosine
 from kinformer.nn.maps.random_fourier import RandomFourier
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
@@ -72,7 +72,7 @@ def rfa(
         return RandomFourier(heads, width, features, scale=0.1, eps=1e-3, floor=1.0, tau=tau, redraw=anew, seed=seed)
 
     def block(seed: int) -> PreNorm:
-        mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())
+        mechanism = LinearAttention(features_of(seed), GatedUpdate() if gate else AdditiveUpdate())
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))

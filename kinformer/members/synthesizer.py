@@ -21,7 +21,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense, Second
 from kinformer.nn.scores.factorised_random import FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture, Weights
@@ -95,7 +95,9 @@ def synthesizer(
         scores = [score(kind) for kind in kinds]
         mixed = scores[0] if len(scores) == 1 else Mixture(*scores, weights=weights)
         mechanism = Softmax(Causal() if causal else Full(), score=mixed, dropout=dropout, lse=False)
-        projection = QKV(d, heads, head_dim=head_dim) if "product" in kinds else Values(d, heads, v_dim=head_dim)
+        projection = (
+            QKV(d, heads, head_dim=head_dim) if "product" in kinds else ValueProjection(d, heads, v_dim=head_dim)
+        )
         return PreNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))

@@ -17,7 +17,7 @@ from kinformer.core.numbering import Numbered
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.stack import Stack
-from kinformer.nn.losses.auxiliary import LowerSchedule, following, last, layer_weights, several
+from kinformer.nn.losses.auxiliary import LowerSchedule, last_targets, layer_weights, multi_step_loss, targets_of_steps
 
 
 class AuxiliaryLM(LM):
@@ -78,7 +78,7 @@ class AuxiliaryLM(LM):
         loss = super().forward(batch, state, progress)
         if self.everywhere:
             return loss
-        return loss._replace(count=(last(next_tokens(TokenBatch.of(batch))) >= 0).sum())
+        return loss._replace(count=(last_targets(next_tokens(TokenBatch.of(batch))) >= 0).sum())
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
@@ -88,8 +88,8 @@ class AuxiliaryLM(LM):
         weights = layer_weights(depth, progress, self.lower_schedule) if self.lower else {}
         layers = [*weights, depth - 1]
         out = call(tuple(str(n) for n in layers))
-        by_offset = following(targets, self.targets)
-        by_offset = by_offset if self.everywhere else [last(shifted) for shifted in by_offset]
+        by_offset = targets_of_steps(targets, self.targets)
+        by_offset = by_offset if self.everywhere else [last_targets(shifted) for shifted in by_offset]
         count = (by_offset[0] >= 0).sum().clamp_min(1)
         *lower_losses, top_loss = (self._layer_loss(n, out, by_offset) / count for n in layers)
         nll = mean(token_nll(out.y, by_offset[0]), by_offset[0] >= 0)
@@ -108,8 +108,8 @@ class AuxiliaryLM(LM):
         is_top = n == len(self.body.layers) - 1
         if is_top or not len(self.beneath):
             first = out.y if is_top else self.head(h)
-            return several([first, *(head(h) for head in self.further)], targets, self.weight)
-        return several([head(h) for head in self.beneath[n]], targets, self.weight)
+            return multi_step_loss([first, *(head(h) for head in self.further)], targets, self.weight)
+        return multi_step_loss([head(h) for head in self.beneath[n]], targets, self.weight)
 
 
 def _example() -> AuxiliaryLM:

@@ -74,7 +74,7 @@ class MultiExit(ManyExits, LM):
 def _example(balance: bool = False) -> MultiExit:
     blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(3)]
     body = EarlyExit(
-        blocks, [kf.LayerNorm(16) for _ in blocks], kf.Confident(kf.Probe(16, balance=balance, depth=3), 0.5)
+        blocks, [kf.LayerNorm(16) for _ in blocks], kf.ConfidenceThreshold(kf.Probe(16, balance=balance, depth=3), 0.5)
     )
     return MultiExit(11, 16, body, weights="linear")
 

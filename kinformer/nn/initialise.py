@@ -45,11 +45,11 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
     parts = list(model.modules())
     last = [part.linear if isinstance(part, OutProjection) else part.down for part in parts if _is_branch(part)]
     widths = {part.qkv: part.widths for part in parts if isinstance(part, QKV)}
-    drawn = set[int]()  # a head that is the embedding is drawn once
+    initialised = set[int]()  # a head that is the embedding is drawn once
     for part in parts:
-        if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in drawn:
+        if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in initialised:
             continue
-        drawn.add(id(part.weight))
+        initialised.add(id(part.weight))
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if scheme == "xavier":

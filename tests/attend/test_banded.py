@@ -21,7 +21,7 @@ from kinformer.core.score_matrix import scores
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.biases.masked import Step
+from kinformer.nn.biases.masking import StepMasking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL
@@ -37,7 +37,7 @@ BANDS = (Causal() & Segment(7, 3), Causal() & (Band(5) | Strided(4)), Band(4, 2)
 OTHERS = (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & (Band(3) | Random(2, 4)))
 TOLD = {
     "ALiBi": lambda: ALiBi(4),
-    "Step": lambda: Step((1, 4, 0, 30)),
+    "StepMasking": lambda: StepMasking((1, 4, 0, 30)),
     "T5": lambda: T5(4, 8, 12),
     "Relative": lambda: Relative(8, 3),
     "Relative, by head": lambda: Relative(8, 3, heads=4),
@@ -88,7 +88,7 @@ def test_bands_of_more_patterns(bias: str, pattern: Pattern, shape: str) -> None
 
 @pytest.mark.parametrize("shape", ("self", "padded"))
 @pytest.mark.parametrize("pattern", OTHERS, ids=str)
-@pytest.mark.parametrize("bias", ("ALiBi", "Step", "T5"))
+@pytest.mark.parametrize("bias", ("ALiBi", "StepMasking", "T5"))
 @pytest.mark.usefixtures("tiles", "only_bands")
 def test_a_number_for_each_distance_needs_no_band(bias: str, pattern: Pattern, shape: str) -> None:
     equal(biased(pattern, TOLD[bias](), shape))
@@ -162,7 +162,7 @@ def by_distance_is_bind(bias: Bias) -> None:
 def test_what_learns_nothing_goes_through_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(plain, "backward", lambda *args: called.append(args))
-    for bias in (TOLD["ALiBi"](), TOLD["Step"](), TOLD["T5"]().requires_grad_(False)):
+    for bias in (TOLD["ALiBi"](), TOLD["StepMasking"](), TOLD["T5"]().requires_grad_(False)):
         read = pieces.read(biased(Causal() & Band(5), bias))
         read.y.sum().backward()
     assert not called

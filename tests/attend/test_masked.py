@@ -14,7 +14,7 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.mechanisms.groups import Grouped
+from kinformer.nn.mechanisms.groups import SameGroupScore
 from kinformer.nn.scores.residual import ResidualScores
 
 
@@ -36,7 +36,7 @@ def shuffled(score: Product, *, groups: int = 2, dtype: torch.dtype = torch.floa
     return Request(queries, keys, Causal(), score, scale=0.3)
 
 
-SCORES = {"product": Product(), "groups": Grouped("bucket"), "lonely": Grouped("bucket", lonely=True)}
+SCORES = {"product": Product(), "groups": SameGroupScore("bucket"), "lonely": SameGroupScore("bucket", lonely=True)}
 
 
 @pytest.mark.parametrize("groups", (1, 2, 4))

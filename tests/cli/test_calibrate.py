@@ -16,7 +16,7 @@ from kinformer.decoding.generate import generate
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.calm import calm
-from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -161,7 +161,7 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
     file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))
     model = load(out)
     assert apply_calibration(Path(out), model)
-    assert model.exits.rule.threshold == Decaying((0.5, 0.75), 32), "thresholds by layer fall as one does"
+    assert model.exits.rule.threshold == DecayingThreshold((0.5, 0.75), 32), "thresholds by layer fall as one does"
     model = load(out)
     with torch.no_grad():
         model.embedding.weight.add_(0.1)
@@ -181,7 +181,7 @@ def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
         else:
             with pytest.warns(UserWarning, match="is no longer proven: .*; run `kinformer calibrate` again"):
                 apply_calibration(Path(out), model := load(out))
-            assert model.exits.rule.threshold == Decaying(0.5, 32)
+            assert model.exits.rule.threshold == DecayingThreshold(0.5, 32)
 
 
 def test_what_cannot_be_calibrated_is_said_in_one_line(

@@ -16,8 +16,8 @@ from kinformer.decoding.calibrated import apply_calibration, save_calibration
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.thresholds import Kept
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.thresholds import MeasuredThresholds
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -94,7 +94,10 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
         "kinformer.cli.support.searched.search",
-        lambda measure, depth, draws: (measure(torch.tensor(drawn)), [Kept(one, 0.0, 0.0) for one in drawn])[1],
+        lambda measure, depth, draws: (
+            measure(torch.tensor(drawn)),
+            [MeasuredThresholds(one, 0.0, 0.0) for one in drawn],
+        )[1],
     )
     heard: list[int] = []
     found = searched(model, batches, 4, within, heard.append)
@@ -131,13 +134,15 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     by_hand = 2 - (sure >= 0.9 * drawn[..., None] + fall).double().mean((1, 2))
     assert torch.allclose(found.tried[1].double(), by_hand, atol=1e-6)
     assert not torch.allclose(by_hand, 2 - (sure >= drawn[..., None]).double().mean((1, 2)), atol=1e-2)
-    assert found.chosen and model.exits.rule.threshold == Decaying(found.kept[-1].threshold, 32)
+    assert found.chosen and model.exits.rule.threshold == DecayingThreshold(found.kept[-1].threshold, 32)
 
 
 def test_where_none_is_as_good_it_is_the_full_model(
     out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.searched._kept", lambda t, found: Kept(t, -float(len(t)), 2.0))
+    monkeypatch.setattr(
+        "kinformer.cli.support.searched._kept", lambda t, found: MeasuredThresholds(t, -float(len(t)), 2.0)
+    )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None

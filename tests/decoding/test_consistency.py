@@ -13,7 +13,7 @@ from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.text import read
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 
 SIZES = {"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11}
 
@@ -75,7 +75,7 @@ def test_layers_are_those_that_each_new_token_was_read_with() -> None:
 def test_nobody_leaves_and_the_rule_comes_back() -> None:
     model = calm(threshold=0.0, temperature=None, **SIZES).eval()
     own, row = model.exits.rule, torch.tensor([[1, 2, 3]])
-    with use_rule(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         full = model.logits(row)
         assert (full.aux["exit"] == 3).all()
     assert model.exits.rule is own and (model.logits(row).aux["exit"] == 1).all()

@@ -12,7 +12,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.positions.learned import Learned
 
@@ -31,7 +31,7 @@ def test_the_paper_s_models_have_their_millions_of_parameters(depth: int, traini
 
 def test_what_the_paper_varies_is_a_keyword() -> None:
     model = al_rfou(**TINY)
-    assert all(isinstance(layer, Placed) and isinstance(layer.block, PostNorm) for layer in model.body.layers)
+    assert all(isinstance(layer, PositionedBlock) and isinstance(layer.block, PostNorm) for layer in model.body.layers)
     assert len({id(layer.position.table.weight) for layer in model.body.layers}) == 3 and model.position is None
     assert (len(model.further), [len(heads) for heads in model.beneath]) == (1, [2, 2])
     assert (model.lower, model.everywhere, model.weight, model.body.norm) == (True, True, 0.5, None)

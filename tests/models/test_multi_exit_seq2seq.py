@@ -21,7 +21,7 @@ from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, Confident, Multinomial, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Multinomial, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -139,7 +139,7 @@ def test_a_row_leaves_at_its_exit_in_one_call_and_token_by_token(float64: None) 
 
 
 def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64: None) -> None:
-    model = build(Confident(SoftmaxResponse(), 0.75)).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.75)).eval()
     with torch.no_grad():
         judged = model.judge((SOURCE, TARGET)).totals
         read = torch.cat([torch.full((2, 1), VOCAB + 1), TARGET[:2]], 1)[:1]
@@ -154,7 +154,7 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
 
 def test_who_is_sure_never_counts_what_is_never_written(float64: None) -> None:
     """The entry that is only read has the largest score of all, and takes no share of a probability."""
-    model = build(Confident(SoftmaxResponse(), 0.9)).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.9)).eval()
     with torch.no_grad():
         want = model.logits(TARGET[:1], source=SOURCE[:1])
         before = want.aux["exit"]

@@ -12,7 +12,7 @@ from kinformer.core.score import Score
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense
 from kinformer.nn.scores.synthesizer import DenseSynthesizer
 from tests.parity.goldens import Golden, close, goldens
@@ -68,7 +68,7 @@ def factorised(tensors: dict[str, Tensor], heads: int) -> tuple[Score, Tensor, T
 def layer_of(score: Score, tensors: dict[str, Tensor], value: str, causal: bool) -> Attention:
     """No output projection, as in the code."""
     weight = tensors[f"W_{value}"].T
-    projection = Values(weight.shape[1], score.heads, v_dim=len(weight) // score.heads)
+    projection = ValueProjection(weight.shape[1], score.heads, v_dim=len(weight) // score.heads)
     put(projection.v, weight, bias(tensors, f"b_{value}", len(weight)))
     return Attention(projection, Softmax(Causal() if causal else Full(), score=score), aggregation=Concat())
 

@@ -21,7 +21,7 @@ class Kept(NamedTuple):
     now: Int[Tensor, " B"]
 
 
-class Recent(Memory):
+class SeparableConvState(Memory):
     """The own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
 
     kind = Kept
@@ -44,4 +44,4 @@ class Recent(Memory):
         return both.to(x.dtype), plan.both, Kept(kept, plan.pos, plan.now), {}
 
 
-EXAMPLES = (lambda: Recent(3),)
+EXAMPLES = (lambda: SeparableConvState(3),)

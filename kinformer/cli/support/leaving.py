@@ -9,7 +9,7 @@ from typing import Any
 from kinformer.cli.errors import from_user, noted
 from kinformer.decoding.calibrated import apply_calibration
 from kinformer.decoding.layers_used import exits_of
-from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 
 
 def leave(folder: Path, model: Any) -> dict[str, Any] | None:
@@ -37,7 +37,7 @@ def at_of(rule: Any, threshold: float | Sequence[float]) -> str:
     """A threshold, or one for each layer; for one that falls also from where to where."""
     layers = [threshold] if isinstance(threshold, float | int) else threshold
     numbers, own = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)
-    if not isinstance(own, Decaying):
+    if not isinstance(own, DecayingThreshold):
         return numbers
     ends = [replace(own, threshold=number).ends for number in layers]
     falls = ", ".join(f"from {first:.3g} to {last:.3g}" for first, last in ends)

@@ -15,8 +15,15 @@ from kinformer.lab.data.kind import Data, stream
 from kinformer.lab.data.windows import Windows
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.thresholds import (
+    MeasuredThresholds,
+    coordinate_search,
+    grid_search,
+    refuse_large_grid,
+    score_exits,
+    search,
+)
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said
@@ -35,12 +42,12 @@ class Searched(NamedTuple):
     """
 
     metric: Metric
-    full: Kept
+    full: MeasuredThresholds
     tried: tuple[Tensor, Tensor]
-    kept: tuple[Kept, ...]
-    chosen: Kept | None
+    kept: tuple[MeasuredThresholds, ...]
+    chosen: MeasuredThresholds | None
 
-    def value(self, one: Kept) -> float:
+    def value(self, one: MeasuredThresholds) -> float:
         """Its quality in the metric's own unit."""
         return _sign(self.metric) * one.quality
 
@@ -69,7 +76,7 @@ def searched(
     rule, depth = model.exits.rule, len(model.exits.layers)
     if by == "grid":
         refuse_large_grid(thresholds, depth - 1)  # before the rows are read
-    with use_rule(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         found = evaluate_batches(model, batches)
     full, metric = _kept((), found), found.metric
     if not math.isfinite(full.quality):
@@ -80,7 +87,7 @@ def searched(
         tried.append(table.measure(drawn))
         return tried[-1]
 
-    table = said(model, batches, right=metric.better == "more")
+    table = score_exits(model, batches, right=metric.better == "more")
     if by == "grid":
         best = grid_search(measure, rule.grid(thresholds), depth)
     elif by == "coordinates":
@@ -147,5 +154,5 @@ def _sign(metric: Metric) -> int:
     return 1 if metric.better == "more" else -1
 
 
-def _kept(threshold: tuple[float, ...], found: Measured) -> Kept:
-    return Kept(threshold, _sign(found.metric) * found.value, found.others["layers"])
+def _kept(threshold: tuple[float, ...], found: Measured) -> MeasuredThresholds:
+    return MeasuredThresholds(threshold, _sign(found.metric) * found.value, found.others["layers"])

@@ -14,7 +14,7 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.rules import Drawn, Rule
+from kinformer.nn.exits.rules import Rule, UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
 
@@ -42,7 +42,7 @@ def early_exit(
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:
         norms = [LayerNorm(wiring.d) if wiring.norm == "pre" else nn.Identity() for _ in layers]
-        chance = Drawn(depth) if at_least("paths", paths, 0) else None
+        chance = UniformExit(depth) if at_least("paths", paths, 0) else None
         return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=chance, gamma=gamma)
 
     training |= {"outputs": outputs, "tie": outputs == "shared", "paths": max(paths, 1)}

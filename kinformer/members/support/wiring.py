@@ -17,7 +17,7 @@ from kinformer.core.position import Position
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.relative import Relative
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
@@ -160,7 +160,7 @@ class Wiring:
         kind = PreNorm if self.norm == "pre" else PostNorm
         block = kind(*layers, norm=self._norm, dropout=self.dropout)
         position = self._position() if self.per_layer else None
-        return block if position is None else Placed(block, position)
+        return block if position is None else PositionedBlock(block, position)
 
     def stack(self, blocks: Iterable[Layer]) -> Stack:
         """The blocks, with the last norm that pre-norm blocks want."""

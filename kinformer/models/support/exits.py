@@ -15,7 +15,7 @@ from kinformer.core.loss import LEAVING, mean, token_nll
 from kinformer.core.model import Batch, Writer, total
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.classifiers import PerExit, of_exit
-from kinformer.nn.losses.aligned import Weights, aligned, scale_gradient
+from kinformer.nn.losses.aligned import Weights, aligned_loss, scale_gradient
 
 Outputs = Literal["shared", "each"]
 
@@ -96,7 +96,7 @@ class ManyExits(Writer):
                 scaled = [
                     scale_gradient(exit_logits, gamma) for exit_logits, gamma in zip(logits, body.gammas, strict=True)
                 ]
-            loss, count = aligned(scaled, targets, self.weights, self.smoothing)
+            loss, count = aligned_loss(scaled, targets, self.weights, self.smoothing)
             loss = loss / count.clamp_min(1)
             parts = {"nll": mean(token_nll(out.y, targets), real), "exits": loss}
         learned = body.rule.loss(states, logits, targets, ctx)

@@ -52,11 +52,11 @@ class DynamicRouting(Aggregation):
     def routed(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
         """The output capsules of votes."""
         agreed = votes.new_zeros(votes.shape[:-1])
-        made = self._capsules(votes, agreed)
+        capsules = self._capsules(votes, agreed)
         for _ in range(self.iterations - 1):
-            agreed = agreed + (votes * made[..., None, :, :]).sum(-1)  # [*B H N]
-            made = self._capsules(votes, agreed)
-        return made
+            agreed = agreed + (votes * capsules[..., None, :, :]).sum(-1)  # [*B H N]
+            capsules = self._capsules(votes, agreed)
+        return capsules
 
     def _capsules(self, votes: Float[Tensor, "*B H N W"], agreed: Float[Tensor, "*B H N"]) -> Float[Tensor, "*B N W"]:
         shares = agreed.softmax(-1 if self.over == "outputs" else -2)

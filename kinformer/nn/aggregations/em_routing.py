@@ -75,15 +75,15 @@ class EMRouting(Aggregation):
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
         """The means of the output capsules, and how active each is, of votes and of how active each head is."""
         shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
-        means, variance, level = self._fitted(votes, shares * activation[..., None])
+        means, variance, level = self._fit(votes, shares * activation[..., None])
         for _ in range(self.iterations - 1):
             away = (votes - means[..., None, :, :]).square() / variance[..., None, :, :]
             likely = -(away + (2 * math.pi * variance).log()[..., None, :, :]).sum(-1) / 2  # [*B H N]
             shares = (F.logsigmoid(level)[..., None, :] + likely).softmax(-1)
-            means, variance, level = self._fitted(votes, shares * activation[..., None])
+            means, variance, level = self._fit(votes, shares * activation[..., None])
         return means, level.sigmoid()
 
-    def _fitted(
+    def _fit(
         self, votes: Float[Tensor, "*B H N W"], weights: Float[Tensor, "*B H N"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
         """The M step: means and variances of capsules, and how active they are before the sigmoid."""

@@ -14,7 +14,7 @@ from kinformer.core.checks import at_least, within
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
-from kinformer.nn.biases.masked import Masking, Nearest
+from kinformer.nn.biases.masking import Masking, Nearest
 from kinformer.nn.biases.of_distances import of_distances
 
 

@@ -95,8 +95,8 @@ class CAMTL(ConditionalBlocks):
     Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
 
-    def __init__(self, tasks: int, d: int, length: int, blocks: int, **others: Any):
-        super().__init__(tasks, d, length, blocks, **others)
+    def __init__(self, tasks: int, d: int, length: int, blocks: int, **settings: Any):
+        super().__init__(tasks, d, length, blocks, **settings)
         self.gamma, self.beta = (nn.Linear(d, self.blocks.numel()) for _ in range(2))
         nn.init.ones_(self.gamma.bias)
         nn.init.zeros_(self.beta.bias)
@@ -117,8 +117,8 @@ class CAMTLByColumn(ConditionalBlocks):
     Source: Pilault et al., 2020, arXiv:2009.09139, as its code has it.
     """
 
-    def __init__(self, tasks: int, d: int, length: int, blocks: int, **others: Any):
-        super().__init__(tasks, d, length, blocks, **others)
+    def __init__(self, tasks: int, d: int, length: int, blocks: int, **settings: Any):
+        super().__init__(tasks, d, length, blocks, **settings)
         self.gamma, self.beta = (nn.Linear(d, self.size) for _ in range(2))
         for film in (self.gamma, self.beta):
             nn.init.zeros_(film.bias)

@@ -17,7 +17,7 @@ FAR = 1e6
 class HardCodedGaussian(Bias):
     """score + log N(j; ratio i + o_h, sigma_h): each head reads around one place, and nothing of it is learned.
 
-    With `Values`, which give no scores, it is hard-coded attention: `Attention(Values(d, heads),
+    With `ValueProjection`, which give no scores, it is hard-coded attention: `Attention(ValueProjection(d, heads),
     Unnormalised(Full(), HardCodedGaussian(offsets)))` weighs values by the densities themselves, as the authors' code
     does, and `Softmax` in its place by densities over their sum. Choose it to see how little self-attention needs to
     know of content. Under a window such as `Band(8)` cost is linear; beyond 8 deviations a density is below 1e-14.
@@ -33,11 +33,11 @@ class HardCodedGaussian(Bias):
     def __init__(self, offsets: tuple[float, ...], sigma: float | tuple[float, ...] = 1.0, *, ratio: float = 1.0):
         super().__init__()
         at_least("the number of offsets", len(offsets), 1)
-        self.offsets = tuple(float(within(f"offsets[{n}]", one, -FAR, FAR)) for n, one in enumerate(offsets))
+        self.offsets = tuple(float(within(f"offsets[{n}]", number, -FAR, FAR)) for n, number in enumerate(offsets))
         sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(offsets)
         if len(sigmas) != len(offsets):
             raise ValueError(f"sigma has {len(sigmas)} numbers for {len(offsets)} offsets; give one, or one for each")
-        self.sigma = tuple(float(within("sigma", one, 0.01, FAR)) for one in sigmas)
+        self.sigma = tuple(float(within("sigma", number, 0.01, FAR)) for number in sigmas)
         self.ratio = within("ratio", ratio, 0.001, FAR)
 
     def bind(self, piece: Request) -> ScoreFn:

@@ -46,8 +46,8 @@ class Relative(Bias):
         self.clip, self.heads = at_least("clip", clip, 0), None if heads is None else at_least("heads", heads, 1)
         self.back = int(min(clip, max(reach[0], -clip)))
         self.ahead = int(max(-self.back, min(clip, reach[1])))
-        self.keys = self._drawn(at_least("head_dim", head_dim, 1))
-        self.added = self._drawn(head_dim if value_dim is None else value_dim) if values else None
+        self.keys = self._make_table(at_least("head_dim", head_dim, 1))
+        self.added = self._make_table(head_dim if value_dim is None else value_dim) if values else None
         self.register_load_state_dict_pre_hook(_upgrade)
 
     def bind(self, piece: Request) -> ScoreFn:
@@ -87,7 +87,7 @@ class Relative(Bias):
         """Select the rows that queries can read from tables with one row for each distance from -clip to clip."""
         return whole[..., self.clip - self.back : self.clip + self.ahead + 1, :]
 
-    def _drawn(self, width: int) -> nn.Parameter:
+    def _make_table(self, width: int) -> nn.Parameter:
         # drawn whole, so that the bound of the uniform numbers depends on clip alone
         tables = [nn.init.xavier_uniform_(torch.empty(2 * self.clip + 1, width)) for _ in range(self.heads or 1)]
         return nn.Parameter(self._rows(tables[0] if self.heads is None else torch.stack(tables)).clone())

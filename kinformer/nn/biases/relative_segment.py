@@ -32,13 +32,13 @@ class RelativeSegment(Bias):
         segments = labels_of(piece, "segment", "RelativeSegment")
         if segments is None:
             return lambda s, b, h, i, j: s
-        asks, asked = segments
+        q_segment, k_segment = segments
         # [B H T K] [H 2 K]
         q = piece.queries.q + self.u[:, None]
         term = torch.einsum("bhtk,hnk->bhtn", q, self.keys.to(q.dtype)) * piece.scale
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + entry(term, b, h, i, (asks[b, i] != asked[b, j]).long())
+            return s + entry(term, b, h, i, (q_segment[b, i] != k_segment[b, j]).long())
 
         return score
 

@@ -47,8 +47,8 @@ class T5(Bias):
         # in float32, as those who trained with these buckets had it: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
         coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
-        found = torch.where(far < exact, far, coarse)
-        return found + self.side * (distance < 0) if self.ahead else found
+        bucket = torch.where(far < exact, far, coarse)
+        return bucket + self.side * (distance < 0) if self.ahead else bucket
 
     def bind(self, piece: Request) -> ScoreFn:
         of_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)

@@ -57,20 +57,23 @@ class TreeEdges(Bias):
 
     def bind(self, piece: Request) -> ScoreFn:
         q = piece.queries.q
-        asks, told = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
+        query_nodes, key_nodes = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
         row = torch.zeros((), dtype=torch.long, device=piece.queries.pos.device)
         term = torch.einsum("bhtk,nk->bhtn", q, self.keys.to(q.dtype)) * piece.scale  # [B H T K] [N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            q, k = (Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of)) for of, n in ((asks, i), (told, j)))
+            q, k = (
+                Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of))
+                for of, n in ((query_nodes, i), (key_nodes, j))
+            )
             return s + entry(term, b, h, i, self.row(edge(q, k, self.k, self.clip)))
 
         return score
 
     def _nodes(self, piece: Request, pos: Int[Tensor, "B #H N"]) -> Node:
         """The nodes at these positions, found once a forward; of rows that are alike one row."""
-        one = pos[:1] if pos.stride(0) == 0 else pos
-        return piece.memo.get(lambda: node(one.clamp_min(0)), "nodes", pos)
+        distinct = pos[:1] if pos.stride(0) == 0 else pos
+        return piece.memo.get(lambda: node(distinct.clamp_min(0)), "nodes", pos)
 
 
 def _upgrade(bias: nn.Module, tensors: dict[str, Tensor], prefix: str, *_: Any) -> None:

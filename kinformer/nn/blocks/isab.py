@@ -43,8 +43,8 @@ class ISAB(Layer):
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
         gathered = self.gathered(x, ctx)
-        seen = ctx.under(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
-        spread = self.spreads(x, None, seen)
+        spread_ctx = ctx.under(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
+        spread = self.spreads(x, None, spread_ctx)
         aux, stats = (
             {**prefixed(0, getattr(gathered, n)), **prefixed(1, getattr(spread, n))} for n in ("aux", "stats")
         )

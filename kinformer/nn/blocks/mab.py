@@ -104,12 +104,12 @@ class PublishedMAB(Layer):
         )
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
-        told, pos = x, ctx.by_head
+        source, pos = x, ctx.by_head
         if self.cross:
             if ctx.source is None:
                 raise ValueError("a MAB reads a source, and none came; give Context(source=..., source_pos=...)")
-            told, pos = ctx.source, ctx.source_by_head
-        q, k, v = self.queries(x), self.keys(told), self.values(told)
+            source, pos = ctx.source, ctx.source_by_head
+        q, k, v = self.queries(x), self.keys(source), self.values(source)
         keys = Keys(by_head(k, self.heads), by_head(v, self.heads), pos, own=not self.cross)
         read = self.mechanism(Queries(by_head(q, self.heads), ctx.by_head), keys, None, ctx).y.y  # [B H T d/H]
         h = self.attended(q + read.transpose(1, 2).flatten(2))

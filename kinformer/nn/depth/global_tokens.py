@@ -40,7 +40,7 @@ class GlobalTokens(GlobalNodes):
             )
         self.node = nn.Parameter(torch.randn(layer.d))
 
-    def seen(self, ctx: Context) -> Context:
+    def node_context(self, ctx: Context) -> Context:
         return self._limited(ctx, self.hard)
 
     def apart(self, ctx: Context) -> Context:
@@ -48,18 +48,18 @@ class GlobalTokens(GlobalNodes):
         return self._limited(ctx, PIECES)
 
     def _limited(self, ctx: Context, hard: tuple[str, ...]) -> Context:
-        known = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
-        segment = torch.where(ctx.pos >= 0, known.clamp(0, self.n - 1), -1)
+        labels = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
+        segment = torch.where(ctx.pos >= 0, labels.clamp(0, self.n - 1), -1)
         own = torch.arange(self.n, device=ctx.pos.device)
         own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
         segments = torch.cat([own, segment], 1)
-        seen = self.behind(ctx, own)
+        limited = self.behind(ctx, own)
         if self.only is not None:
-            seen = seen.replace(only=self.only if seen.only is None else seen.only & self.only)
+            limited = limited.replace(only=self.only if limited.only is None else limited.only & self.only)
         if hard:
-            own_segment = self._own_segment(ctx, segments, seen.pos, hard)
-            seen = seen.replace(only=own_segment if seen.only is None else seen.only & own_segment)
-        return seen.replace(labels={**seen.labels, "segment": segments})
+            own_segment = self._own_segment(ctx, segments, limited.pos, hard)
+            limited = limited.replace(only=own_segment if limited.only is None else limited.only & own_segment)
+        return limited.replace(labels={**limited.labels, "segment": segments})
 
     def _own_segment(
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]

@@ -54,18 +54,18 @@ class PoolingLevels(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, one = d, head_width(d, heads, head_dim)
-        if a_flag("shared", shared) and heads * one != d:
+        self.d, width = d, head_width(d, heads, head_dim)
+        if a_flag("shared", shared) and heads * width != d:
             raise ValueError(
-                f"shared=True has the matrices of d={d} read the {heads} x {one} numbers of the first level; leave out "
-                "head_dim or shared"
+                f"shared=True has the matrices of d={d} read the {heads} x {width} numbers of the first level; leave "
+                "out head_dim or shared"
             )
         window = Softmax(Band(at_least("near", near, 0)), dropout=a_probability("dropout", dropout), lse=False)
-        self.near = Attention(QKV(d, heads, head_dim=one), window, aggregation=Concat())
+        self.near = Attention(QKV(d, heads, head_dim=width), window, aggregation=Concat())
         a_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
-        projection = self.near.projection if shared else QKV(heads * one, heads, head_dim=one)
+        projection = self.near.projection if shared else QKV(heads * width, heads, head_dim=width)
         self.far = Attention(projection, pooling, aggregation=Concat())
-        self.out, self.hears = OutProjection(1, heads * one, d), Band(near + pooling.window)
+        self.out, self.hears = OutProjection(1, heads * width, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("both levels look ahead, so nothing goes on from a part of a row; use a causal layer")

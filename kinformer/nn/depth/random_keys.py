@@ -61,9 +61,11 @@ class RandomKeys(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]
         blocks = (last // self.block + 1 - self.last).clamp_min(0)
-        drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
-        drawn = Shifted(drawn, self.before) if self.before else drawn
-        return self.layer(x, None, ctx.replace(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+        random_keys: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
+        random_keys = Shifted(random_keys, self.before) if self.before else random_keys
+        return self.layer(
+            x, None, ctx.replace(also=random_keys if ctx.also is None else ctx.also | random_keys, remember=False)
+        )
 
 
 def _example() -> RandomKeys:

@@ -35,11 +35,11 @@ class Stack(Layer):
         return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
-            x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y
-        return found.out(x if self.norm is None or ctx.remember else self.norm(x))
+            x = (collected.remember if ctx.remember and n == last else collected.call)(n, layer, x).y
+        return collected.out(x if self.norm is None or ctx.remember else self.norm(x))
 
 
 def _example() -> Stack:

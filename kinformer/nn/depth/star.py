@@ -131,12 +131,12 @@ class StarRounds(Layer):
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.around(ctx), ctx.pos >= 0
-        told = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
-        relay = Context(torch.zeros_like(told[:, :1]), run=True, source_pos=told, is_clean=True)
+        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
+        relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
         h, s = e, self.mean(e, ctx)
-        for one in self.rounds:
-            h = self.kept(F.dropout(one.satellites(h, e, s, ring), self.dropout, self.training), ctx)
-            s = F.dropout(one.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
+        for round_ in self.rounds:
+            h = self.after_round(F.dropout(round_.satellites(h, e, s, ring), self.dropout, self.training), ctx)
+            s = F.dropout(round_.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
         return h, s[:, 0]
 
     def around(self, ctx: Context) -> Ring:
@@ -150,7 +150,7 @@ class StarRounds(Layer):
         real = (ctx.pos >= 0)[..., None]
         return (e * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
 
-    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
         """Tokens as the next round finds them."""
         return h
 
@@ -170,7 +170,7 @@ class PublishedStarRounds(StarRounds):
     def mean(self, e: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
         return e.mean(1, keepdim=True)
 
-    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
         return h * (ctx.pos >= 0)[..., None]
 
 

@@ -39,14 +39,14 @@ class Universal(Layer):
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
             z = self.timed(x, n, ctx.places)
             if ctx.remember and n == self.steps - 1:
-                found.remember(n, self.block, z)
+                collected.remember(n, self.block, z)
             else:
-                x = found.call(n, self.block, z, counts=ctx.pos >= 0).y
-        return found.out(x)
+                x = collected.call(n, self.block, z, counts=ctx.pos >= 0).y
+        return collected.out(x)
 
 
 def _example(steps: int, timed: bool) -> Universal:

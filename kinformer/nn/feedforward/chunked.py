@@ -33,9 +33,9 @@ class Chunked(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         pieces = []
         for lo in range(0, max(x.shape[1], 1), self.size):
-            z, seen = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
-            again = torch.is_grad_enabled() and z.requires_grad
-            pieces.append(recomputed(self.layer, z, state, seen) if again else self.layer(z, state, seen))
+            z, piece_ctx = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
+            recompute = torch.is_grad_enabled() and z.requires_grad
+            pieces.append(recomputed(self.layer, z, state, piece_ctx) if recompute else self.layer(z, state, piece_ctx))
         return concatenated(pieces)
 
 

@@ -13,7 +13,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.nn.feedforward.mlp import Activation, activate
 
 
-class Recent(NamedTuple):
+class SeparableConvState(NamedTuple):
     """What the convolutions still read of tokens before: the last inputs of each, the newest at the end."""
 
     first: Float[Tensor, "B M D"]
@@ -64,18 +64,18 @@ class SeparableConv(Layer):
         )
         self.pointwise = nn.ModuleList([nn.Linear(d, self.hidden), nn.Linear(self.hidden, d)])
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Recent:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SeparableConvState:
         if not self.causal:
             raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
         new = room(self, batch, length, dtype, device)
-        return Recent(
+        return SeparableConvState(
             *(
                 torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
                 for kernel, width in zip(self.kernels, (self.d, self.hidden), strict=True)
             )
         )
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Recent | None, ctx: Context) -> Out:
+    def forward(self, x: Float[Tensor, "B T D"], state: SeparableConvState | None, ctx: Context) -> Out:
         in_order(ctx, "SeparableConv")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
@@ -85,14 +85,14 @@ class SeparableConv(Layer):
         # rows begin with their first token: what comes before it is what the state holds, not padding
         first = real.long().argmax(1, keepdim=True)
         at = torch.arange(x.shape[1], device=x.device)
-        there = (at + first).clamp_max(x.shape[1] - 1)
-        real = real.take_along_dim(there, 1) & (at + first < x.shape[1])
-        x = x.take_along_dim(there[..., None], 1)
+        column = (at + first).clamp_max(x.shape[1] - 1)
+        real = real.take_along_dim(column, 1) & (at + first < x.shape[1])
+        x = x.take_along_dim(column[..., None], 1)
         hidden, recent = self._conv(0, x, None if state is None else state.first, real)
         hidden = F.dropout(activate(hidden, self.activation), self.dropout, self.training)
         y, later = self._conv(1, hidden, None if state is None else state.second, real)
         y = y.take_along_dim((at - first).clamp_min(0)[..., None], 1)
-        return Out(y, None if state is None else Recent(recent, later))
+        return Out(y, None if state is None else SeparableConvState(recent, later))
 
     def _conv(
         self, n: int, x: Float[Tensor, "B T N"], before: Tensor | None, real: Bool[Tensor, "B T"]
@@ -105,8 +105,8 @@ class SeparableConv(Layer):
         mixed = self.depthwise[n](x.transpose(1, 2)).transpose(1, 2)
         if before is None:
             return self.pointwise[n](mixed), x[:, :0]
-        kept = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
-        return self.pointwise[n](mixed), x.take_along_dim(kept[..., None], 1).to(before.dtype)
+        column = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
+        return self.pointwise[n](mixed), x.take_along_dim(column[..., None], 1).to(before.dtype)
 
 
 EXAMPLES = (

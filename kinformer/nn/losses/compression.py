@@ -80,10 +80,10 @@ class AttentionReconstruction(CompressionLoss):
             squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
         if self.norm == "mse":
             return squares.mean((1, 3))
-        found = squares.sum((1, 3))
+        total = squares.sum((1, 3))
         if self.norm == "segment":
-            found = torch.where(real, found, 0.0).sum(1, keepdim=True).expand_as(found)
-        return _root(found)
+            total = torch.where(real, total, 0.0).sum(1, keepdim=True).expand_as(total)
+        return _root(total)
 
 
 class AutoEncoding(CompressionLoss):
@@ -126,5 +126,5 @@ class AutoEncoding(CompressionLoss):
 
 def _root(squares: Tensor) -> Tensor:
     # a plain square root would have an infinite gradient at 0
-    some = squares > 0
-    return torch.where(some, torch.where(some, squares, 1.0).sqrt(), 0.0)
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

@@ -25,7 +25,7 @@ class SubspaceDisagreement(Regulariser):
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         assert keys is not None
-        return alike(precise(keys.v))
+        return mean_cosine(precise(keys.v))
 
 
 class PositionDisagreement(Regulariser):
@@ -46,8 +46,8 @@ class PositionDisagreement(Regulariser):
         def overlap(at: Tensor) -> Tensor:
             return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
 
-        none = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([none, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
+        empty = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([empty, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
 
 
 class OutputDisagreement(Regulariser):
@@ -62,10 +62,10 @@ class OutputDisagreement(Regulariser):
     key = "output_disagreement"
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
-        return alike(precise(read.y))
+        return mean_cosine(precise(read.y))
 
 
-def alike(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
+def mean_cosine(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
     """The mean cosine of all pairs of heads; a head that is 0 has no direction and counts as 0."""
     directions = torch.nn.functional.normalize(x, dim=-1)
     return directions.mean(1).square().sum(-1)

@@ -61,7 +61,7 @@ class Reinforce(nn.Module):
         if "reward" not in stats:
             return
         total, count = stats["reward"]
-        found = (total / count.clamp_min(1)).to(self.baseline.dtype)
-        moved = self.decay * self.baseline + (1 - self.decay) * found
-        self.baseline.copy_(torch.where(self.steps > 0, moved, found))
+        reward = (total / count.clamp_min(1)).to(self.baseline.dtype)
+        average = self.decay * self.baseline + (1 - self.decay) * reward
+        self.baseline.copy_(torch.where(self.steps > 0, average, reward))
         self.steps += 1

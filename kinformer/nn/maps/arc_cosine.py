@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, within
-from kinformer.nn.maps.drawn import HeadDirections
+from kinformer.nn.maps.random_features import HeadDirections
 
 
 class ArcCosine(HeadDirections):

@@ -29,10 +29,10 @@ class ELU(FeatureMap):
         if torch.compiler.is_compiling() or transformed():
             above = x.relu()
             return (x - above - most[..., None]).exp() + above, most  # where some x is above 0, most is 0
-        return Features.apply(x, most), most
+        return ELUFeatures.apply(x, most), most
 
 
-class Features(torch.autograd.Function):
+class ELUFeatures(torch.autograd.Function):
     """The same, keeping for its backward the features alone, which are kept anyway."""
 
     @staticmethod

@@ -12,7 +12,7 @@ from kinformer.core.checks import a_flag, one_of, within
 from kinformer.core.example import Example
 from kinformer.core.transforms import transformed
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
 SCALED_BY_CALL = Unrepeatable(
@@ -88,10 +88,10 @@ def raised(
     """exp(u + shift) + floor."""
     if torch.compiler.is_compiling() or transformed():
         return (u + shift[..., None]).exp() + floor[..., None]
-    return Raised.apply(u, shift, floor)
+    return ShiftedExp.apply(u, shift, floor)
 
 
-class Raised(torch.autograd.Function):
+class ShiftedExp(torch.autograd.Function):
     """The same in one array, keeping for its backward the features alone, which are kept anyway."""
 
     @staticmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.checks import one_of
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 Function = Literal["relu", "sigmoid", "abs", "softplus", "exp"]
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import a_flag, one_of, within
-from kinformer.nn.maps.drawn import HeadDirections
+from kinformer.nn.maps.random_features import HeadDirections
 
 
 class RandomFourier(HeadDirections):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.checks import within
 from kinformer.core.example import Example
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 
 class Trigonometric(Directions):

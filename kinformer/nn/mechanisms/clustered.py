@@ -80,13 +80,13 @@ class Clustered(KeyValueMechanism):
         if not request.queries.q.shape[2]:
             return Out(read(request))
         clusters = self.clusters(request.queries)
-        found = read(self.asking(request, clusters))
-        return Out(AttentionOutput(clusters.spread(found.y), self.spread_lse(clusters, found.lse)))
+        of_clusters = read(self.asking(request, clusters))
+        return Out(AttentionOutput(clusters.spread(of_clusters.y), self.spread_lse(clusters, of_clusters.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
         """The clusters of the queries of a call: chosen once, also where a layer is computed again."""
-        found = choice(lambda: self.grouping(queries.q, queries.pos))
-        return QueryClusters.of(found, queries.pos >= 0, self.grouping.clusters)
+        cluster = choice(lambda: self.grouping(queries.q, queries.pos))
+        return QueryClusters.of(cluster, queries.pos >= 0, self.grouping.clusters)
 
     def asking(self, request: Request, clusters: QueryClusters) -> Request:
         """The read of the means of clusters. One of none is 0, and nobody asks what it read."""

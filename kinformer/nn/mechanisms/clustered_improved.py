@@ -18,7 +18,7 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import allowed, scores, softmax, weighted
 from kinformer.core.ties import first, score_tolerance
 from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.groups import folded, picked
+from kinformer.nn.mechanisms.groups import gather_columns, gather_positions
 from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
@@ -63,7 +63,7 @@ class ImprovedClustered(Clustered):
         _, best_lse = softmax(logits.gather(-1, best))
         far = clusters.spread(weighted(F.dropout(rest, request.dropout), asking))
         near = self._exact(request, clusters, best)
-        lse = (self.spread_lse(clusters, one) for one in (best_lse, rest_lse))
+        lse = (self.spread_lse(clusters, cluster_lse) for cluster_lse in (best_lse, rest_lse))
         return Out(merge(*map(AttentionOutput, (near, far), lse)))
 
     def _exact(
@@ -76,16 +76,22 @@ class ImprovedClustered(Clustered):
         tiles = clusters.tiles(max(1, min(parts, MOST)))
         column = tiles.column.transpose(1, 2)  # [B N H M]
         at = best.take_along_dim(tiles.cluster[..., None], 2).transpose(1, 2)  # [B N H k]
-        own, there = column.clamp_min(0), column >= 0
-        found = read(
+        own, is_query = column.clamp_min(0), column >= 0
+        of_tiles = read(
             request.apart(
-                queries=Queries(picked(queries.q, own), folded(queries.pos, own, there), head=queries.head),
-                keys=Keys(picked(keys.k, at), picked(keys.v, at), picked(keys.pos[..., None], at)[..., 0]),
+                queries=Queries(
+                    gather_columns(queries.q, own), gather_positions(queries.pos, own, is_query), head=queries.head
+                ),
+                keys=Keys(
+                    gather_columns(keys.k, at),
+                    gather_columns(keys.v, at),
+                    gather_columns(keys.pos[..., None], at)[..., 0],
+                ),
                 lse=False,
                 rows=torch.arange(len(own), device=own.device).repeat_interleave(own.shape[1]),
             )
         )
-        return tiles.spread(found.y.unflatten(0, own.shape[:2]).transpose(1, 2))
+        return tiles.spread(of_tiles.y.unflatten(0, own.shape[:2]).transpose(1, 2))
 
 
 _APART = {"merge": "the best keys of a part of the keys are not those of all"}

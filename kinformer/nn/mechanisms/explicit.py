@@ -75,9 +75,9 @@ class Explicit(KeyValueMechanism):
             read, x = self._whole(request)
             up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
             return Out(read, up=up)
-        again = torch.is_grad_enabled()
+        recompute = torch.is_grad_enabled()
         reads = [
-            recomputed(self._block, request, lo, hi) if again else self._block(request, lo, hi)
+            recomputed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
             for lo, hi in pairwise(accumulate(sizes, initial=0))
         ]
         y, lse = zip(*reads, strict=True)

@@ -12,7 +12,7 @@ from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
-from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, LocalGlobal, apart
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, apart
 from kinformer.nn.patterns.rows import Rows
 
 
@@ -33,8 +33,8 @@ class FourPieces(GlobalSoftmax):
     Errors: those of GlobalSoftmax. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """
 
-    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **how: Any):
-        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **how)
+    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **settings: Any):
+        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **settings)
         self.n = n
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -45,7 +45,7 @@ class FourPieces(GlobalSoftmax):
         return False  # a global query reads keys of two matrices
 
     def forward(
-        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 

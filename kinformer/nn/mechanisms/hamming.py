@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_flag, at_least, whole
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.nn.maps.random_features import next_draw_seed
 
 
 class Grouping(nn.Module, ABC):
@@ -75,7 +75,7 @@ class HammingKMeans(Grouping):
         self.bias = a_flag("bias", bias)
         self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
         drawn_anew = self.redraw is not None
-        self.register_buffer("planes", self._drawn(seed), persistent=drawn_anew)
+        self.register_buffer("planes", self._draw_directions(seed), persistent=drawn_anew)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long), persistent=drawn_anew)
 
     def check(self, k_dim: int) -> None:
@@ -109,8 +109,8 @@ class HammingKMeans(Grouping):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new projections where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
-            self.planes.copy_(self._drawn(seed))
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
+            self.planes.copy_(self._draw_directions(seed))
 
     def _nearest(self, sign: Float[Tensor, "B H T b"], centre: Float[Tensor, "B H C b"]) -> Int[Tensor, "B H T"]:
         """The cluster with the most signs in common, the first of equal ones."""
@@ -123,7 +123,7 @@ class HammingKMeans(Grouping):
         rank = torch.arange(self.clusters, device=pos.device) * real.sum(-1, keepdim=True) // self.clusters
         return order.take_along_dim(rank, -1)
 
-    def _drawn(self, seed: int) -> Float[Tensor, "b K1"]:
+    def _draw_directions(self, seed: int) -> Float[Tensor, "b K1"]:
         """A line of normal numbers for each bit, the last of which is added; 0 without `bias`."""
         draw = torch.Generator().manual_seed(seed)
         planes = torch.randn(self.bits, self.k_dim + 1, generator=draw)

@@ -18,14 +18,14 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.nn.maps.random_features import next_draw_seed
 from kinformer.nn.mechanisms.groups import (
-    Grouped,
+    SameGroupScore,
     by_key_head,
-    made_for_keys,
-    made_for_layer,
-    made_for_queries,
-    no_additions,
+    check_made_for_keys,
+    check_made_for_layer,
+    check_made_for_queries,
+    check_no_additions,
 )
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
@@ -69,7 +69,7 @@ class Rotations(nn.Module):
         self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
         self._rounds = at_least("rounds", rounds, 1)
         self._eval_rounds = None if eval_rounds is None else at_least("eval_rounds", eval_rounds, 1)
-        self.register_buffer("r", drawn((heads, k_dim, rounds, buckets // 2), seed))
+        self.register_buffer("r", draw_rotations((heads, k_dim, rounds, buckets // 2), seed))
         self.register_buffer("more", self.r[:, :, :0], persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._extend()
@@ -107,30 +107,30 @@ class Rotations(nn.Module):
         with exact(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both
-        (high, at), (low, under) = turned.max(-1), turned.min(-1)
-        return torch.where(high >= -low, at, under + turned.shape[-1])
+        (high, highest), (low, lowest) = turned.max(-1), turned.min(-1)
+        return torch.where(high >= -low, highest, lowest + turned.shape[-1])
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
-            self.r.copy_(drawn(self.r.shape, seed))
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
+            self.r.copy_(draw_rotations(self.r.shape, seed))
 
     def _extend(self) -> None:
         """Draw the rounds that are not saved."""
         heads, k_dim, saved, half = self.r.shape
-        every = drawn((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
+        every = draw_rotations((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
         self.more = every[:, :, saved:].to(self.r)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Weights of another number of rounds: what they have, and the rest as an evaluation draws it."""
-        found = state_dict.get(f"{prefix}r")
-        if isinstance(found, Tensor) and found.dim() == 4 and found.shape[2] != self.r.shape[2]:
-            rest = drawn(self.r.shape, self.seed).to(found)
-            state_dict[f"{prefix}r"] = torch.cat([found, rest[:, :, found.shape[2] :]], 2)[:, :, : self.r.shape[2]]
+        stored = state_dict.get(f"{prefix}r")
+        if isinstance(stored, Tensor) and stored.dim() == 4 and stored.shape[2] != self.r.shape[2]:
+            rest = draw_rotations(self.r.shape, self.seed).to(stored)
+            state_dict[f"{prefix}r"] = torch.cat([stored, rest[:, :, stored.shape[2] :]], 2)[:, :, : self.r.shape[2]]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def drawn(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
+def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
     """Normal numbers, the first rounds the same however many there are."""
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)
@@ -179,18 +179,18 @@ class Hashed(KeyValueMechanism):
         self.hash.eval_rounds = rounds
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_additions(self, ctx, "buckets")
+        check_no_additions(self, ctx, "buckets")
         if ctx.remember:
             return queries, keys
-        made_for_queries(self, queries.q, self.heads, self.k_dim)
+        check_made_for_queries(self, queries.q, self.heads, self.k_dim)
         return queries._replace(tags={"bucket": self._buckets(queries.q)}), keys
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        check_made_for_keys(self, keys.k, self.heads, self.k_dim)
         return {"bucket": by_key_head(self._buckets(keys.k), keys.k.shape[1])}
 
     def _buckets(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
@@ -251,15 +251,15 @@ class LSH(Hashed):
             scale=scale,
             seed=seed,
         )
-        self.score = Grouped("bucket", lonely=True)
+        self.score = SameGroupScore("bucket", lonely=True)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         dtype = request.queries.q.dtype
-        groups = read_groups(widened(request), self.buckets)
+        groups = read_groups(in_float32(request), self.buckets)
         return Out(groups._replace(y=groups.y.to(dtype)))
 
 
-def widened(request: Request) -> Request:
+def in_float32(request: Request) -> Request:
     """A request in float32 at least: a score of -1e5 is none in float16."""
     queries, keys = request.queries, request.keys
     return request.replace(

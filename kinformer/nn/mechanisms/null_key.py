@@ -29,8 +29,10 @@ class NullKey(nn.Module):
     def forward(self, keys: Keys) -> Keys:
         """These keys behind it."""
         for name, own, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
-            if (came := (x.shape[1], x.shape[3])) != tuple(own.shape):
-                raise ValueError(f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(came)} came")
+            if (got_shape := (x.shape[1], x.shape[3])) != tuple(own.shape):
+                raise ValueError(
+                    f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(got_shape)} came"
+                )
         if keys.extras:
             raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
 

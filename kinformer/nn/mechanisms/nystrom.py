@@ -84,11 +84,17 @@ class Nystrom(ThroughLandmarks):
         self._check_heads(y.shape[1], self.skip)
         return y + self.skip(keys.v, keys.pos, ctx.full)
 
-    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
+    def corrected(
+        self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
+    ) -> Float[Tensor, "B H N V"]:
         """Where every token is a landmark, its own value, which makes F the whole softmax."""
         alone = (keys.pos >= 0).sum(2)[..., None, None] <= self.landmarks
-        values = asked.means(precise(keys.v))
-        return torch.where(alone, values.repeat_interleave(number_of_groups(told.shape[1], values.shape[1]), 1), told)
+        values = key_segments.means(precise(keys.v))
+        return torch.where(
+            alone,
+            values.repeat_interleave(number_of_groups(landmark_values.shape[1], values.shape[1]), 1),
+            landmark_values,
+        )
 
     def _check_heads(self, heads: int, skip: ValueConv) -> None:
         if heads != skip.heads:

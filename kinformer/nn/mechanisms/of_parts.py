@@ -45,11 +45,11 @@ class OfParts(Mechanism):
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
         """What the whole returns: a read made of the parts', and what each of them reports."""
-        kept = None if state is None else tuple(out.state for out in outs)
+        new_state = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
-        return Out(read, kept, *reports)
+        return Out(read, new_state, *reports)
 
 
-def by_part(found: Sequence[Mapping]) -> dict:
+def by_part(reports: Sequence[Mapping]) -> dict:
     """Entries of every part under its number."""
-    return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}
+    return {name: value for n, entries in enumerate(reports) for name, value in prefixed(n, entries).items()}

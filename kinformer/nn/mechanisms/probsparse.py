@@ -131,8 +131,8 @@ class ProbSparse(KeyValueMechanism):
         rest = self.unchosen(request).to(y.dtype)
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
-        found = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
-        return Out(AttentionOutput(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
+        output = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
+        return Out(AttentionOutput(output.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
         """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
@@ -156,10 +156,10 @@ class ProbSparse(KeyValueMechanism):
         with torch.no_grad():
             if self.measure == "sampled":
                 return self._by_sample(request)
-            there, found = request.keys.pos[:, :, None] >= 0, precise(scores(request))
-            mean = found.where(there, 0.0).sum(-1) / there.sum(-1).clamp_min(1)
-            found = found.masked_fill(~there, -torch.inf)
-            return (found.amax(-1) if self.measure == "max-mean" else found.logsumexp(-1)) - mean
+            is_key, logits = request.keys.pos[:, :, None] >= 0, precise(scores(request))
+            mean = logits.where(is_key, 0.0).sum(-1) / is_key.sum(-1).clamp_min(1)
+            logits = logits.masked_fill(~is_key, -torch.inf)
+            return (logits.amax(-1) if self.measure == "max-mean" else logits.logsumexp(-1)) - mean
 
     def ranks(
         self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
@@ -167,8 +167,8 @@ class ProbSparse(KeyValueMechanism):
         """Which keys each query is measured by, as ranks below the number of a row's keys; `rank` is its own."""
         assert self.chance is not None
         head, draw = (torch.arange(n, device=rank.device) for n in (heads, draws))
-        drawn = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
-        return drawn.long().minimum(keys[..., None, None] - 1).clamp_min(0)
+        ranks = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
+        return ranks.long().minimum(keys[..., None, None] - 1).clamp_min(0)
 
     def unchosen(self, request: Request) -> Float[Tensor, "B H T V"]:
         """What queries that are not chosen get."""
@@ -184,31 +184,33 @@ class ProbSparse(KeyValueMechanism):
         return total.repeat_interleave(number_of_groups(heads, total.shape[1], "value heads"), 1)
 
     def _by_sample(self, request: Request) -> Float[Tensor, "B H T"]:
-        q, k, (asking, asked) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
-        heads, there = q.shape[1], asked >= 0
-        places = (~there).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
-        count, some = there.sum(-1), self._share(asked)  # [B 1]
-        rank = (asking >= 0).cumsum(-1) - 1
-        drawn = self.ranks(heads, rank, count, self._most(asked.shape[2]))
-        used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
+        q, k, (q_pos, k_pos) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
+        heads, is_key = q.shape[1], k_pos >= 0
+        places = (~is_key).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
+        count, sample_size = is_key.sum(-1), self._share(k_pos)  # [B 1]
+        rank = (q_pos >= 0).cumsum(-1) - 1
+        ranks = self.ranks(heads, rank, count, self._most(k_pos.shape[2]))
+        used = torch.arange(ranks.shape[-1], device=q.device) < sample_size[..., None, None]  # [B 1 1 U]
         rows, length = max(1, len(q) * heads), max(1, k.shape[2])
-        every = HELD // (rows * length) >= FEW and length <= ALL * drawn.shape[-1]
-        size = max(1, (HELD // length if every else GATHERED // max(1, drawn.shape[-1])) // rows)
-        found = []
-        for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
+        every = HELD // (rows * length) >= FEW and length <= ALL * ranks.shape[-1]
+        size = max(1, (HELD // length if every else GATHERED // max(1, ranks.shape[-1])) // rows)
+        measures = []
+        for mine, at in zip(q.split(size, 2), ranks.split(size, 2), strict=True):
             column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)
-            found.append(self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, some))
-        return torch.cat(found, 2) * request.scale
+            measures.append(
+                self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, sample_size)
+            )
+        return torch.cat(measures, 2) * request.scale
 
     def _max_mean(
         self,
         product: Float[Tensor, "B H t U"],
         used: Bool[Tensor, "B 1 1 U"],
         count: Int[Tensor, "B 1"],
-        some: Int[Tensor, "B 1"],
+        sample_size: Int[Tensor, "B 1"],
     ) -> Float[Tensor, "B H t"]:
         product = precise(product)
-        over = some if self.divisor == "sample" else count
+        over = sample_size if self.divisor == "sample" else count
         mean = product.where(used, 0.0).sum(-1) / over[..., None].clamp_min(1)
         return product.masked_fill(~used, -torch.inf).amax(-1) - mean
 

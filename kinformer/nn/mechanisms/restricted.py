@@ -12,7 +12,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masked import Masking, Step
+from kinformer.nn.biases.masking import Masking, StepMasking
 from kinformer.nn.patterns.band import Band
 
 
@@ -73,6 +73,6 @@ class Restricted(KeyValueMechanism):
 
 EXAMPLES = (
     lambda: Restricted(Causal(), AdaptiveSpan(2, 8, ramp=3)),
-    lambda: Restricted(Causal(), Step((1, 4)), AdaptiveSpan(2, 6, ramp=2, start=3.0)),
+    lambda: Restricted(Causal(), StepMasking((1, 4)), AdaptiveSpan(2, 6, ramp=2, start=3.0)),
     lambda: Restricted(Causal(), DynamicSpan(8, ramp=3, itself=False)),
 )

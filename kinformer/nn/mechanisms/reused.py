@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Reused(KeyValueMechanism):
     """A v with the attention weights A of the `Lending` layer below: a layer without queries and keys of its own.
 
-    Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
-    Decoding keeps values alone. Any number of such layers may stand above one that lends. The read has no lse.
+    Stand it above one, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
+    Reused(pattern))`. Decoding keeps values alone. Any number of such layers may stand above one that lends. The read
+    has no lse.
 
     pattern: which keys each query may read, that of the `Lending` layer: it says which values a cache keeps.
     dropout: the share of weights that training drops, other ones in each layer; 0 is what the paper advises.
@@ -70,7 +71,9 @@ class Reused(KeyValueMechanism):
 def _lazy_block() -> "Stack":
     window = kf.Causal() & kf.Band(3)
     lent = kf.Attention(kf.QKV(16, 2), kf.Lending(window))
-    return kf.Stack([kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.Values(16, 2, value_heads=1), Reused(window)))])
+    return kf.Stack(
+        [kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.ValueProjection(16, 2, value_heads=1), Reused(window)))]
+    )
 
 
 EXAMPLES = (_lazy_block,)

@@ -142,17 +142,21 @@ class Sinkhorn(KeyValueMechanism):
         return queries, keys
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        asking, asked = (
+        query_blocks, key_blocks = (
             request.memo.get(partial(self.blocks_of, pos), "token blocks", pos, self.block)
             for pos in (request.queries.pos, request.keys.pos)
         )
-        sort = self.sorting(request.keys.extras["sort"], asked)
-        found = self._first(request, asked, sort) if self.cut else self._beside(request, asking, asked, sort)
+        sort = self.sorting(request.keys.extras["sort"], key_blocks)
+        output = (
+            self._read_first_blocks(request, key_blocks, sort)
+            if self.cut
+            else self._read_by_blocks(request, query_blocks, key_blocks, sort)
+        )
         if self.near:
-            found = merge(found, read(request.replace(pattern=Block(self.block), lse=True)))
+            output = merge(output, read(request.replace(pattern=Block(self.block), lse=True)))
         if self.mixture:
-            found = AttentionOutput(found.y + read(request.replace(lse=False)).y, None)
-        return Out(found)
+            output = AttentionOutput(output.y + read(request.replace(lse=False)).y, None)
+        return Out(output)
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
         """S: how much of block m stands in the place of block n."""
@@ -186,51 +190,57 @@ class Sinkhorn(KeyValueMechanism):
         """Tokens in blocks, by their positions."""
         return TokenBlocks.of(pos[:, 0], self.block)
 
-    def _beside(self, request: Request, asking: TokenBlocks, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
+    def _read_by_blocks(
+        self, request: Request, query_blocks: TokenBlocks, key_blocks: TokenBlocks, sort: Tensor
+    ) -> AttentionOutput:
         """Each block of queries with its own keys and its mixture, folded into the batch."""
-        count = asking.column.shape[1]
-        if not count or not asked.column.shape[1]:
+        count = query_blocks.column.shape[1]
+        if not count or not key_blocks.column.shape[1]:
             return read(request)
-        own = (asking.number - asked.first[:, None]).clamp(0, asked.column.shape[1] - 1)  # [B M] of N
+        own = (query_blocks.number - key_blocks.first[:, None]).clamp(0, key_blocks.column.shape[1] - 1)  # [B M] of N
         rows = sort.to(request.keys.k.dtype).take_along_dim(own[:, None, :, None], 2)
-        there = self._mixed(asked).take_along_dim(own[..., None], 1)
+        is_mixed = self._is_mixed(key_blocks).take_along_dim(own[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
-        place = asking.at - self.block if self.causal else asking.at + self.block * (asked.number[:, -1:, None] + 1)
-        k_pos = place.masked_fill(~there, -1), _at(asked, asked.at, own)
+        place = (
+            query_blocks.at - self.block
+            if self.causal
+            else query_blocks.at + self.block * (key_blocks.number[:, -1:, None] + 1)
+        )
+        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.at, own)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
-            blocks = asked.blocked(x)
+            blocks = key_blocks.blocked(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
             return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
 
-        q = asking.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
-        q_pos = asking.at.masked_fill(~asking.real, -1).flatten(0, 1)[:, None]
+        q = query_blocks.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
+        q_pos = query_blocks.at.masked_fill(~query_blocks.real, -1).flatten(0, 1)[:, None]
         batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
         queries = Queries(q, q_pos, head=request.queries.head)
         parts = list(zip(keys(request.keys.k), keys(request.keys.v), k_pos, strict=True))
         if not self.apart:
             (k, v, pos), (near_k, near_v, near_pos) = parts
             parts = [(torch.cat([k, near_k], 3), torch.cat([v, near_v], 3), torch.cat([pos, near_pos], 2))]
-        found = []
+        outputs = []
         for k, v, pos in parts:
             k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
-            told = Keys(k, v, pos.flatten(0, 1)[:, None])
-            one = read(_small(request, queries, told, batch))
-            assert one.lse is not None
-            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (one.y, one.lse[..., None]))
-            found.append(AttentionOutput(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
-        return found[0] if len(found) == 1 else AttentionOutput(found[0].y + found[1].y, None)
+            block_keys = Keys(k, v, pos.flatten(0, 1)[:, None])
+            of_blocks = read(_block_request(request, queries, block_keys, batch))
+            assert of_blocks.lse is not None
+            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (of_blocks.y, of_blocks.lse[..., None]))
+            outputs.append(AttentionOutput(query_blocks.spread(y), query_blocks.spread(lse, -torch.inf)[..., 0]))
+        return outputs[0] if len(outputs) == 1 else AttentionOutput(outputs[0].y + outputs[1].y, None)
 
-    def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
+    def _read_first_blocks(self, request: Request, key_blocks: TokenBlocks, sort: Tensor) -> AttentionOutput:
         """All queries with the first blocks of the sorted row."""
         sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
-        there = self._mixed(asked)[:, : self.cut]
-        place = torch.arange(there[0].numel(), device=there.device).expand(len(there), -1)
-        pos = place.masked_fill(~there.flatten(1), -1)[:, None]
-        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, asked.blocked(x)).flatten(2, 3) for x in request.keys[:2])
-        return read(_small(request, request.queries, Keys(k, v, pos), None))
+        is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
+        place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
+        pos = place.masked_fill(~is_mixed.flatten(1), -1)[:, None]
+        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.blocked(x)).flatten(2, 3) for x in request.keys[:2])
+        return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
-    def _mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
+    def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
         """Which places of a mixture hold a token of any of its blocks."""
         real = blocks.real
         if not self.causal:
@@ -239,12 +249,12 @@ class Sinkhorn(KeyValueMechanism):
         return (count - real.to(count.dtype)) > 0
 
 
-def _at(blocks: TokenBlocks, values: Tensor, which: Tensor) -> Tensor:
+def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
     """Positions of the tokens of some blocks, -1 where none stands."""
-    return values.masked_fill(~blocks.real, -1).take_along_dim(which[..., None], 1)
+    return values.masked_fill(~blocks.real, -1).take_along_dim(number[..., None], 1)
 
 
-def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
+def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
     """The read of other keys, at positions that are no row's."""
     return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
 

@@ -42,9 +42,9 @@ class Unnormalised(KeyValueMechanism):
         self.scale, self.lse, self.impl, self.wants = a_scale(scale), False, impl_of(impl), wants_of(bias)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        found = read(request.replace(lse=True), self.impl)
-        assert found.lse is not None
-        return Out(AttentionOutput((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
+        output = read(request.replace(lse=True), self.impl)
+        assert output.lse is not None
+        return Out(AttentionOutput((precise(output.y) * output.lse.exp()[..., None]).to(output.y.dtype), None))
 
 
 def _local() -> Unnormalised:

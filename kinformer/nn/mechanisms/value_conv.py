@@ -12,7 +12,7 @@ from kinformer.core.heads import number_of_groups
 PIECE = 64  # tokens; the fastest of 32 to 256 on CPU
 
 
-def odd(name: str, value: int) -> int:
+def check_odd(name: str, value: int) -> int:
     """A whole number of tokens, one of them in the middle."""
     if at_least(name, value, 1) % 2 == 0:
         raise ValueError(f"{name}={value} has no token in its middle; give an odd number")
@@ -33,7 +33,7 @@ class ValueConv(nn.Module):
 
     def __init__(self, heads: int, kernel: int):
         super().__init__()
-        kernel, self.heads = odd("kernel", kernel), at_least("heads", heads, 1)
+        kernel, self.heads = check_odd("kernel", kernel), at_least("heads", heads, 1)
         self.weight = nn.Parameter(torch.empty(heads, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
 
     def forward(
@@ -43,10 +43,10 @@ class ValueConv(nn.Module):
         v, real = precise(v), (pos >= 0)[..., None]
         v = v if full else v.masked_fill(~real, 0.0)
         repeats = number_of_groups(self.heads, v.shape[1])
-        y = self._convolved(v if repeats == 1 else v.repeat_interleave(repeats, 1))
+        y = self._convolve(v if repeats == 1 else v.repeat_interleave(repeats, 1))
         return y if full else y * real
 
-    def _convolved(self, v: Float[Tensor, "B H S V"]) -> Float[Tensor, "B H S V"]:
+    def _convolve(self, v: Float[Tensor, "B H S V"]) -> Float[Tensor, "B H S V"]:
         """By products of pieces of a row with the kernel as a matrix.
 
         On CPU twice as fast as PyTorch's convolution, whose gradient of the kernel is 1.5% off in float32 at 4,096

@@ -12,8 +12,8 @@ from kinformer.core.choice import choice
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.ties import places, tolerance_of
+from kinformer.nn.memories.compressed_positions import CUTS
 from kinformer.nn.memories.compressive import Compressive
-from kinformer.nn.memories.places import CUTS
 
 
 class MeanPool(Compression):

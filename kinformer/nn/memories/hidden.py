@@ -64,9 +64,9 @@ class Hidden(Memory):
         self, x: Float[Tensor, "B T D"], state: HiddenStates, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], HiddenStates, dict[str, Tensor]]:
         plan = moved(state.pos, state.now, ctx, self.reads)
-        kept = beside(state.x, x.to(state.x.dtype), plan.order)
+        new_states = beside(state.x, x.to(state.x.dtype), plan.order)
         source = beside(state.x.to(x.dtype), x, slice(plan.begin, None))
-        return source, plan.read, HiddenStates(kept, plan.pos, plan.now), {}
+        return source, plan.read, HiddenStates(new_states, plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Hidden(4, 3), lambda: Hidden(3, 5), lambda: Hidden(2, 0))

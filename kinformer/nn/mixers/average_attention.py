@@ -13,7 +13,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, r
 from kinformer.core.state import Exact
 
 
-class SoFar(NamedTuple):
+class AverageState(NamedTuple):
     """The sum of a row's tokens so far, in float32 or better, and how many they are."""
 
     total: Float[Tensor, "B D"]
@@ -52,7 +52,7 @@ class AverageAttention(Layer):
         new = room(self, batch, length, dtype, device)
         wide = torch.promote_types(new.dtype, torch.float32)
         tokens = torch.zeros(batch, dtype=torch.long, device=new.device)
-        return Exact(SoFar(torch.zeros(batch, self.d, dtype=wide, device=new.device), tokens))
+        return Exact(AverageState(torch.zeros(batch, self.d, dtype=wide, device=new.device), tokens))
 
     def forward(self, x: Float[Tensor, "B T D"], state: Exact | None, ctx: Context) -> Out:
         in_order(ctx, "AverageAttention")
@@ -73,10 +73,10 @@ class AverageAttention(Layer):
         sums = torch.where(real[..., None], x, 0.0).to(wide).cumsum(1)
         counts = real.cumsum(1)
         if state is not None:
-            old: SoFar = state.inside
+            old: AverageState = state.inside
             sums, counts = sums + old.total[:, None], counts + old.tokens[:, None]
             if x.shape[1]:
-                state = Exact(SoFar(sums[:, -1], counts[:, -1]))
+                state = Exact(AverageState(sums[:, -1], counts[:, -1]))
         return (sums / counts.clamp_min(1)[..., None]).to(x.dtype), state
 
     def _gated(self, x: Float[Tensor, "B T D"], g: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

@@ -58,8 +58,8 @@ class Band(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        some = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)
-        return some, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
+        any_pair = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)
+        return any_pair, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
 
 
 EXAMPLES = (Band(3), Band(2, 0), Band(1, 4), Band(3, -1), Band(-1, 2))

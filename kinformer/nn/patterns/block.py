@@ -54,8 +54,8 @@ class Block(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         q_lo, q_hi, k_lo, k_hi = ((end + at) // self.size for end in (q_lo, q_hi, k_lo, k_hi))
-        some = (k_hi >= q_lo - self.back) & (k_lo <= q_hi + self.ahead)
-        return some, (k_lo >= q_hi - self.back) & (k_hi <= q_lo + self.ahead)
+        any_pair = (k_hi >= q_lo - self.back) & (k_lo <= q_hi + self.ahead)
+        return any_pair, (k_lo >= q_hi - self.back) & (k_hi <= q_lo + self.ahead)
 
 
 EXAMPLES = (Block(4), Block(3, 1), Block(2, 1, 1))

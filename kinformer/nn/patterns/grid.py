@@ -75,8 +75,8 @@ class Around(Pattern):
     def capacity(self, length: int) -> int:
         at = torch.arange(length)
         # what is there of a key at each position from the next one on, up to its last query
-        gone = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
-        return int((at + 1 - gone).max()) if length else 0
+        dropped = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
+        return int((at + 1 - dropped).max()) if length else 0
 
     def period(self) -> int | None:
         return self.raster.band if self.columns else self.raster.size
@@ -84,8 +84,8 @@ class Around(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         (rows, columns), size = self.block, self.raster.size
         q_lo, q_hi, k_lo, k_hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
-        some = q_lo + q_hi + k_lo + k_hi < 0
-        every = ~some
+        any_pair = q_lo + q_hi + k_lo + k_hi < 0
+        every_pair = ~any_pair
         keys = list(self.raster.boxes(k_lo, k_hi))
         for q in self.queries.boxes(q_lo // size, q_hi // size):
             up, down = q.top * rows - self.rows, q.bottom * rows + rows - 1 + self.rows
@@ -93,11 +93,11 @@ class Around(Pattern):
             least, most = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
             first, final = q.right * columns - self.columns, q.left * columns + columns - 1 + self.columns
             for k in keys:
-                there = q.there & k.there
+                has_places = q.there & k.there
                 meets = (k.bottom >= up) & (k.top <= down) & (k.right >= left) & (k.left <= right)
                 inside = (k.top >= least) & (k.bottom <= most) & (k.left >= first) & (k.right <= final)
-                some, every = some | (there & meets), every & (inside | ~there)
-        return some, every
+                any_pair, every_pair = any_pair | (has_places & meets), every_pair & (inside | ~has_places)
+        return any_pair, every_pair
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,12 @@ class OwnSegment(Pattern):
         return allowed
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
-        every = ~some
+        any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every_pair = ~any_pair
         for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
             any_here, all_here = same(self.ids, ends, self.n) if name in self.pieces else (inside, inside)
-            some, every = some | (inside & any_here), every & (all_here | ~inside)
-        return some, every
+            any_pair, every_pair = any_pair | (inside & any_here), every_pair & (all_here | ~inside)
+        return any_pair, every_pair
 
 
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ class Strided(Pattern):
         # differences of the block fill an interval: is a multiple of the stride in it
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         least, most = q_lo - k_hi + at, q_hi - k_lo + at
-        some = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
-        return some, (least == most) & some if self.stride > 1 else some
+        any_pair = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
+        return any_pair, (least == most) & any_pair if self.stride > 1 else any_pair
 
 
 EXAMPLES = (Strided(3), Strided(1))

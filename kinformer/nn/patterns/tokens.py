@@ -66,10 +66,10 @@ def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
     """Is x below n, or one of the positions n?"""
     if isinstance(n, int):
         return torch.as_tensor(x < n)
-    found = torch.as_tensor(x < 0)
+    is_among = torch.as_tensor(x < 0)
     for position in n:
-        found = found | (x == position)
-    return found
+        is_among = is_among | (x == position)
+    return is_among
 
 
 def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:

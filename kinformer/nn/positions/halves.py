@@ -37,15 +37,15 @@ class Halves(Pictured):
     ):
         super().__init__(at_least("d", d, 2), rows, columns, channels, block=block)
         one_of("kind", kind, Kind)
-        self.row, self.value = _told(kind, rows, d // 2), _told(kind, columns * channels, d - d // 2)
+        self.row, self.value = _make_position(kind, rows, d // 2), _make_position(kind, columns * channels, d - d // 2)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         row, column, channel = self.places(pos)
-        found = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
-        return found * (pos >= 0)[..., None]
+        vectors = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
+        return vectors * (pos >= 0)[..., None]
 
 
-def _told(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
+def _make_position(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
     if kind == "sinusoidal":
         return Sinusoidal(d)
     table = nn.Embedding(size, d)

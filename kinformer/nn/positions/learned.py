@@ -32,8 +32,8 @@ class Learned(Position):
             self._check(pos)
         # rows that are one row, expanded, are looked up once
         rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
-        found = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
-        return found.expand(len(pos), -1, -1)
+        vectors = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
+        return vectors.expand(len(pos), -1, -1)
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         length = self.table.num_embeddings

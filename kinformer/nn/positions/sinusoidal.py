@@ -57,10 +57,10 @@ class Sinusoidal(Position):
         waves = angle.sin(), angle.cos()
         if self.layout == "concat":
             half = self.d // 2
-            found = F.pad(torch.cat([wave[..., :half] for wave in waves], -1), (0, self.d % 2))
+            vectors = F.pad(torch.cat([wave[..., :half] for wave in waves], -1), (0, self.d % 2))
         else:
-            found = torch.stack(waves, -1).flatten(-2)[..., : self.d]
-        return torch.where((pos >= 0)[..., None], found, 0.0).to(self.like.dtype)
+            vectors = torch.stack(waves, -1).flatten(-2)[..., : self.d]
+        return torch.where((pos >= 0)[..., None], vectors, 0.0).to(self.like.dtype)
 
 
 def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:

@@ -30,9 +30,9 @@ class ByStream(Projection):
         for name, part in (("wide", wide), ("long", long)):
             a_part(name, part, Projection, "a projection, such as QKV(d, heads)")
         for name in SIZES:
-            one, other = getattr(wide, name), getattr(long, name)
-            if one != other:
-                raise ValueError(f"the projections of two streams have {name}={one} and {name}={other}; give both one")
+            own, other = getattr(wide, name), getattr(long, name)
+            if own != other:
+                raise ValueError(f"the projections of two streams have {name}={own} and {name}={other}; give both one")
         self.n, self.wide, self.long = at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
         self.k_dim, self.v_dim, self.bias = long.k_dim, long.v_dim, long.bias
@@ -55,12 +55,12 @@ class ByStream(Projection):
         raise ValueError(f"ByStream has two matrices for {name!r}, one a stream; use QKV with this mechanism")
 
     def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:
-        return long._replace(q=self._chosen(wide.q, long.q, pos))
+        return long._replace(q=self._by_position(wide.q, long.q, pos))
 
     def _keys(self, wide: Keys, long: Keys, pos: Tensor) -> Keys:
-        return long._replace(k=self._chosen(wide.k, long.k, pos), v=self._chosen(wide.v, long.v, pos))
+        return long._replace(k=self._by_position(wide.k, long.k, pos), v=self._by_position(wide.v, long.v, pos))
 
-    def _chosen(self, wide: Tensor, long: Tensor, pos: Tensor) -> Tensor:
+    def _by_position(self, wide: Tensor, long: Tensor, pos: Tensor) -> Tensor:
         return wide.where((pos < self.n)[:, None, :, None], long)
 
 

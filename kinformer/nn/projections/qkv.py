@@ -62,8 +62,8 @@ class QKV(Projection):
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         first = self.widths[0]
-        found = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
-        k, v = found.split(self.widths[1:], -1)
+        projected = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
+        k, v = projected.split(self.widths[1:], -1)
         return self._keys(k, v, pos)
 
     def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
@@ -76,8 +76,8 @@ class QKV(Projection):
         return weight.split(self.widths)[n], None if bias is None else bias.split(self.widths)[n]
 
     def _queries(self, q: Float[Tensor, "B T HK"], pos: Int[Tensor, "B T"]) -> Queries:
-        found = by_head(q, self.heads)  # [B H T K]
-        return Queries(found if self.rotation is None else self.rotation(found, pos), pos[:, None])
+        vectors = by_head(q, self.heads)  # [B H T K]
+        return Queries(vectors if self.rotation is None else self.rotation(vectors, pos), pos[:, None])
 
     def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S UV"], pos: Int[Tensor, "B S"]) -> Keys:
         key, value = by_head(k, self.key_heads), by_head(v, self.values)  # [B G S K], [B U S V]

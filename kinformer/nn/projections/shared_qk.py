@@ -58,8 +58,8 @@ class SharedQK(Projection):
         return queries, self._keys(queries.q, x, pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        found = {"q": self.qk, "k": self.qk, "v": self.v}[name]
-        return found.weight, found.bias
+        linear = {"q": self.qk, "k": self.qk, "v": self.v}[name]
+        return linear.weight, linear.bias
 
     def _keys(self, q: Float[Tensor, "B H S K"], source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return Keys(unit(q, self.eps) if self.unit else q, by_head(self.v(source), self.heads), pos[:, None])

@@ -34,12 +34,12 @@ class TiedKV(Projection):
         return Queries(by_head(self.q(x), self.heads), pos[:, None])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
-        told = by_head(self.c(source), self.heads)
-        return Keys(told, told, pos[:, None])
+        shared = by_head(self.c(source), self.heads)
+        return Keys(shared, shared, pos[:, None])
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        found = self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c
-        return found.weight, found.bias
+        linear = self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c
+        return linear.weight, linear.bias
 
 
 EXAMPLES = (lambda: TiedKV(16, 2), lambda: TiedKV(16, 4, head_dim=6, bias=False))

@@ -41,15 +41,15 @@ class ResidualScores(Score):
         self.product = Product()
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        own, beneath = self.product(request), of_pairs("scores", request)
-        if beneath is None:
+        own, previous = self.product(request), of_pairs("scores", request)
+        if previous is None:
             return own
         if not self.below:
             return self.own * own
         if self.change is not None:
-            beneath = self.change(beneath, mask(request))
+            previous = self.change(previous, mask(request))
         # a negative weight would make of -inf the largest score of all
-        return torch.where(beneath == -torch.inf, -torch.inf, self.own * own + self.below * beneath)
+        return torch.where(previous == -torch.inf, -torch.inf, self.own * own + self.below * previous)
 
 
 def _changed() -> ResidualScores:

@@ -16,7 +16,7 @@ class DenseSynthesizer(Synthesizer):
     """B_i = W2 ReLU(W1 x_i + b1) + b2 in R^L; token i scores position j by B_ij, whatever stands there.
 
     Choose it where what a token is says where to look, and no token has to be looked up by what it is: it needs neither
-    queries nor keys, so `Values` may project for it. A score costs no less than a product.
+    queries nor keys, so `ValueProjection` may project for it. A score costs no less than a product.
 
     heads: of the layer; each has a W1 of its own, which the layer owns as a side.
     length: L, the most positions; rows may be shorter.

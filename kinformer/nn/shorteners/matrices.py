@@ -30,19 +30,19 @@ class Matrices(nn.Module):
 
     def of(self, name: str, like: Tensor) -> Tensor:
         """The tensor of keys ("k") or of values ("v")."""
-        found = self.k if name == "k" or self.v is None else self.v
-        return found.to(like.dtype)
+        matrix = self.k if name == "k" or self.v is None else self.v
+        return matrix.to(like.dtype)
 
-    def check(self, who: str, keys: Keys) -> None:
+    def check(self, part: str, keys: Keys) -> None:
         """ValueError for other heads than it was made for, and for extras, which have no matrix."""
-        found = {keys.k.shape[1], keys.v.shape[1]}
-        if self.heads is not None and found != {self.heads}:
+        got_heads = {keys.k.shape[1], keys.v.shape[1]}
+        if self.heads is not None and got_heads != {self.heads}:
             raise ValueError(
-                f"{who} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
+                f"{part} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
                 f"{keys.v.shape[1]} came; give it heads={keys.k.shape[1]}, or none for one matrix that all share"
             )
         if keys.extras:
             raise ValueError(
-                f"{who} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} of "
-                "each key; use Pooled"
+                f"{part} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} "
+                "of each key; use MeanPooled"
             )

@@ -169,8 +169,8 @@ def chosen(part: str) -> Any:
     from kinformer.nn.attention import Attention
     from kinformer.nn.blocks.pre_norm import PreNorm
     from kinformer.nn.depth.early_exit import EarlyExit
-    from kinformer.nn.exits.nobody import Nobody
-    from kinformer.nn.exits.rules import Drawn
+    from kinformer.nn.exits.never_exit import NeverExit
+    from kinformer.nn.exits.rules import UniformExit
     from kinformer.nn.mechanisms.sac import SAC
     from kinformer.nn.mechanisms.softmax import Softmax
     from kinformer.nn.projections.qkv import QKV
@@ -178,7 +178,7 @@ def chosen(part: str) -> Any:
     if part == "SAC":
         return PreNorm(Attention(QKV(16, 2), SAC(1, 4)))
     layer = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
-    return EarlyExit([layer], torch.nn.Identity(), Nobody(), chance=Drawn(1))
+    return EarlyExit([layer], torch.nn.Identity(), NeverExit(), chance=UniformExit(1))
 
 
 @pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "leave out chance")])

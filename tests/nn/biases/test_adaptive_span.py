@@ -18,7 +18,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
-from kinformer.nn.biases.masked import Masking
+from kinformer.nn.biases.masking import Masking
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -67,7 +67,7 @@ def test_dynamic_equals_a_loop_over_the_equation(itself: bool, float64: None) ->
     bias = DynamicSpan(6, ramp=2.5, itself=itself)
     q, k, v = torch.randn(3, 2, 3, 9, 4)
     side = 2 * torch.randn(2, 3, 9, 1)
-    y = attend(q, k, v, q_pos=POS, k_pos=POS, pattern=Causal() & Band(6), bias=bias, sides={"span": side}).y
+    y = attend(q, k, v, q_pos=POS, k_pos=POS, pattern=Causal() & Band(6), bias=bias, extras={"span": side}).y
     z = torch.tensor([[[6 / (1 + math.exp(-s)) for s in row] for row in rows] for rows in side[..., 0].tolist()])
     assert torch.allclose(y, naive(q, k, v, z, bias), atol=1e-12)
 

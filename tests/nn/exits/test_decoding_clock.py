@@ -18,8 +18,8 @@ from kinformer.decoding.prompts import Prompts
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import Confidence, Head, States
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.rules import Confident
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.rules import ConfidenceThreshold
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"
@@ -49,7 +49,7 @@ def build(length: int = 32, **keywords: Any) -> Any:
 
 def constant(model: Any, sure: float) -> Any:
     """The model with tokens that leave after their first layer once the threshold has fallen to a number."""
-    model.exits.rule = Confident(Constant(sure), Decaying(SCALE, model.longest))
+    model.exits.rule = ConfidenceThreshold(Constant(sure), DecayingThreshold(SCALE, model.longest))
     return model
 
 

@@ -11,7 +11,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms import routing_published
 from kinformer.nn.mechanisms.centroids import Centroids
 from kinformer.nn.mechanisms.routing import Routing
-from kinformer.nn.mechanisms.routing_published import PublishedRouting, Taken
+from kinformer.nn.mechanisms.routing_published import PublishedRouting, RoutedTokens
 from kinformer.nn.projections.shared_qk import SharedQK
 from tests.nn.mechanisms.test_routing import PADDED, B, C, H, K, T, call, inputs, normed, similar, softmax_of, started
 
@@ -63,7 +63,7 @@ def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps, alo
 def test_a_fault_is_noticed(fault, monkeypatch):
     """One cluster too many in the mean; a window of one token less; the tokens that are least like a centroid."""
     if fault == "divisor":
-        mean = Taken.mean
+        mean = RoutedTokens.mean
         monkeypatch.setattr(Taken, "mean", lambda self, *arguments: mean(self, *arguments[:-1], 1.0))
     if fault == "window":
         chosen = routing_published.chosen

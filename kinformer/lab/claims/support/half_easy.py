@@ -15,9 +15,9 @@ from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Threshold
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.rules import Confident, Rule
+from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 DEPTH, TASK = 8, "task=half_easy"
 
@@ -61,26 +61,26 @@ def prompts(model: MultiExit, split: str, count: int) -> Prompts:
     return read_spec(TASK).prompts(model, split, count, 0, 0)
 
 
-def rules(model: MultiExit) -> dict[str, Confident]:
+def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
     own = model.exits.rule
-    assert isinstance(own, Confident) and isinstance(own.confidence, Probe)
+    assert isinstance(own, ConfidenceThreshold) and isinstance(own.confidence, Probe)
     each: dict[str, Confidence] = {
         "softmax response": SoftmaxResponse(),
         "saturation": Saturation(),
         "classifier": own.confidence,
     }
-    return {name: Confident(confidence, 1.0) for name, confidence in each.items()}
+    return {name: ConfidenceThreshold(confidence, 1.0) for name, confidence in each.items()}
 
 
 def full(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
-    with use_rule(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         return write_texts(model, inputs).texts
 
 
 def measure_losses(
-    model: MultiExit, rule: Confident, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
+    model: MultiExit, rule: ConfidenceThreshold, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
 ) -> TextLosses:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)

@@ -20,8 +20,8 @@ from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mechanisms.retrieval import Retrieval
-from kinformer.nn.mechanisms.sac import Chosen
-from kinformer.nn.mechanisms.sac_published import ChosenPairs
+from kinformer.nn.mechanisms.sac import EdgeAttention
+from kinformer.nn.mechanisms.sac_published import EdgePairAttention
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.topk import BestOfRow, TopK
@@ -80,7 +80,7 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    chosen = isinstance(module, Chosen | ChosenPairs | Clustered | ProbSparse | Retrieval | Sinkhorn)
+    chosen = isinstance(module, EdgeAttention | EdgePairAttention | Clustered | ProbSparse | Retrieval | Sinkhorn)
     return chosen or tagged(module) or best_of(module) is not None
 
 

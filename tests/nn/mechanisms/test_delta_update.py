@@ -1,4 +1,4 @@
-"""Delta: the recurrence by loops, a key that is rewritten, chunks, a state written in place."""
+"""DeltaUpdate: the recurrence by loops, a key that is rewritten, chunks, a state written in place."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
-from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.projections.qkv import QKV
 
@@ -45,7 +45,7 @@ def recurrence(map, q, k, v, rate):
 @pytest.mark.parametrize("piece", [1, 4, 128])
 def test_pieces_are_the_recurrence(map, piece):
     given = inputs()
-    out = call(LinearAttention(map, Delta(), piece=piece), *given)
+    out = call(LinearAttention(map, DeltaUpdate(), piece=piece), *given)
     torch.testing.assert_close(out.y.y, recurrence(map, *given), rtol=0, atol=1e-12)
     assert out.y.lse is None
 
@@ -54,13 +54,13 @@ def test_a_key_that_comes_again_takes_its_new_value():
     """With one feature and b = 1 the sums hold the last value alone, where plain sums would hold their mean."""
     one = torch.full((B, H, 3, 1), 2.0)
     v = torch.randn(B, H, 3, V)
-    found = call(LinearAttention(ELU(), Delta()), one, one, v, torch.full((B, H, 3, 1), 60.0))
+    found = call(LinearAttention(ELU(), DeltaUpdate()), one, one, v, torch.full((B, H, 3, 1), 60.0))
     torch.testing.assert_close(found.y.y, v, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 def test_a_layer_decodes_and_padding_says_nothing(key_heads):
-    layer = Attention(QKV(16, 4, key_heads=key_heads), LinearAttention(ELU(), Delta(), piece=3))
+    layer = Attention(QKV(16, 4, key_heads=key_heads), LinearAttention(ELU(), DeltaUpdate(), piece=3))
     x, pos = torch.randn(B, T, 16), torch.stack([torch.arange(T), (torch.arange(T) - 2).clamp_min(-1)])
     whole, state, done = layer(x, None, Context(pos, run=True)).y, layer.start(B, T), []
     for at in torch.arange(T).split([4, 1, 1, 3]):
@@ -73,7 +73,7 @@ def test_a_layer_decodes_and_padding_says_nothing(key_heads):
 
 
 def test_a_step_writes_in_place_only_where_nothing_learns():
-    mechanism, (q, k, v, rate) = LinearAttention(ELU(), Delta()), inputs(1)
+    mechanism, (q, k, v, rate) = LinearAttention(ELU(), DeltaUpdate()), inputs(1)
     state = mechanism.start(StateSpec(B, T, q.dtype, q.device), HeadSizes(H, H, H, K, V))
     place = state.inside.s.data_ptr()
     before = call(mechanism, q, k, v, rate, state).state
@@ -85,6 +85,6 @@ def test_a_step_writes_in_place_only_where_nothing_learns():
 
 def test_single_precision_follows_for_long_rows_of_large_keys():
     q, k, v, rate = (3 * x for x in inputs(400))
-    exact = call(LinearAttention(ELU(), Delta(), piece=64), q, k, v, rate).y.y
-    found = call(LinearAttention(ELU(), Delta(), piece=64), *(x.float() for x in (q, k, v, rate))).y.y
+    exact = call(LinearAttention(ELU(), DeltaUpdate(), piece=64), q, k, v, rate).y.y
+    found = call(LinearAttention(ELU(), DeltaUpdate(), piece=64), *(x.float() for x in (q, k, v, rate))).y.y
     assert (found.double() - exact).abs().max() < 1e-4 * exact.abs().max()

@@ -1,4 +1,4 @@
-"""Placed: a block that is told positions anew: block(x + P(pos))."""
+"""PositionedBlock: a block that adds positions to its input anew: block(x + P(pos))."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,10 +9,11 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.position import Position
 
 
-class Placed(Layer):
+class PositionedBlock(Layer):
     """block(x + P(pos)): the positions stay in the stream of every block, where those added to the input alone fade.
 
-    Choose it, with a table for each block, for deep stacks of learned positions: `Placed(block, Learned(d, length))`.
+    Choose it, with a table for each block, for deep stacks of learned positions: `PositionedBlock(block, Learned(d,
+    length))`.
 
     block: any layer.
     position: what is added to its input.
@@ -33,8 +34,8 @@ class Placed(Layer):
         return self.block(x + self.position(ctx.places), state, ctx)
 
 
-def _example() -> Placed:
-    return Placed(kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal()))), kf.Sinusoidal(16))
+def _example() -> PositionedBlock:
+    return PositionedBlock(kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal()))), kf.Sinusoidal(16))
 
 
 EXAMPLES = (_example,)

@@ -1,4 +1,4 @@
-"""Values: a projection for attention that compares nothing: values, and queries and keys of no width."""
+"""ValueProjection: a projection for attention that compares nothing: values, and queries and keys of no width."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -8,11 +8,11 @@ from kinformer.core.heads import Keys, Queries, number_of_groups
 from kinformer.core.projection import Projection, by_head
 
 
-class Values(Projection):
+class ValueProjection(Projection):
     """v = W x + b for each head, and neither queries nor keys: choose it where scores come from something else.
 
-    `Attention(Values(d, heads), Softmax(pattern, score=RandomSynthesizer(heads, length)))`. Under a plain `Softmax`
-    every key counts alike. Its cache keeps values alone.
+    `Attention(ValueProjection(d, heads), Softmax(pattern, score=RandomSynthesizer(heads, length)))`. Under a plain
+    `Softmax` every key counts alike. Its cache keeps values alone.
 
     d: the width of what is projected.
     heads: heads that read.
@@ -48,4 +48,4 @@ class Values(Projection):
         return self.v.weight, self.v.bias
 
 
-EXAMPLES = (lambda: Values(16, 2), lambda: Values(16, 4, value_heads=2, v_dim=6, bias=False))
+EXAMPLES = (lambda: ValueProjection(16, 2), lambda: ValueProjection(16, 4, value_heads=2, v_dim=6, bias=False))

@@ -1,4 +1,4 @@
-"""Pooled, MaxPooled and Convolved: each group by its equation, where it stands, padding, and what is refused."""
+"""MeanPooled, MaxPooled and ConvShortener: each group by its equation, its position, padding and refusals."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.max_pooled import MaxPooled
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -52,10 +52,10 @@ def convolution(part: Any, name: str, head: int, x: Tensor, places: list[int]) -
 
 
 CASES = [
-    (lambda size, align: Pooled(size, align), mean, True),
+    (lambda size, align: MeanPooled(size, align), mean, True),
     (lambda size, align: MaxPooled(size, align), largest, True),
-    (lambda size, align: Convolved(size, K, V, heads=G, align=align), convolution, False),
-    (lambda size, align: Convolved(size, K, V, align=align), convolution, False),
+    (lambda size, align: ConvShortener(size, K, V, heads=G, align=align), convolution, False),
+    (lambda size, align: ConvShortener(size, K, V, align=align), convolution, False),
 ]
 
 
@@ -85,7 +85,7 @@ def test_each_key_is_made_of_those_that_follow_one_another(
     assert all(one.isfinite().all() for _, one, _ in pairs)
 
 
-@pytest.mark.parametrize("make", [lambda: Pooled(3), lambda: MaxPooled(3), lambda: Convolved(3, K, V)])
+@pytest.mark.parametrize("make", [lambda: MeanPooled(3), lambda: MaxPooled(3), lambda: ConvShortener(3, K, V)])
 def test_padding_gives_nothing_and_gets_no_gradient(make: Any) -> None:
     k = torch.randn(3, G, 7, K, requires_grad=True)
     make()(keys(extras=False)._replace(k=k)).k.sum().backward()
@@ -95,7 +95,7 @@ def test_padding_gives_nothing_and_gets_no_gradient(make: Any) -> None:
 
 
 def test_tied_keys_and_values_share_their_kernels_and_no_bias_is_none() -> None:
-    part = Convolved(2, K, tied=True, bias=False)
+    part = ConvShortener(2, K, tied=True, bias=False)
     assert [weight.shape for weight in part.parameters()] == [(1, 2, K, K)]
     same = keys(extras=False)
     found = part(same._replace(v=same.k))
@@ -106,12 +106,12 @@ def said() -> list[str]:
     narrow = keys(extras=False)
     return refusals(
         [
-            lambda: Pooled(0),
-            lambda: Pooled(2, "middle"),
-            lambda: Convolved(2, 4, 5, tied=True),
-            lambda: Convolved(2, K, V, heads=3)(narrow),
-            lambda: Convolved(2, K)(narrow),
-            lambda: Convolved(2, K, V)(keys()),
+            lambda: MeanPooled(0),
+            lambda: MeanPooled(2, "middle"),
+            lambda: ConvShortener(2, 4, 5, tied=True),
+            lambda: ConvShortener(2, K, V, heads=3)(narrow),
+            lambda: ConvShortener(2, K)(narrow),
+            lambda: ConvShortener(2, K, V)(keys()),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Decaying: a threshold of exits that falls while an output grows."""
+"""DecayingThreshold: a threshold of exits that falls while an output grows."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 
 @dataclass(frozen=True)
-class Decaying:
+class DecayingThreshold:
     """A threshold that starts higher and falls while an output grows: 0.9 threshold + 0.1 exp(-temperature t / N).
 
     Early tokens matter more, since all later ones read them. t is the index of the token that is chosen, from 0, and N
@@ -61,20 +61,20 @@ class Decaying:
         return (0.9 * threshold + 0.1 * most * fall).clamp(0, 1)
 
 
-def checked_threshold(given: Threshold, low: float, high: float) -> Threshold:
+def checked_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
     """The same; ValueError for a number that is not between these two."""
-    if not isinstance(given, tuple):
-        return within("threshold", given, low, high)
-    return tuple(within(f"threshold[{n}]", one, low, high) for n, one in enumerate(given))
+    if not isinstance(threshold, tuple):
+        return within("threshold", threshold, low, high)
+    return tuple(within(f"threshold[{n}]", value, low, high) for n, value in enumerate(threshold))
 
 
-def of_layer(given: Threshold, layer: int) -> float:
+def of_layer(threshold: Threshold, layer: int) -> float:
     """The threshold of a layer, counted from 1; ValueError for a layer without one."""
-    if not isinstance(given, tuple):
-        return given
-    if layer > len(given):
+    if not isinstance(threshold, tuple):
+        return threshold
+    if layer > len(threshold):
         raise ValueError(
-            f"no threshold for layer {layer}: got {len(given)} thresholds, expected at least {layer}. Pass one for "
+            f"no threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass one for "
             "each layer but the last"
         )
-    return given[layer - 1]
+    return threshold[layer - 1]

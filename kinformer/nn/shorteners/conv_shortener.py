@@ -1,4 +1,4 @@
-"""Convolved: a learned strided convolution along the row."""
+"""ConvShortener: a learned strided convolution along the row."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -6,17 +6,17 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_flag, at_least
 from kinformer.core.heads import Keys
-from kinformer.nn.shorteners.grouped import Align, Grouped
+from kinformer.nn.shorteners.group_shortener import Align, GroupShortener
 from kinformer.nn.shorteners.matrices import Matrices
 
 
-class Convolved(Grouped):
+class ConvShortener(GroupShortener):
     """A convolution along keys and along values, its kernel as long as its stride: a learned mixture of each group.
 
     k'_r = b + sum over a < size of W_a k_(r size + a); values likewise. What is missing of a group counts as 0.
 
-    Choose it over `Pooled` where places of a group should count differently; over `Linformer` for any length, and to
-    decode: under `Causal()` it keeps the keys of the group that is not whole yet. It costs size x K x N for each new
+    Choose it over `MeanPooled` where places of a group should count differently; over `Linformer` for any length, and
+    to decode: under `Causal()` it keeps the keys of the group that is not whole yet. It costs size x K x N for each new
     key, linear in the row.
 
     size: the kernel and the stride; the paper's 3.
@@ -52,20 +52,20 @@ class Convolved(Grouped):
             nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, keys: Keys) -> Keys:
-        self.weight.check("Convolved", keys)
+        self.weight.check("ConvShortener", keys)
         for name, x in (("k", keys.k), ("v", keys.v)):
             if x.shape[3] != (width := self.weight.of(name, x).shape[-1]):
                 raise ValueError(
-                    f"Convolved was made for {name} of width {width}, and {x.shape[3]} came; give it {name}_dim="
+                    f"ConvShortener was made for {name} of width {width}, and {x.shape[3]} came; give it {name}_dim="
                     f"{x.shape[3]}"
                 )
         return super().forward(keys)
 
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         y = torch.einsum("bgrsn,gsnm->bgrm", pieces.masked_fill(~real, 0.0), self.weight.of(name, pieces))
         return y if self.bias is None else y + self.bias.of(name, y)[:, None]
 
 
-EXAMPLES = (lambda: Convolved(3, 8, heads=2), lambda: Convolved(2, 8, tied=True, bias=False, align="last"))
+EXAMPLES = (lambda: ConvShortener(3, 8, heads=2), lambda: ConvShortener(2, 8, tied=True, bias=False, align="last"))

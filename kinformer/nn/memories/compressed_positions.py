@@ -11,7 +11,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.example import Example
 
 
-class Places(nn.Module, ABC):
+class CompressedPositions(nn.Module, ABC):
     """Where a compressed state stands. `limits` says whether a batch's limits hold for what was compressed."""
 
     limits: bool
@@ -25,7 +25,7 @@ class Places(nn.Module, ABC):
         """The places of states, oldest first, whose first tokens stood at `pos` (-1: none), before position `first`."""
 
 
-class BySlots(Places):
+class BySlots(CompressedPositions):
     """Slot after slot right before the memory, as the paper counts: a slot is one position, whatever is in it.
 
     Choose it for the paper's distances and the shorter range of a relative bias. Slots move at a segment's end, so no
@@ -39,12 +39,12 @@ class BySlots(Places):
         return at_least("compressed", compressed, 0)
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
-        there = pos >= 0
-        newer = there.flip(1).cumsum(1).flip(1)  # how many slots there are from this one on
-        return torch.where(there, first - newer, -1)
+        real = pos >= 0
+        newer = real.flip(1).cumsum(1).flip(1)  # how many slots there are from this one on
+        return torch.where(real, first - newer, -1)
 
 
-class ByTokens(Places):
+class ByTokens(CompressedPositions):
     """At the position of its first token, for good: distances are in tokens, and so a batch's limits hold.
 
     Choose it where documents are packed into rows or episodes begin in their middle. The pattern reaches back `rate`
@@ -61,7 +61,7 @@ class ByTokens(Places):
         return pos
 
 
-def _example(places: Places):  # type: ignore[no-untyped-def]
+def _example(places: CompressedPositions):  # type: ignore[no-untyped-def]
 
     return kf.Compressive(4, 5, 3, kf.MeanPool(2), places=places)
 

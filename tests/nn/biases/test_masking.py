@@ -15,7 +15,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.biases.masked import Masked, Masking, Step, masking
+from kinformer.nn.biases.masking import FunctionMasking, Masking, StepMasking, masking
 from kinformer.nn.patterns.band import Band
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -41,7 +41,7 @@ def read(bias: Bias | None, q: Tensor, k: Tensor, v: Tensor, pattern=Causal()) -
 def test_it_is_the_equation(name: str, nearest: int, itself: bool) -> None:
     """m(x) exp(s) over its sum, an encoder's x = |i - j| too, one pair at a time."""
     m, (q, k, v) = FUNCTIONS[name], inputs()
-    y = read(Masked(m, nearest=nearest, itself=itself), q, k, v, Full())
+    y = read(FunctionMasking(m, nearest=nearest, itself=itself), q, k, v, Full())
     for b, h, i in torch.cartesian_prod(*map(torch.arange, q.shape[:3])).tolist():
         total, want = 0.0, torch.zeros(4)
         for j in range(9) if POS[b, 0, i] >= 0 else ():
@@ -57,11 +57,11 @@ def test_it_is_the_equation(name: str, nearest: int, itself: bool) -> None:
 def test_its_instances() -> None:
     """m = 1: plain attention. A step: a window for each head. A ramp: an adaptive span."""
     q, k, v = inputs()
-    torch.testing.assert_close(read(Masked(torch.ones_like), q, k, v), read(None, q, k, v), rtol=0, atol=1e-14)
+    torch.testing.assert_close(read(FunctionMasking(torch.ones_like), q, k, v), read(None, q, k, v), rtol=0, atol=1e-14)
     windows = read(None, q, k, v, Heads(Causal() & Band(1), Causal() & Band(4)))
-    torch.testing.assert_close(read(Step((1, 4)), q, k, v), windows, rtol=0, atol=1e-14)
+    torch.testing.assert_close(read(StepMasking((1, 4)), q, k, v), windows, rtol=0, atol=1e-14)
     span = AdaptiveSpan(2, 8, ramp=3.0, start=2.0)
-    ramp = Masked(lambda x: ((3 + 2 - x) / 3).clamp(0, 1))
+    ramp = FunctionMasking(lambda x: ((3 + 2 - x) / 3).clamp(0, 1))
     torch.testing.assert_close(read(span, q, k, v), read(ramp, q, k, v), rtol=0, atol=1e-14)
 
 
@@ -70,7 +70,7 @@ def test_a_function_that_learns_has_its_gradient_and_none_is_nan() -> None:
     q, k, v = inputs()
 
     def total(rate: Tensor) -> Tensor:
-        return read(Masked(lambda x: (1 - rate * x).clamp_min(0)), q, k, v).square().sum()
+        return read(FunctionMasking(lambda x: (1 - rate * x).clamp_min(0)), q, k, v).square().sum()
 
     assert torch.autograd.gradcheck(total, (rate,))
     whole = torch.tensor(0.5, requires_grad=True)  # m is exactly 0 at x = 2
@@ -80,14 +80,21 @@ def test_a_function_that_learns_has_its_gradient_and_none_is_nan() -> None:
 
 def test_masks_join_other_biases() -> None:
     q, k, v = inputs()
-    both = read(Plus(ALiBi(2), Masked(FUNCTIONS["cut"])), q, k, v)
-    torch.testing.assert_close(both, read(Plus(Masked(FUNCTIONS["cut"]), ALiBi(2)), q, k, v), rtol=0, atol=1e-13)
+    both = read(Plus(ALiBi(2), FunctionMasking(FUNCTIONS["cut"])), q, k, v)
+    torch.testing.assert_close(
+        both, read(Plus(FunctionMasking(FUNCTIONS["cut"]), ALiBi(2)), q, k, v), rtol=0, atol=1e-13
+    )
     assert not torch.allclose(both, read(ALiBi(2), q, k, v))
 
 
 @pytest.mark.parametrize(
     ("mask", "reach"),
-    [(Masked(torch.exp), math.inf), (Masked(torch.exp, reach=7), 7), (Step((2, 5)), 5), (Step((2,), nearest=1), 3)],
+    [
+        (FunctionMasking(torch.exp), math.inf),
+        (FunctionMasking(torch.exp, reach=7), 7),
+        (StepMasking((2, 5)), 5),
+        (StepMasking((2,), nearest=1), 3),
+    ],
 )
 def test_what_it_says_of_its_reach(mask: Masking, reach: float) -> None:
     assert mask.reach == reach
@@ -95,11 +102,11 @@ def test_what_it_says_of_its_reach(mask: Masking, reach: float) -> None:
 
 def test_what_makes_no_mask_is_refused() -> None:
     with pytest.raises(ValueError, match="m=0.5: give a function of distances"):
-        inspect.unwrap(Masked.__init__)(Masked.__new__(Masked), 0.5)
+        inspect.unwrap(FunctionMasking.__init__)(FunctionMasking.__new__(FunctionMasking), 0.5)
     with pytest.raises(ValueError, match=r"windows\[1\]=-1: give a whole number of at least 0"):
-        Step((2, -1))
-    with pytest.raises(ValueError, match="Step of 3 windows came to a layer of 2 heads"):
-        read(Step((1, 2, 3)), *inputs())
+        StepMasking((2, -1))
+    with pytest.raises(ValueError, match="StepMasking of 3 windows came to a layer of 2 heads"):
+        read(StepMasking((1, 2, 3)), *inputs())
 
 
 @pytest.mark.parametrize(
@@ -110,12 +117,12 @@ def test_a_text_spells_a_masking_function(text: str, name: str) -> None:
     m = {**FUNCTIONS, "half": lambda x: 0.5 * (x < 4)}[name]
     q, k, v = inputs()
     assert masking(text, 2, 64).reach == 64
-    torch.testing.assert_close(read(masking(text, 2, 64), q, k, v), read(Masked(m), q, k, v))
+    torch.testing.assert_close(read(masking(text, 2, 64), q, k, v), read(FunctionMasking(m), q, k, v))
 
 
 def test_a_text_spells_windows_of_heads() -> None:
     q, k, v = inputs()
-    torch.testing.assert_close(read(masking("Step(1, 4)", 2, 3), q, k, v), read(Step((1, 3)), q, k, v))
+    torch.testing.assert_close(read(masking("Step(1, 4)", 2, 3), q, k, v), read(StepMasking((1, 3)), q, k, v))
     for text, says in WRONG.items():
         with pytest.raises(ValueError, match=says) as error:
             masking(text, 2, 8)

@@ -1,4 +1,4 @@
-"""Convolved: attention whose scores come from a convolution over scores, and its state of rows."""
+"""ConvolvedScores: attention whose scores come from a convolution over scores, and its state of rows."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -17,13 +17,13 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
-from kinformer.nn.mechanisms.by_position import places, taken
+from kinformer.nn.mechanisms.by_position import find_columns, take_at
 from kinformer.nn.mechanisms.score_convolution import Kernel, ScoreConvolution
 from kinformer.nn.mechanisms.whole import read_whole
 from kinformer.nn.scores.below import of_pairs
 
 
-class Trail(NamedTuple):
+class ConvolvedScoresState(NamedTuple):
     """A cache, and what was convolved of the last queries.
 
     Row r is that of the query at position now - rows + r, its columns are the keys at `pos`.
@@ -40,7 +40,7 @@ class Trail(NamedTuple):
         return self.now[:, None] + torch.arange(-self.scores.shape[2], 0, device=self.now.device)
 
 
-class Convolved(KeyValueMechanism):
+class ConvolvedScores(KeyValueMechanism):
     """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
 
     A subclass says in `inputs` what is convolved and in `joined` what becomes of it. Scores are handed up.
@@ -68,7 +68,7 @@ class Convolved(KeyValueMechanism):
 
     @abstractmethod
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
         """What is convolved of the layer's own scores and those from beneath; None for nothing."""
 
@@ -78,7 +78,7 @@ class Convolved(KeyValueMechanism):
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Trail:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
             raise NoState(
                 "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
@@ -86,54 +86,58 @@ class Convolved(KeyValueMechanism):
             )
         kv = super().start(room, sizes)
         shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
-        return Trail(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
+        return ConvolvedScoresState(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Trail | None, ctx: Context) -> Out[AttentionOutput]:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, queries: Queries, keys: Keys | None, state: ConvolvedScoresState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
             raise ValueError(
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
                 "ctx.also) cannot be kept; give each document a row of its own"
             )
-        request, kept = self.asked(queries, keys, None if state is None else state.kv, ctx)
+        request, cache = self.asked(queries, keys, None if state is None else state.kv, ctx)
         out, rows = self._read(request, state)
-        if state is None or kept is None:
+        if state is None or cache is None:
             return out
-        return out._replace(state=_trail(state, kept, rows, request))
+        return out._replace(state=_next_state(state, cache, rows, request))
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         return self._read(request, None)[0]
 
-    def _read(self, request: Request, state: Trail | None) -> tuple[Out[AttentionOutput], PerPair | None]:
+    def _read(
+        self, request: Request, state: ConvolvedScoresState | None
+    ) -> tuple[Out[AttentionOutput], PerPair | None]:
         """What is read, and the rows that were convolved: earlier ones, and those of the request."""
         own = self.score(request)
         scores, rows = own, None
         inputs = self.inputs(own, of_pairs("scores", request))
         if inputs is not None:
             out = inputs == -torch.inf  # a bias beneath shut it out
-            inputs, seen = inputs.masked_fill(out, 0.0), mask(request)
-            heard = inputs if seen is None else inputs.masked_fill(~seen, 0.0)
-            rows = _after(state, PerPair(heard, request.queries.pos, request.keys.pos))
+            inputs, allowed = inputs.masked_fill(out, 0.0), mask(request)
+            allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
+            rows = _append_rows(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
             convolved = self.convolution(rows.scores, rows.q_pos, request)
             scores = self.joined(own, inputs, convolved).masked_fill(out, -torch.inf)
         up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
         return Out(read_whole(scores, request)[0], up=up), rows
 
 
-def _after(state: Trail | None, new: PerPair) -> PerPair:
+def _append_rows(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
     """Rows of a state, their columns those of the new ones, and the new ones behind."""
     if state is None:
         return new
-    old = taken(state.scores.to(new.scores.dtype), places(state.pos, new.k_pos[:, 0]), 3)
+    old = take_at(state.scores.to(new.scores.dtype), find_columns(state.pos, new.k_pos[:, 0]), 3)
     q_pos = torch.cat([state.q_pos[:, None], new.q_pos], 2)
     return PerPair(torch.cat([old, new.scores], 2), q_pos, new.k_pos)
 
 
-def _trail(state: Trail, kept: KV, rows: PerPair | None, request: Request) -> Trail:
+def _next_state(state: ConvolvedScoresState, cache: KV, rows: PerPair | None, request: Request) -> ConvolvedScoresState:
     """The state after a call: the last rows of all, of keys that the cache keeps."""
     if rows is None:
-        return state._replace(kv=kept)
+        return state._replace(kv=cache)
     now = torch.maximum(state.now, rows.q_pos[:, 0].amax(1) + 1)
-    after = state._replace(kv=kept, pos=kept.pos, now=now)
-    last = taken(rows.scores, places(rows.q_pos[:, 0], after.q_pos), 2)
-    columns = taken(last, places(rows.k_pos[:, 0], kept.pos), 3)
+    after = state._replace(kv=cache, pos=cache.pos, now=now)
+    last = take_at(rows.scores, find_columns(rows.q_pos[:, 0], after.q_pos), 2)
+    columns = take_at(last, find_columns(rows.k_pos[:, 0], cache.pos), 3)
     return after._replace(scores=columns.to(state.scores.dtype))

@@ -1,4 +1,4 @@
-"""Masked: attention weights times a function of the distance, renormalised; Step: windows by head."""
+"""Masking: attention weights times a function of the distance, renormalised, such as windows of each head."""
 
 import ast
 import math
@@ -131,8 +131,8 @@ class Masking(Bias):
         return score
 
 
-class Masked(Masking):
-    """Attention restricted by any function of the distance: `Masked(lambda x: 1 / (1 + x))`, or a module that learns.
+class FunctionMasking(Masking):
+    """Attention restricted by a function of the distance, `FunctionMasking(lambda x: 1 / (1 + x))`, or by a module.
 
     m: from distances x, in positions, a float tensor of any shape, to numbers from 0 up that broadcast to it.
     reach: the furthest distance at which m is above 0, where there is one.
@@ -160,7 +160,7 @@ class Masked(Masking):
         return of_distances(self, request, far)
 
 
-class Step(Masking):
+class StepMasking(Masking):
     """m(x) = 1 where x is at most the head's window, else 0: hard windows of several sizes, multi-scale attention.
 
     windows: of each head, in positions.
@@ -179,7 +179,7 @@ class Step(Masking):
         return max(self.windows) + self.nearest
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
-        of_heads(f"Step of {len(self.windows)} windows", len(self.windows), piece)
+        of_heads(f"StepMasking of {len(self.windows)} windows", len(self.windows), piece)
         # no table, which compiled flex cannot make in a score function
         return (x <= sum((h == n) * window for n, window in enumerate(self.windows))).to(x.dtype)
 
@@ -196,8 +196,8 @@ def masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself
         windows = tuple(int(window) for window in match[1].split(","))
         if len(windows) != heads:
             raise ValueError(f"{text} has {len(windows)} windows for {heads} heads; give one for each")
-        return Step(tuple(min(window, longest - nearest) for window in windows), nearest=nearest, itself=itself)
-    return Masked(Formula(text), reach=longest, nearest=nearest, itself=itself)
+        return StepMasking(tuple(min(window, longest - nearest) for window in windows), nearest=nearest, itself=itself)
+    return FunctionMasking(Formula(text), reach=longest, nearest=nearest, itself=itself)
 
 
 class _Decay(torch.nn.Module):
@@ -212,7 +212,7 @@ class _Decay(torch.nn.Module):
 
 
 EXAMPLES = (
-    lambda: Masked(_Decay()),
-    lambda: Masked(lambda x: (1 - x / 5).clamp_min(0), reach=4, itself=False),
-    lambda: Step((1, 4)),
+    lambda: FunctionMasking(_Decay()),
+    lambda: FunctionMasking(lambda x: (1 - x / 5).clamp_min(0), reach=4, itself=False),
+    lambda: StepMasking((1, 4)),
 )

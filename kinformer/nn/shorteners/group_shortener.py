@@ -1,4 +1,4 @@
-"""Grouped: shorteners that make one key of each few that follow one another."""
+"""GroupShortener: shorteners that make one key of each few that follow one another."""
 
 from abc import abstractmethod
 from typing import Literal
@@ -15,7 +15,7 @@ from kinformer.core.shorten import Shorten
 Align = Literal["first", "last"]
 
 
-class Grouped(Shorten):
+class GroupShortener(Shorten):
     """One key of each `size` that follow one another, and one value of theirs, at a cost linear in the row.
 
     It stands where the last of them does, or would if there were as many: so under `Causal()` a query reads whole
@@ -35,7 +35,7 @@ class Grouped(Shorten):
         self.group = self.size if align == "first" else None
 
     @abstractmethod
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         """What stands for each group of keys ("k"), of values ("v") or of a side by name; not all are `real`."""
@@ -45,8 +45,8 @@ class Grouped(Shorten):
             keys = _padding_first(keys)
         pos = self._pieces(keys.pos[..., None], -1)  # [B 1 R size 1]
         real = pos >= 0
-        extras = {name: self.made(name, self._pieces(side), real) for name, side in keys.extras.items()}
-        k, v = self.made("k", self._pieces(keys.k), real), self.made("v", self._pieces(keys.v), real)
+        extras = {name: self.reduce_groups(name, self._pieces(side), real) for name, side in keys.extras.items()}
+        k, v = self.reduce_groups("k", self._pieces(keys.k), real), self.reduce_groups("v", self._pieces(keys.v), real)
         return Keys(k, v, self._ends(pos[..., 0]), extras, own=keys.own)
 
     def _ends(self, pos: Int[Tensor, "B 1 R size"]) -> Int[Tensor, "B 1 R"]:

@@ -1,4 +1,4 @@
-"""Drawn: features of random directions, and how directions are drawn and drawn anew."""
+"""RandomFeatures: features of random directions, and how directions are drawn and drawn anew."""
 
 import random
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from kinformer.core.feature_map import FeatureMap
 Lengths = Literal["normal", "equal"]
 
 
-class Drawn(FeatureMap):
+class RandomFeatures(FeatureMap):
     """Features of random directions, which are drawn from a seed and saved. A subclass writes `draw`.
 
     redraw: `after_step` draws anew every so many steps of training, by seed and step, so that a training that goes on
@@ -43,11 +43,11 @@ class Drawn(FeatureMap):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new directions where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.directions.copy_(self.draw(seed))
 
 
-class Directions(Drawn):
+class Directions(RandomFeatures):
     """Features of random directions w_1 .. w_m, the same for all heads.
 
     k_dim: the width of a head.
@@ -55,7 +55,7 @@ class Directions(Drawn):
     orthogonal: each K of them at right angles, which lowers the error; False draws every direction by itself.
     lengths: of orthogonal directions: "normal", as long as normal vectors are, keeps the estimate right on average;
         "equal" makes every one sqrt(K) long, the paper's regularised kernel. The authors' code offers both.
-    redraw, seed: as in `Drawn`.
+    redraw, seed: as in `RandomFeatures`.
 
     Errors: ValueError for heads of another width, and for lengths of directions that are not orthogonal.
     """
@@ -72,7 +72,7 @@ class Directions(Drawn):
         self.begin()
 
     def draw(self, seed: int) -> Float[Tensor, "m K"]:
-        return drawn(*self.shape, self.orthogonal, seed, self.lengths)
+        return draw_directions(*self.shape, self.orthogonal, seed, self.lengths)
 
     def features(self, k_dim: int) -> int:
         return self.directions.shape[0]
@@ -89,12 +89,12 @@ class Directions(Drawn):
         return x, x @ self.directions.to(x.dtype).mT
 
 
-class HeadDirections(Drawn):
+class HeadDirections(RandomFeatures):
     """Features of random directions of which each key head has its own, drawn normal.
 
     heads, k_dim: those of the keys.
     directions: how many a head, D.
-    redraw, seed: as in `Drawn`.
+    redraw, seed: as in `RandomFeatures`.
 
     Errors: ValueError for other heads than it was made for.
     """
@@ -123,7 +123,7 @@ class HeadDirections(Drawn):
             )
 
 
-def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
+def next_draw_seed(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
     """Count a step of training in `steps`; the seed of another draw, where one is made every so many, else None."""
     steps += 1
     if not every or (step := int(steps)) % every:
@@ -132,7 +132,7 @@ def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
     return random.Random(f"{seed} {step}").getrandbits(32)
 
 
-def drawn(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
+def draw_directions(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
     """Normal vectors; with `orthogonal` each K of them at right angles, as long as normal vectors or sqrt(K)."""
     draw = torch.Generator().manual_seed(seed)
     normal = torch.randn(directions, k_dim, generator=draw)
