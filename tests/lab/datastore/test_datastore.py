@@ -169,7 +169,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write in turn fails as on a full disk; what is there then is no datastore, and harms none."""
-    write_file, count = files._put, 0
+    write_file, count = files._write_synced, 0
 
     def full(path: Path, data: bytes) -> None:
         nonlocal count
@@ -180,7 +180,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
 
     built(tmp_path / "whole", shard=1200)
     complete, folder, failed = contents(tmp_path / "whole"), tmp_path / "ds", 0
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "_write_synced", full)
     while True:
         count = 1 if failed else 0  # the first write of all, then one more each time
         try:

@@ -64,10 +64,10 @@ def test_a_fault_is_noticed(fault, monkeypatch):
     """One cluster too many in the mean; a window of one token less; the tokens that are least like a centroid."""
     if fault == "divisor":
         mean = RoutedTokens.mean
-        monkeypatch.setattr(Taken, "mean", lambda self, *arguments: mean(self, *arguments[:-1], 1.0))
+        monkeypatch.setattr(RoutedTokens, "mean", lambda self, *arguments: mean(self, *arguments[:-1], 1.0))
     if fault == "window":
-        chosen = routing_published.chosen
-        monkeypatch.setattr(routing_published, "chosen", lambda x, count, near: chosen(x, count - 1, near))
+        chosen = routing_published.is_among_largest
+        monkeypatch.setattr(routing_published, "is_among_largest", lambda x, count, near: chosen(x, count - 1, near))
     if fault == "likeness":
         similar_to = Centroids.similar
         monkeypatch.setattr(Centroids, "similar", lambda self, x: -similar_to(self, x))
