@@ -362,7 +362,6 @@ from kinformer.nn.patterns.blockwise import Blockwise as Blockwise
 from kinformer.nn.patterns.columns import Columns as Columns
 from kinformer.nn.patterns.dilated import Dilated as Dilated
 from kinformer.nn.patterns.fixed import Fixed as Fixed
-from kinformer.nn.patterns.grid import Around as Around
 from kinformer.nn.patterns.grid import Grid as Grid
 from kinformer.nn.patterns.image_1d import Image1D as Image1D
 from kinformer.nn.patterns.image_2d import Image2D as Image2D

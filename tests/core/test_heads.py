@@ -81,8 +81,8 @@ def test_products_with_numbers_that_are_not_made() -> None:
 
 def test_no_field_is_forgotten() -> None:
     """A field that is added must be cut too."""
-    assert set(Queries._fields) == {"q", "pos", "sides", "labels", "head", "tags", "unmade"}
-    assert set(Keys._fields) == {"k", "v", "pos", "sides", "labels", "tags", "own", "unmade"}
+    assert set(Queries._fields) == {"q", "pos", "extras", "labels", "head", "tags", "lazy"}
+    assert set(Keys._fields) == {"k", "v", "pos", "extras", "labels", "tags", "own", "lazy"}
 
 
 def test_detached_keys_learn_nothing() -> None:

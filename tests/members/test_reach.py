@@ -70,7 +70,6 @@ COMMANDS = {
     "Trigonometric": "performer kernel=trigonometric",
 }
 REASONS = {
-    "Around": "Grid is a union of them",
     "ChunkScore": "PublishedLSH makes it as it reads",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",

@@ -14,7 +14,7 @@ from kinformer.nn.patterns.band import Band
 
 
 @dataclass(frozen=True)
-class Around(Pattern):
+class _Around(Pattern):
     """What `patterns.grid.Grid` says; its fields are told there. It is not taken apart.
 
     Queries of one block read the same: the places around their block.
@@ -101,7 +101,7 @@ class Around(Pattern):
 
 
 @dataclass(frozen=True)
-class Grid(Around):
+class Grid(_Around):
     """Row and column of j are near those of i: at most `rows` above or below, at most `columns` to the left or right.
 
     Positions go through a picture row by row. With a `block` they go block by block, and what is near is counted from
@@ -125,7 +125,7 @@ class Grid(Around):
         near = (aside + 1) * raster.size - 1
         if not up or 2 * near + 1 >= raster.band:
             return self
-        inside = Around(self.width, self.rows, self.columns, self.block)
+        inside = _Around(self.width, self.rows, self.columns, self.block)
         ahead = (n * raster.band for n in range(-up, up + 1))
         return reduce(Or, (Band(near - n, near + n) & inside for n in ahead))
 

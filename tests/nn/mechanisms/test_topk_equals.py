@@ -6,7 +6,7 @@ import torch
 import kinformer as kf
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms import topk_equals
-from tests.nn.mechanisms.test_topk import PATTERNS, H, by_hand, call, columns_with_ties, inputs
+from tests.nn.mechanisms.test_topk import PATTERNS, H, by_hand, call, inputs, with_equals
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -45,7 +45,7 @@ def test_a_long_row_gathers_what_the_equation_reads_with_its_gradients(
     monkeypatch.setattr(topk_equals, "STEP", 4)
     heads = [x.requires_grad_() for x in inputs(whole, groups)]
     reads = []
-    for mechanism in (kf.TopKEquals(pattern, most), columns_with_ties(pattern, most)):
+    for mechanism in (kf.TopKEquals(pattern, most), with_equals(pattern, most)):
         read = call(mechanism, *heads)
         reads.append((read.y, read.lse, *torch.autograd.grad((read.y.sin().sum(-1) + read.lse.cos()).sum(), heads)))
     plain = [x.detach() for x in heads]

@@ -143,4 +143,4 @@ def test_every_pattern_with_arguments_refuses_some():
         for name, kind in vars(module).items()
         if getattr(kind, "__module__", "") == module.__name__ and isinstance(kind, type) and issubclass(kind, Pattern)
     }
-    assert {"Heads", "Not"} | classes - {"Full", "Causal", "Around"} <= refusing  # Grid refuses for Around
+    assert {"Heads", "Not"} | classes - {"Full", "Causal"} <= refusing
