@@ -141,6 +141,6 @@ def test_every_pattern_with_arguments_refuses_some():
         name
         for module in modules("patterns").values()
         for name, kind in vars(module).items()
-        if getattr(kind, "__module__", "") == module.__name__ and isinstance(kind, type) and issubclass(kind, Pattern)
+        if not name.startswith("_") and kind.__module__ == module.__name__ and isinstance(kind, type) and issubclass(kind, Pattern)
     }
     assert {"Heads", "Not"} | classes - {"Full", "Causal"} <= refusing
