@@ -118,7 +118,7 @@ def calibrate(
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.data.spec import read_spec
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
     by = cast("By | None", search)  # as the option's callback reads it
     within = _read_by(ctx, by, within, overwrite)
@@ -131,8 +131,8 @@ def calibrate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
-    if search is None and not isinstance(found, Text):
-        refuse_useless(ctx, f"on {found.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
+    if search is None and not isinstance(found, TextData):
+        refuse_useless(ctx, f"on {found.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, found)
     how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)

@@ -48,7 +48,7 @@ def forecast(
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.model import Forecaster, called
     from kinformer.lab.data.kind import refuse_unfit
-    from kinformer.lab.data.series import Series, rows_of
+    from kinformer.lab.data.series import SeriesData, rows_of
     from kinformer.lab.data.spec import read_spec
 
     model = loaded(folder, member, device)
@@ -63,7 +63,7 @@ def forecast(
                 f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
             ) from wrong
         refuse_unfit(model, series, 1)
-        assert isinstance(series, Series)
+        assert isinstance(series, SeriesData)
         series = series.checked(model)
         if out.suffix == ".csv":
             forecasts.write(model, series, out)

@@ -173,14 +173,14 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
     from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
-    from kinformer.lab.train.run import Run
+    from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
     refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
     model = job.build(one)
     readable(one.text, model, job)
     with claimed(out, job.group):
-        whole = resume and Run(out).step is not None
+        whole = resume and RunFolder(out).step is not None
         if not whole:
             starting(start, one.function, model, job.data)
             spare(out, model, overwrite, resume)
@@ -192,7 +192,7 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
-    others = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
+    others = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
         f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "

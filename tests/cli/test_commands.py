@@ -19,7 +19,7 @@ from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
 from kinformer.core.discover import find_member, kinds, members, modules, own_files
 from kinformer.core.keywords import signature
-from kinformer.lab.train.interrupt import Stopped
+from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/lab/train/tiny.py:bigram"
@@ -367,7 +367,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
-@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped("", signal.SIGTERM), 143)])
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (TrainingInterrupt("", signal.SIGTERM), 143)])
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:

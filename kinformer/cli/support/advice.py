@@ -18,7 +18,7 @@ from kinformer.cli.support.wanted import folder_name
 from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts
 from kinformer.lab.cost.cost import KEPT
-from kinformer.lab.cost.resident import before_training
+from kinformer.lab.cost.resident_memory import before_training
 from kinformer.lab.data.kind import Data
 from kinformer.lab.train.settings import Settings
 

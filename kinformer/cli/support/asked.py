@@ -8,8 +8,8 @@ from kinformer.cli.support.training import Job
 from kinformer.cli.support.writing import write
 from kinformer.decoding.filling import filled
 from kinformer.decoding.spelling import spelling
-from kinformer.lab.data.pairs import Pairs
-from kinformer.lab.data.task import Tasks
+from kinformer.lab.data.pairs import PairData
+from kinformer.lab.data.task import TaskData
 from kinformer.lab.train.evaluate import device_of
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
@@ -51,10 +51,10 @@ def said(model: Any, job: Job) -> Said:
 
 def asked(model: Any, job: Job) -> Asked:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
-    if isinstance(job.data, Pairs):
+    if isinstance(job.data, PairData):
         source, target = (spelling(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0])
         return Asked(b"", source, len(target), 0.0, target)
-    if not isinstance(job.data, Tasks):
+    if not isinstance(job.data, TaskData):
         first, count = lengths(model)
         return Asked(spelling(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
     (row,) = job.data.valid.rows(1)
@@ -69,7 +69,7 @@ def timed(model: Any, job: Job) -> Asked:
     one = asked(model, job)
     if one.answer is None or one.source is not None:
         return one
-    assert isinstance(job.data, Tasks)
+    assert isinstance(job.data, TaskData)
     (row,) = job.data.valid.rows(1)
     half = max(1, len(row.text) // 2)
     return Asked(row.text[:half], None, len(row.text) - half, TEMPERATURE)
@@ -94,7 +94,7 @@ def _written(model: Any, one: Asked, job: Job) -> tuple[bytes, float]:
 def _filled(model: Any, job: Job) -> Said:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
     spelled = spelling(model)
-    if isinstance(job.data, Tasks):
+    if isinstance(job.data, TaskData):
         (row,) = job.data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
         found = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]

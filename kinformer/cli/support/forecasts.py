@@ -20,14 +20,14 @@ from kinformer.core.batch import Windows  # noqa: E402
 from kinformer.core.evaluating import evaluating  # noqa: E402
 from kinformer.core.model import Forecaster  # noqa: E402
 from kinformer.lab.data.batches import on  # noqa: E402
-from kinformer.lab.data.series import Series, rows_of  # noqa: E402
+from kinformer.lab.data.series import SeriesData, rows_of  # noqa: E402
 from kinformer.lab.train.evaluate import device_of  # noqa: E402
 from kinformer.pages.saved import saved  # noqa: E402
 
 COLUMNS = 4
 
 
-def write(model: Forecaster, data: Series, out: Path) -> None:
+def write(model: Forecaster, data: SeriesData, out: Path) -> None:
     """Write the forecast as a CSV file with the columns of the input file, atomically.
 
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
@@ -42,7 +42,7 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
     write_file(out, table.getvalue().encode())
 
 
-def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
+def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Path) -> float:
     """Windows from all over a split, side by side, a line of pictures for each column; the model's error in them."""
     held, rows = getattr(data, split), rows_of(model)
     begin = held.some(model.context, rows, windows)

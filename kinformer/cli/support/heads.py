@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from kinformer.pages.saved import saved
 
 if TYPE_CHECKING:
-    from kinformer.lab.train.head_values import ByLayer
+    from kinformer.lab.train.head_values import LayerValues
 
 
-def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:
+def tables(by_name: "Mapping[str, LayerValues]") -> Iterator[str]:
     """For each number a line that names it, then one line for each attention layer, with a column for each head."""
     for name, by_layer in by_name.items():
         heads = max(map(len, by_layer.layers.values()))
@@ -20,7 +20,7 @@ def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:
             yield f"{number:<7}" + "".join(f"{value:>10.4g}" for value in values)
 
 
-def draw(by_name: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
+def draw(by_name: "Mapping[str, LayerValues]", path: Path, title: str) -> None:
     """Write a picture: for each number a panel with a bar for every head of every layer.
 
     Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.
@@ -46,5 +46,5 @@ def draw(by_name: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
     pyplot.close(figure)
 
 
-def _title(name: str, by_layer: "ByLayer") -> str:
+def _title(name: str, by_layer: "LayerValues") -> str:
     return f"{name} of each head" + (f", {by_layer.unit}" if by_layer.unit else "")

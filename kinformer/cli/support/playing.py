@@ -19,9 +19,9 @@ from kinformer.checkpoint.files import write  # noqa: E402
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  # noqa: E402
 from kinformer.cli.support.progress import progress  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
-from kinformer.lab.data.support.episodes import written  # noqa: E402
-from kinformer.lab.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
-from kinformer.lab.environments.support.worlds import WorldError  # noqa: E402
+from kinformer.lab.data.support.episodes import write_episodes  # noqa: E402
+from kinformer.lab.environments.support.parallel_environments import EnvironmentFailure  # noqa: E402
+from kinformer.lab.environments.support.roll_out import PlayedEpisode, PlaySettings, roll_out  # noqa: E402
 from kinformer.pages.saved import saved  # noqa: E402
 
 SECONDS = 1 / 30  # of a frame
@@ -33,7 +33,7 @@ class Played:
     """What was played so far, by the return that was asked for."""
 
     spec: str
-    found: dict[float | None, list[Rolled]] = field(default_factory=dict)
+    found: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -75,7 +75,7 @@ class Played:
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
         if save is not None and any(self.found.values()):
-            written(save, [one.episode for some in self.found.values() for one in some])
+            write_episodes(save, [one.episode for some in self.found.values() for one in some])
         if out is None or not any(self.found.values()):
             return
         out.mkdir(parents=True)
@@ -94,11 +94,13 @@ class Played:
             animated(frames, out / GIF)
 
 
-def _number(one: Rolled) -> int:
+def _number(one: PlayedEpisode) -> int:
     return one.number
 
 
-def played(model: Player | None, way: Way, asked: Sequence[float | None], out: Path | None, save: Path | None) -> None:
+def played(
+    model: Player | None, way: PlaySettings, asked: Sequence[float | None], out: Path | None, save: Path | None
+) -> None:
     """Play a way for each of these returns, tell it and keep it.
 
     UserError, after that, for an environment that failed and for Ctrl-C.
@@ -117,9 +119,9 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
             for one in asked:
                 some = found.found.setdefault(one, [])
                 drawn = out is not None and one == asked[0] and draws(way.spec)
-                for episode in rolled(model, way._replace(asked=one, drawn=drawn), stepped):
+                for episode in roll_out(model, way._replace(target_return=one, render=drawn), stepped):
                     some.append(episode)
-        except (WorldError, KeyboardInterrupt) as stop:
+        except (EnvironmentFailure, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:
             raise UserError(str(error)) from error
@@ -133,7 +135,7 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
 
 def draws(spec: str) -> bool:
     """Does an environment draw pictures? A warning where it does not."""
-    from kinformer.lab.environments.support.making import make
+    from kinformer.lab.environments.support.make_environment import make
 
     env = make(spec)
     modes = env.metadata.get("render_modes", ())

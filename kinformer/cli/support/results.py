@@ -21,7 +21,7 @@ from kinformer.cli.support.interval import SURE, Interval, unresolved
 from kinformer.cli.support.printable import printable
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.trials import Spent
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 
 MEMORY = (
     "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "
@@ -192,7 +192,7 @@ def settled(
 ) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members; of several rates each row has its own."""
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
-    text = isinstance(job.data, Text)
+    text = isinstance(job.data, TextData)
     return {
         "data": job.data.name,
         **({"train_bytes": job.text.part("train").bytes} if text else {}),

@@ -13,8 +13,8 @@ from kinformer.core.model import Metric
 from kinformer.decoding.consistency import ruled
 from kinformer.lab.data.batches import on
 from kinformer.lab.data.kind import Data, stream
-from kinformer.lab.data.windows import Windows
-from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
+from kinformer.lab.data.random_windows import RandomWindows
+from kinformer.lab.train.evaluate import Measurement, device_of, evaluate_batches
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
 from kinformer.pages.saved import saved
@@ -52,7 +52,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     there = cast(Data, replace(cast(Any, data), train=part))
-    drawn = cast(Windows, stream(model, there, ROWS, length, 0, rows * length))
+    drawn = cast(RandomWindows, stream(model, there, ROWS, length, 0, rows * length))
     return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
 
 
@@ -149,5 +149,5 @@ def _sign(metric: Metric) -> int:
     return 1 if metric.better == "more" else -1
 
 
-def _kept(threshold: tuple[float, ...], found: Measured) -> Kept:
-    return Kept(threshold, _sign(found.metric) * found.value, found.others["layers"])
+def _kept(threshold: tuple[float, ...], found: Measurement) -> Kept:
+    return Kept(threshold, _sign(found.metric) * found.value, found.extras["layers"])

@@ -12,7 +12,7 @@ import torch  # noqa: E402  (the backend is chosen first)
 from matplotlib import pyplot  # noqa: E402
 
 from kinformer.core.neighbours import Store  # noqa: E402
-from kinformer.lab.train.evaluate import Measured  # noqa: E402
+from kinformer.lab.train.evaluate import Measurement  # noqa: E402
 from kinformer.models.lm import LM  # noqa: E402
 from kinformer.models.support.sweeps import CacheSweep, NearestSweep, Swept, swept  # noqa: E402
 from kinformer.models.support.wrapped import Wrapped  # noqa: E402
@@ -22,7 +22,7 @@ KS = (1, 4, 16, 64, 256, 1024, 4096)
 SPAN = 0.1  # bits that a picture is high, at least
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
-Measure = Callable[[Any], Measured]
+Measure = Callable[[Any], Measurement]
 
 
 def sweep_cache(model: LM, size: int, measure: Measure) -> Swept:

@@ -9,7 +9,7 @@ import torch
 
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.al_rfou import al_rfou
@@ -29,7 +29,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 DECIDE = ("all", "none")
 
 
-def bits(without: str, seed: int, steps: int, text: Text) -> float:
+def bits(without: str, seed: int, steps: int, text: TextData) -> float:
     """Bits per byte at the last position of windows of valid, after a training with these losses."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,7 +41,7 @@ def bits(without: str, seed: int, steps: int, text: Text) -> float:
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """The paper's metric after equal steps; with all losses and with none by seeds, the others once."""
     text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    assert isinstance(text, TextData)
     found = {
         name: [bits(name, seed, steps, text) for seed in (seeds if name in DECIDE else seeds[:1])] for name in WITHOUT
     }

@@ -14,7 +14,7 @@ from kinformer.core.projection import Projection
 from kinformer.lab.claims.support.growth import ticks
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
     even: float
 
 
-def trained(seed: int, steps: int, text: Text) -> LM:
+def trained(seed: int, steps: int, text: TextData) -> LM:
     """A small gpt after a training of `steps` steps; untrained for 0 steps."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -102,7 +102,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     bound on bits alone would accept a model that hardly reads other tokens.
     """
     text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    assert isinstance(text, TextData)
     rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
     found = [lost(trained(seed, steps, text), rows, columns) for seed in seeds]
     fresh = [lost(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]

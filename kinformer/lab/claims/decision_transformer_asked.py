@@ -7,7 +7,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.offline import Offline
+from kinformer.lab.data.offline import EpisodeData
 from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, ASKED = 400, 500, 3e-3, 12, 8
@@ -37,7 +37,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     return Claim(SAYS, SOURCE, measures, told, {"return asked for and return that came": partial(_draw, found)})
 
 
-def _came(data: Offline, seed: int, steps: int, beside: float) -> Asked:
+def _came(data: EpisodeData, seed: int, steps: int, beside: float) -> Asked:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
     model, whole = taught(decision_transformer, data, seed, steps, RATE, beside=beside, **SMALL), data.train.whole
     asked = [float(whole.sort().values[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]

@@ -11,7 +11,7 @@ from kinformer.lab.claims.support.episodes import CART, followed, leaning, offli
 from kinformer.lab.claims.support.values import conservative
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.episodes import Episode
-from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 

@@ -10,7 +10,7 @@ import torch
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.fit import fit
 from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention
@@ -35,7 +35,7 @@ def guided(weight: float) -> Model:
     return guided_attention(**SIZES, guides=("next", "previous"), alpha=weight, hold=1.0)
 
 
-def told(make: Make, weight: float, key: str, seed: int, steps: int, text: Text) -> float:
+def told(make: Make, weight: float, key: str, seed: int, steps: int, text: TextData) -> float:
     """What the penalty tells, which it does in train mode, of rows of valid after a training; the mean over layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -54,7 +54,7 @@ def cosine(mean_of_all: float) -> float:
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Both losses, each as its paper weighs it and unfelt."""
     text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    assert isinstance(text, TextData)
     alike = {
         weight: [cosine(told(apart, weight, OutputDisagreement.key, seed, steps, text)) for seed in seeds]
         for weight in (UNFELT, 1.0)

@@ -17,7 +17,7 @@ from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.trained import Heads, heads
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure, slope
 from kinformer.lab.cost.cost import cost
-from kinformer.lab.data.task import Tasks, of_form
+from kinformer.lab.data.task import TaskData, of_form
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
@@ -59,7 +59,7 @@ class Whole(Nystrom):
         return torch.linalg.pinv(a)
 
 
-def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
+def trained(model: MLM, seed: int, data: TaskData, steps: int) -> float:
     """The share of right answers on rows that a model has not seen, after a short training."""
     if steps:
         fit(model, data, steps=steps, batch=BATCH, lr=3e-3, seed=seed)
@@ -69,7 +69,7 @@ def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
     return float(total / count)
 
 
-def both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
+def both(seed: int, data: TaskData, steps: int) -> tuple[MLM, float, float]:
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
         return dense, trained(dense, seed, data, steps), trained(few, seed, data, steps)
 
 
-def tokens_of(data: Tasks) -> Int[Tensor, "B T"]:
+def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
     """Rows that no model has seen, their answers told."""
     rows = of_form(data.valid.rows(ROWS), "masked")
     assert isinstance(rows, TokenBatch)
@@ -130,7 +130,7 @@ def claim(
     is an exponent of at most 1.1, while pairs of tokens have 2. In post-norm layers A is nearly singular, and its exact
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
-    data = Tasks.of("sorting", TASK)
+    data = TaskData.of("sorting", TASK)
     models = [both(seed, data, steps) for seed in seeds]
     found = [_mean([away(one, landmarks) for one in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)

@@ -9,7 +9,7 @@ import torch
 
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.task import Tasks
+from kinformer.lab.data.task import TaskData
 from kinformer.lab.tasks.needle import Needle
 from kinformer.lab.train.fit import fit
 from kinformer.members.longformer import longformer
@@ -46,7 +46,7 @@ def learned(name: str, seed: int, length: int, steps: int) -> Learned:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        task = Tasks.of("needle", Needle(length, 1, depth=0.0))
+        task = TaskData.of("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
     return Learned([point.step for point in points], [point.valid for point in points])
 

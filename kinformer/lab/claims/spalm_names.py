@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.lab.claims.support.verdict import Claim, Draw, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
@@ -41,7 +41,7 @@ M = TypeVar("M", bound=LM)
 class Toy(NamedTuple):
     """People who are named again and again: a text, and which of the bytes of its test are names'."""
 
-    text: Text
+    text: TextData
     names: Bool[Tensor, " E"]
 
 
@@ -79,10 +79,10 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
 
     (train, _), (valid, _), (test, names) = part(times), part(1), part(1)
     learned, watched, judged = (torch.frombuffer(bytearray(one), dtype=torch.uint8) for one in (train, valid, test))
-    return Toy(Text("names", learned, watched, judged), torch.tensor(names))
+    return Toy(TextData("names", learned, watched, judged), torch.tensor(names))
 
 
-def trained(model: M, seed: int, text: Text, steps: int) -> M:
+def trained(model: M, seed: int, text: TextData, steps: int) -> M:
     """A model, trained for so many steps more."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -124,7 +124,7 @@ def found(seed: int, people: int, steps: int) -> Found:
     return Found(bits, at_names, share, elsewhere, float(own_logit.detach()))
 
 
-def store(folder: Path, model: LM, text: Text, home: str = "") -> tuple[Datastore, str]:
+def store(folder: Path, model: LM, text: TextData, home: str = "") -> tuple[Datastore, str]:
     """A datastore of a model's last hidden states, and where these are."""
     made = Datastore.build(folder, model, text.train, tap=str(SIZES["depth"] - 1), dtype="float32", home=home)
     return made, Tap(model, made.tap).place

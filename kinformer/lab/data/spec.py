@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 from kinformer.core.discover import modules
 from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.words import refuse_unknown, words_of
+from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
 
 
 def read_spec(spec: str, **more: str) -> Data:
@@ -15,12 +15,12 @@ def read_spec(spec: str, **more: str) -> Data:
     What stands behind WHERE, and `more`, goes to `read` by name, as text. Raises ValueError for a spec of another form
     or kind, an option that the kind has not, and whatever the kind's own `read` raises, one line each.
     """
-    found = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
-    kind, where, options = words_of(spec, {name: module.FORM for name, module in found.items()})
+    readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
+    kind, where, options = words_of(spec, {name: module.FORM for name, module in readers.items()})
     for name in more:
         if name in options:
             raise ValueError(f"{name} is given twice, by itself and in {spec!r}; give it once")
-    read = found[kind].read
+    read = readers[kind].read
     _refuse_unknown(kind, read, options | more)
     return named(read, kind)(where, **options, **more)
 
@@ -28,8 +28,8 @@ def read_spec(spec: str, **more: str) -> Data:
 def kind_of(spec: str) -> type[Data] | None:
     """The kind of data that a spec names, before anything is read; None where it names none."""
     module = modules("data").get(spec.partition("=")[0])
-    made = get_type_hints(read).get("return") if (read := getattr(module, "read", None)) else None
-    return made if isinstance(made, type) and issubclass(made, Data) else None
+    returned = get_type_hints(read).get("return") if (read := getattr(module, "read", None)) else None
+    return returned if isinstance(returned, type) and issubclass(returned, Data) else None
 
 
 def _refuse_unknown(kind: str, read: Callable[..., Data], options: dict[str, str]) -> None:

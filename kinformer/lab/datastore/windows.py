@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.lab.data.support.part import STRETCH, Part
+from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.train.evaluate import BATCH, rows_of
 from kinformer.models.support.taps import Tap
 
@@ -25,7 +25,7 @@ class Window(NamedTuple):
         return self.end - self.begin - 1 - self.known
 
 
-def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
+def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
     """The windows of a text in order, as an evaluation has them; lanes, which a state is carried through, for stride 0.
 
     A window has `length` tokens to read, each window `stride` tokens after the one before; a lane has STRETCH.
@@ -42,7 +42,7 @@ def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
             before = at
 
 
-def shards(part: Part, length: int, stride: int, least: int) -> Iterator[list[Window]]:
+def shards(part: SplitTokens, length: int, stride: int, least: int) -> Iterator[list[Window]]:
     """The windows of each shard: as many as bring `least` keys; what is left over is the last one."""
     some, keys = list[Window](), 0
     for window in windows(part, length, stride):
@@ -55,7 +55,9 @@ def shards(part: Part, length: int, stride: int, least: int) -> Iterator[list[Wi
         yield some
 
 
-def read(tap: Tap, part: Part, some: Sequence[Window], length: int) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
+def read(
+    tap: Tap, part: SplitTokens, some: Sequence[Window], length: int
+) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
     """The keys of windows, each piece with the place of its first among them; long windows first, of like ones many."""
     firsts, count = {}, 0
     for window in some:

@@ -32,7 +32,7 @@ class Budget(ABC):
 
 
 @dataclass(frozen=True)
-class Steps(Budget):
+class StepBudget(Budget):
     """A number of optimiser steps: the same training on every machine."""
 
     count: int
@@ -54,7 +54,7 @@ class Steps(Budget):
 
 
 @dataclass(frozen=True)
-class Minutes(Budget):
+class MinuteBudget(Budget):
     """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
 
     count: float

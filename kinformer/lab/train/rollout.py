@@ -15,7 +15,7 @@ from kinformer.core.state import reset, select
 class Rollout(NamedTuple):
     """Steps of all rows, as in Experience; `state` is what was remembered before all of them."""
 
-    told: Told
+    transitions: Told
     state: State
     actions: Tensor
     log_p: Float[Tensor, "B T"]
@@ -31,9 +31,9 @@ class Rollout(NamedTuple):
         def joined(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old[:, old.shape[1] - window :], new], 1)
 
-        told = Told(*(joined(old, new) for old, new in zip(before.told, self.told, strict=True)))
+        transitions = Told(*(joined(old, new) for old, new in zip(before.transitions, self.transitions, strict=True)))
         rest = (joined(old, new) for old, new in zip(before[2:], self[2:], strict=True))
-        return Rollout(told, self.state, *rest)
+        return Rollout(transitions, self.state, *rest)
 
 
 class Span(NamedTuple):
@@ -46,44 +46,47 @@ class Span(NamedTuple):
 
 def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
     """The pieces of episodes of these rows that reach beyond the window."""
-    found = []
+    pieces_of_rows = []
     for row in rows:
         first = 0
         for end in [*(ended[row].nonzero().squeeze(1) + 1).tolist(), ended.shape[1]]:
             if end > max(first, window):
-                found.append(Span(row, first, end))
+                pieces_of_rows.append(Span(row, first, end))
             first = end
-    return found
+    return pieces_of_rows
 
 
-def pieces(held: Rollout, window: int, rows: Sequence[int]) -> Experience:
+def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> Experience:
     """The pieces of episodes of these rows, a row each, padded behind; the window is read alone."""
-    there = spans(held.ended, rows, window)
-    place = torch.tensor([span.row for span in there], device=held.ended.device)
-    learned = [(max(span.first, window), span.end) for span in there]
-    before = [(span.first, max(span.first, window)) for span in there]
-    state = reset(select(held.state, place), torch.tensor([span.first > 0 for span in there]))
-    told, others = _cut(held.told, place, learned), [_gathered(part, place, learned)[0] for part in held[2:]]
-    return Experience(told, _cut(held.told, place, before), state, *others)
+    row_spans = spans(rollout.ended, rows, window)
+    place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)
+    learned = [(max(span.first, window), span.end) for span in row_spans]
+    before = [(span.first, max(span.first, window)) for span in row_spans]
+    state = reset(select(rollout.state, place), torch.tensor([span.first > 0 for span in row_spans]))
+    transitions, rest = (
+        _cut(rollout.transitions, place, learned),
+        [_gathered(part, place, learned)[0] for part in rollout[2:]],
+    )
+    return Experience(transitions, _cut(rollout.transitions, place, before), state, *rest)
 
 
-def under_way(held: Rollout, early: State, window: int) -> tuple[Told, State]:
+def under_way(rollout: Rollout, early: State, window: int) -> tuple[Told, State]:
     """The last `window` steps of the running episodes, one row each, and the state before these steps.
 
     early: the state of all rows before the last `window` steps.
     """
-    ended = held.ended[:, held.ended.shape[1] - window :]
+    ended = rollout.ended[:, rollout.ended.shape[1] - window :]
     place = torch.arange(len(ended), device=ended.device)
     after = torch.where(ended, torch.arange(1, window + 1, device=ended.device), 0).amax(1)
-    length = held.ended.shape[1]
+    length = rollout.ended.shape[1]
     ends = [(length - window + first, length) for first in after.tolist()]
-    return _cut(held.told, place, ends), reset(early, ended.any(1))
+    return _cut(rollout.transitions, place, ends), reset(early, ended.any(1))
 
 
-def _cut(told: Told, place: Tensor, ends: Sequence[tuple[int, int]]) -> Told:
+def _cut(transitions: Told, place: Tensor, ends: Sequence[tuple[int, int]]) -> Told:
     """Columns first .. end - 1 of each row, -1 in their marks behind."""
-    _, real = _gathered(told.marks, place, ends)
-    parts = (_gathered(part, place, ends)[0] for part in told[1:])
+    _, real = _gathered(transitions.marks, place, ends)
+    parts = (_gathered(part, place, ends)[0] for part in transitions[1:])
     return Told(torch.where(real, 0, -1), *parts)
 
 

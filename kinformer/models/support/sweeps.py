@@ -54,7 +54,7 @@ class Swept(NamedTuple):
 def swept(measured: Any) -> Swept:
     """Convert a `Measured` sweep to bits per byte."""
     width = measured.bytes_per_token
-    choices = {Choice.of(name): value / width for name, value in measured.others.items() if name.count(" ") == 2}
+    choices = {Choice.of(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2}
     return Swept(measured.value, choices)
 
 

@@ -10,11 +10,11 @@ import torch
 from kinformer.core.after_step import FrozenBuffers, hears
 from kinformer.core.discover import examples
 from kinformer.lab.data.env import read
-from kinformer.lab.train.agent import Rollouts
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.learner import Learner
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.parallel import ALONE
+from kinformer.lab.train.process_group import SINGLE_PROCESS
+from kinformer.lab.train.rollout_stream import RolloutStream
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
 from kinformer.members.support.lent import stack_of
@@ -67,8 +67,8 @@ class Learning:
             )
             torch.nn.init.normal_(self.agent.policy.head.weight)
         self.agent.double().train()
-        self.rollouts: Rollouts = data.stream(self.agent, ROWS, LENGTH, 0, 0)
-        self.learner = Learner(self.agent, self.rollouts, Settings(batch=ROWS, length=LENGTH, lr=0.05), ALONE)
+        self.rollouts: RolloutStream = data.stream(self.agent, ROWS, LENGTH, 0, 0)
+        self.learner = Learner(self.agent, self.rollouts, Settings(batch=ROWS, length=LENGTH, lr=0.05), SINGLE_PROCESS)
 
     @torch.no_grad()
     def apart(self, step: int) -> float:
@@ -135,7 +135,7 @@ def test_a_training_goes_on_within_an_update_with_what_was_held_still(tmp_path: 
                 torch.manual_seed(0)
                 model = agent(stack=ROUTING, epochs=EPOCHS, pieces=1, burn_in=3, **data.keywords)
             settings = Settings(batch=2, length=8, measures=1)
-            train(model, data, Steps(6), settings, folder=folder, resume=place > 0, until=stop)
+            train(model, data, StepBudget(6), settings, folder=folder, resume=place > 0, until=stop)
         return model.state_dict()
 
     whole, stopped = trained(tmp_path / "whole", 1.0), trained(tmp_path / "stopped", 0.5, 1.0)
@@ -146,8 +146,8 @@ def test_a_run_that_was_saved_without_held_buffers_goes_on() -> None:
     """Runs of before have none: their model's buffers are then those that move."""
     learning = Learning(MOVED[1], 0)
     learning.without_learning(3)
-    old = {name: x for name, x in learning.rollouts.kept().items() if "/moved/" not in name}
-    assert len(old) < len(learning.rollouts.kept())
+    old = {name: x for name, x in learning.rollouts.saved_tensors().items() if "/moved/" not in name}
+    assert len(old) < len(learning.rollouts.saved_tensors())
     learning.rollouts.restore(old)
     assert learning.apart(3) < 1e-12
 
