@@ -49,7 +49,7 @@ class Phase:
             "data": self.job.data.name,
             "bytes": fingerprint(self.job.data),
             "keywords": dict(self.one.keywords),
-            "budget": str(self.job.budget),
+            "budget": self.job.budget.record,
             "settings": asdict(self.job.settings),
         }
         return json.loads(json.dumps(plan))

@@ -27,6 +27,11 @@ class Budget(ABC):
 
     @property
     @abstractmethod
+    def record(self) -> str:
+        """The budget as runs record it, such as "Steps(count=100)"; it stays the same, so that old runs resume."""
+
+    @property
+    @abstractmethod
     def turns(self) -> int:
         """In how many pieces it is spent where several trainings take turns."""
 
@@ -49,6 +54,10 @@ class StepBudget(Budget):
         return 2.0 * self.count * tokens
 
     @property
+    def record(self) -> str:
+        return f"Steps(count={self.count!r})"
+
+    @property
     def turns(self) -> int:
         return max(1, min(self.count // STEPS, MOST))
 
@@ -69,6 +78,10 @@ class MinuteBudget(Budget):
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
         return 60 * self.count * speed()
+
+    @property
+    def record(self) -> str:
+        return f"Minutes(count={self.count!r})"
 
     @property
     def turns(self) -> int:

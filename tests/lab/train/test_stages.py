@@ -138,6 +138,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert before < 5 and after < before + 0.5
     told = json.loads((out / "phases.json").read_text())
     assert [phase["settings"]["plan"]["lr"] for phase in told] == [0.01, 0.005, 0.001]
+    assert [phase["budget"] for phase in told[1:]] == ["Steps(count=10)", "Steps(count=6)"], "as runs before have it"
     assert {phase["data"] for phase in told} == {f"text={tmp_path}/text"}
 
     shutil.rmtree(out / "trainer")  # as if it had been killed before it first saved in its last phase
@@ -164,7 +165,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
         ),
     ):
         assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
-    sentences = [f"{line.partition(' (phase ')[0]} on text=x, StepBudget(count=1), Settings()" for line in said[:3]]
+    sentences = [f"{line.partition(' (phase ')[0]} on text=x, Steps(count=1), Settings()" for line in said[:3]]
     (out / "phases.json").write_text(json.dumps(sentences))  # as an earlier version wrote it
     assert run(command(tmp_path, *then, "--resume")) == 0
     other = [*command(tmp_path, *then, "--resume")[:-2], "steps=6,length=24"]
