@@ -16,7 +16,7 @@ import torch
 from kinformer.lab.claims.support.episodes import returned, taught
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.support.episodes import write_episodes
-from kinformer.lab.environments.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 

@@ -85,18 +85,16 @@ def evaluate(
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
     from kinformer.cli.support.leaving import leave
-    from kinformer.cli.support.loaded import beside, loaded
+    from kinformer.cli.support.loaded import beside, loaded, source_for
     from kinformer.cli.support.training import refuse_length
-    from kinformer.lab.data.spec import read_spec
     from kinformer.lab.train.reads_ahead import warn_of_measuring
 
     model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
     model = beside(model, folder, knn, datastore)
     _refuse_picture(model, out)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
+        found = source_for(model, folder, data).read()
     refuse_length(ctx, found)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}

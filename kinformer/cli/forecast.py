@@ -48,15 +48,15 @@ def forecast(
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.model import Forecaster, called
     from kinformer.lab.data.kind import refuse_unfit
+    from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
-    from kinformer.lab.data.spec import read_spec
 
     model = loaded(folder, member, device)
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():
         try:
-            series = read_spec(data)
+            series = resolve(data).read()
         except ValueError as wrong:
             dates = " and their dates" if model.calendar else ""
             raise ValueError(

@@ -58,13 +58,13 @@ def knn_lm(
     --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import loaded, source_for
     from kinformer.cli.support.tuning import draw
     from kinformer.cli.support.wanted_text import text_of
 
     model = loaded(folder, member, device)
     _refuse_other(model)
-    found = text_of(model, data, folder, "valid")
+    found = text_of(model, source_for(model, folder, data), "valid")
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH

@@ -64,7 +64,7 @@ def play(
     with from_user(ImportError):
         from kinformer.cli.support.playing import played
     from kinformer.core.acting import Player
-    from kinformer.lab.environments.support.roll_out import PlaySettings
+    from kinformer.lab.data.support.roll_out import PlaySettings
 
     model = None
     if folder is not None:

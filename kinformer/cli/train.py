@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_useless, several
+from kinformer.cli.errors import UserError, from_user, refuse_useless, several
 from kinformer.cli.options import (
     BATCH,
     LENGTH,
@@ -122,16 +122,19 @@ def train(
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
     from kinformer.cli.support.lending import lent
+    from kinformer.lab.data.resolve import resolve
 
-    one = lent(member, keywords or (), data)
+    with from_user(ValueError):
+        source = resolve(data)
+    one = lent(member, keywords or (), source)
 
     from kinformer.cli.support.together import together
     from kinformer.cli.support.training import FIRST, begins_from, fitting_weights, prepare, refuse_kind
 
     with together(parallel) as group:
-        refuse_kind(one, data, ctx)
+        refuse_kind(one, source, ctx)
         job = prepare(
-            data,
+            source,
             steps,
             minutes,
             valid=valid,

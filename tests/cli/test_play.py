@@ -15,7 +15,7 @@ from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.data.spec import read_spec
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
-from tests.lab.environments.test_roll_out import COUNTING
+from tests.lab.data.test_roll_out import COUNTING
 
 SIZES: dict[str, Any] = {"context": 3, "steps": 500, "states": 3, "actions": 2, "discrete": True}
 

@@ -16,6 +16,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.support.phases import _planned
 from kinformer.cli.support.training import prepare
 from kinformer.cli.support.wanted import wanted
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
@@ -132,7 +133,7 @@ def test_longformer_s_five_phases_are_four_words(tmp_path: Path) -> None:
     """Lengths, steps, rates and windows of appendix B of arXiv:2004.05150, from the first phase and what follows it."""
     (tmp_path / "text").write_bytes(b"x" * 1000)
     one = wanted("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
-    job = prepare(f"text={tmp_path}/text", 430_000, None, batch=1, length=2048, lr=2.5e-4)
+    job = prepare(resolve(f"text={tmp_path}/text"), 430_000, None, batch=1, length=2048, lr=2.5e-4)
     phases = _planned(one, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path)
     settings = [phase.job.settings for phase in phases]
     assert [given.length for given in settings] == [2048, 4096, 8192, 16384, 23040]

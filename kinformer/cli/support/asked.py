@@ -8,9 +8,9 @@ from kinformer.cli.support.training import Job
 from kinformer.cli.support.writing import write
 from kinformer.decoding.filling import filled
 from kinformer.decoding.spelling import spelling
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.task import TaskData
-from kinformer.lab.train.evaluate import device_of
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden

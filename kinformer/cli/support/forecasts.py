@@ -19,9 +19,11 @@ from kinformer.cli.support.picture import colour  # noqa: E402
 from kinformer.core.batch import Windows  # noqa: E402
 from kinformer.core.evaluating import evaluating  # noqa: E402
 from kinformer.core.model import Forecaster  # noqa: E402
-from kinformer.lab.data.batches import on  # noqa: E402
+from kinformer.lab.data.batches import (
+    device_of,  # noqa: E402
+    on,  # noqa: E402
+)
 from kinformer.lab.data.series import SeriesData, rows_of  # noqa: E402
-from kinformer.lab.train.evaluate import device_of  # noqa: E402
 from kinformer.pages.saved import saved  # noqa: E402
 
 COLUMNS = 4

@@ -20,8 +20,8 @@ from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  
 from kinformer.cli.support.progress import progress  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
 from kinformer.lab.data.support.episodes import write_episodes  # noqa: E402
-from kinformer.lab.environments.support.parallel_environments import EnvironmentFailure  # noqa: E402
-from kinformer.lab.environments.support.roll_out import PlayedEpisode, PlaySettings, roll_out  # noqa: E402
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure  # noqa: E402
+from kinformer.lab.data.support.roll_out import PlayedEpisode, PlaySettings, roll_out  # noqa: E402
 from kinformer.pages.saved import saved  # noqa: E402
 
 SECONDS = 1 / 30  # of a frame

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from kinformer.core.model import Metric
 from kinformer.decoding.consistency import ruled
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import device_of, on
 from kinformer.lab.data.kind import Data, stream
 from kinformer.lab.data.random_windows import RandomWindows
-from kinformer.lab.train.evaluate import Measurement, device_of, evaluate_batches
+from kinformer.lab.train.evaluate import Measurement, evaluate_batches
 from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
 from kinformer.pages.saved import saved

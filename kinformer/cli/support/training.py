@@ -22,7 +22,7 @@ from kinformer.core.keywords import name_of, signature
 from kinformer.core.model import ColumnScales, Model
 from kinformer.core.needs import as_word
 from kinformer.lab.data.kind import Data, refuse_other_tokens, refuse_unread
-from kinformer.lab.data.spec import kind_of, read_spec
+from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions, decide
@@ -103,7 +103,7 @@ class Job:
 
 
 def prepare(
-    data: str,
+    source: DataSource,
     steps: int | None,
     minutes: float | None,
     *,
@@ -124,16 +124,16 @@ def prepare(
         found = Settings(**settings)
     check_out()
     with from_user(ValueError, OSError, ImportError), noted():
-        there = read_spec(data, **({} if valid is None else {"valid": valid}))
+        there = source.read(**({} if valid is None else {"valid": valid}))
     return Job(there, budget, found, where, tensorboard and not group.rank, group)
 
 
-def refuse_kind(one: Wanted, data: str, context: Any = None) -> None:
-    """Refuse, before any data is read, a member that does not read the kind of data that a spec names.
+def refuse_kind(one: Wanted, source: DataSource, context: Any = None) -> None:
+    """Refuse, before any data is read, a member that does not read this kind of data.
 
     context: the context of the command; if given, a --length without effect on such data is refused too.
     """
-    kind = kind_of(data)
+    kind = source.kind
     if context is not None:
         refuse_length(context, kind)
     if kind is not None and (model := _unfitted(one, kind)) is not None:

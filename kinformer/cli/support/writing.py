@@ -19,7 +19,7 @@ from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.padded import padded
 from kinformer.decoding.reading import Reading
 from kinformer.decoding.spelling import spelling
-from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # what a model is for that neither writes nor fills in
     "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",

@@ -7,7 +7,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.episodes import offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.environments.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 Source = Callable[[int], Any] | Iterable[Any]
 
@@ -42,6 +43,11 @@ class Batches:
             return self.train(step)
         batches = cast(tuple[Any, ...], self.train)
         return batches[step % len(batches)]
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's parameters are."""
+    return next(model.parameters()).device
 
 
 def on(device: Any, batch: Any) -> Any:

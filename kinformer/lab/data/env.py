@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from kinformer.core.model import Model
 from kinformer.lab.data.kind import Data
+from kinformer.lab.data.support.parallel_environments import flatten_observations, limits
+from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.environments.support.make_environment import make
-from kinformer.lab.environments.support.parallel_environments import flatten_observations, limits
-from kinformer.lab.train.rollout_stream import RolloutStream
 
 FORM, SERVES = "env=ID", ("environments",)
 APART, MEASURED = 1 << 20, 32  # seeds of a split, of which so many episodes are measured

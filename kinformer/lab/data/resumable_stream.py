@@ -1,4 +1,4 @@
-"""Carried: batches that follow from more than a seed and the number of a step, such as from what a model did so far."""
+"""ResumableStream: batches that follow from more than a seed and a step, such as from what a model did so far."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,6 +6,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
+
+
+class StepError(RuntimeError):
+    """A batch that cannot be learned from, and what to do about it; nothing of it is left in the model."""
+
+    def __init__(self, why: str, advice: str) -> None:
+        super().__init__(why)
+        self.advice = advice
 
 
 class ResumableStream(ABC):

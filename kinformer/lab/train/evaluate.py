@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from kinformer.core.checks import at_least, whole
 from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, called
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import device_of, on
 from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
@@ -189,11 +189,6 @@ def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess 
     if not score.count:
         raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
     return score
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are."""
-    return next(model.parameters()).device
 
 
 def _sum_scores(

@@ -13,11 +13,10 @@ from kinformer.core.layer import State
 from kinformer.core.loss import Loss
 from kinformer.core.model import Model
 from kinformer.core.state import select
-from kinformer.lab.data.batches import on, tokens_of
+from kinformer.lab.data.batches import device_of, on, tokens_of
 from kinformer.lab.data.kind import Stream
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.data.resumable_stream import ResumableStream
-from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
 from kinformer.lab.train.out_of_memory import is_out_of_memory, largest_fitting
 from kinformer.lab.train.pieces import combine_losses, cut, cut_state, detach_loss, join_states, row_count, rows
@@ -25,14 +24,6 @@ from kinformer.lab.train.process_group import SingleProcess
 from kinformer.lab.train.recipe_lr import RecipeLR
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.training_tensors import random_tensors, restore_random
-
-
-class StepError(RuntimeError):
-    """A batch that cannot be learned from, and what to do about it; nothing of it is left in the model."""
-
-    def __init__(self, why: str, advice: str) -> None:
-        super().__init__(why)
-        self.advice = advice
 
 
 class StepResult(NamedTuple):

@@ -14,18 +14,19 @@ import torch
 from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, recorded
 from kinformer.checkpoint.files import crc32
 from kinformer.core.model import Model
-from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.kind import Data, Stream
 from kinformer.lab.data.kind import stream as stream_of
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.data.resumable_stream import ResumableStream
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions, decide, saved_decisions
-from kinformer.lab.train.evaluate import Measurement, device_of, evaluate, evaluate_batches, settle_measuring
+from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
 from kinformer.lab.train.folder_lock import LOCKS, lock_folder
 from kinformer.lab.train.history import METRICS, History, Metrics, Point
-from kinformer.lab.train.learner import Learner, StepError
+from kinformer.lab.train.learner import Learner
 from kinformer.lab.train.pieces import cut, warn_across_rows
 from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.progress import ProgressDisplay, Status
@@ -35,14 +36,7 @@ from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others, start_record
 from kinformer.lab.train.training_interrupt import TrainingInterrupt, catch_signals
-from kinformer.lab.train.training_tensors import (
-    optimiser_tensors,
-    random_tensors,
-    restore_optimiser,
-    restore_random,
-    restore_state,
-    state_tensors,
-)
+from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 
 EVERY = 10.0  # seconds between saves
 Hear = Callable[[dict[str, Any]], None]

@@ -9,8 +9,7 @@ from torch.optim import Optimizer
 
 from kinformer.checkpoint.checkpoint import CheckpointError, spread
 from kinformer.checkpoint.upgrade import upgraded
-from kinformer.core.layer import State
-from kinformer.core.state import map_state
+from kinformer.lab.data.support.state_tensors import to_cpu
 
 Tensors = dict[str, Tensor]
 
@@ -19,15 +18,11 @@ def optimiser_tensors(model: nn.Module, optimiser: Optimizer) -> Tensors:
     """What an optimiser knows of each parameter, under the parameter's name; spread where the parameter is."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
-        f"optimiser/{names[id(parameter)]}/{key}": value.detach() if spread(value) else _on_cpu(value)
+        f"optimiser/{names[id(parameter)]}/{key}": value.detach() if spread(value) else to_cpu(value)
         for parameter, entries in optimiser.state.items()
         for key, value in entries.items()
         if isinstance(value, Tensor)
     }
-
-
-def _on_cpu(value: Tensor) -> Tensor:
-    return value.detach().cpu().contiguous()
 
 
 def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -73,34 +68,3 @@ def restore_random(device: torch.device, tensors: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(tensors["random/cpu"])
     if device.type == "cuda" and "random/cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random/cuda"], device)
-
-
-def state_tensors(state: State | None) -> tuple[Tensors, list[int] | None]:
-    """The leaves of a state, each tensor once, and which of them stands at each place; None for no state."""
-    if state is None:
-        return {}, None
-    numbers: dict[int, int] = {}
-    tensors: Tensors = {}
-    places: list[int] = []
-
-    def note(name: str, leaf: Tensor) -> Tensor:
-        number = numbers.setdefault(id(leaf), len(numbers))
-        tensors.setdefault(f"state/{number}", _on_cpu(leaf).clone())
-        places.append(number)
-        return leaf
-
-    map_state(note, state)
-    return tensors, places
-
-
-def restore_state(like: State, tensors: Mapping[str, Tensor], places: list[int], device: torch.device) -> Any:
-    """A state of the form of `like`, a fresh one, with the tensors that were saved of another."""
-    by_number = {number: tensors[f"state/{number}"].to(device) for number in set(places)}
-    left = iter(places)
-    try:
-        state = map_state(lambda name, leaf: by_number[next(left)], like)
-    except StopIteration:
-        state = None
-    if state is None or next(left, None) is not None:
-        raise CheckpointError("the state that this run carries is not of the form that its model makes")
-    return state

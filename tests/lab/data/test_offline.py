@@ -17,7 +17,7 @@ from kinformer.core.batch import Steps
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.episodes import Episode, episodes, write_episodes
-from kinformer.lab.environments.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.lab.train.fit import fit
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer

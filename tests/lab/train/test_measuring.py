@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.training import prepare
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData
@@ -76,7 +77,7 @@ def test_train_fit_compare_and_a_resume_measure_the_same_bytes(
     words = ["--data", f"text={where}/a", "--valid", f"{where}/b", "--batch", "2", "--length", "64"]
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "30"]) == 0
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "40", "--resume"]) == 0
-    job = prepare(f"text={where}/a", 40, None, valid=f"{where}/b", batch=2, length=64).fixed([tiny.bigram()])
+    job = prepare(resolve(f"text={where}/a"), 40, None, valid=f"{where}/b", batch=2, length=64).fixed([tiny.bigram()])
     assert job.settings.sample_bytes == job.valid_bytes == 8_192, "what each member of a comparison is measured by"
     torch.manual_seed(0)
     model, spec = tiny.bigram(), {"data": f"text={where}/a", "valid": f"{where}/b"}

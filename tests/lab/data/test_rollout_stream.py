@@ -15,15 +15,11 @@ from kinformer import fit
 from kinformer.core.experience import Experience, Told
 from kinformer.core.model import Model
 from kinformer.lab.data.env import EnvironmentData, read
-from kinformer.lab.environments.support.parallel_environments import (
-    EnvironmentFailure,
-    ParallelEnvironments,
-    StepOutcome,
-)
+from kinformer.lab.data.resumable_stream import StepError
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
+from kinformer.lab.data.support.rollout_stream import RolloutStream, normalise
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.learner import StepError
 from kinformer.lab.train.loop import TrainingStopped, train
-from kinformer.lab.train.rollout_stream import RolloutStream, normalise
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
@@ -290,7 +286,7 @@ def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pyt
     model, data = made("lstm")
     model, settings = model.float(), Settings(batch=2, length=4, measures=1)
     with monkeypatch.context() as patched:
-        patched.setattr("kinformer.lab.train.rollout_stream.play_episodes", fails)
+        patched.setattr("kinformer.lab.data.support.rollout_stream.play_episodes", fails)
         with pytest.raises(ValueError, match="it broke"):
             train(model, data, StepBudget(3), settings, folder=tmp_path)
     assert RunFolder(tmp_path).step == 3

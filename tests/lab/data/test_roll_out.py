@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen
-from kinformer.lab.environments.support.parallel_environments import EnvironmentFailure, ParallelEnvironments
-from kinformer.lab.environments.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.members.agent import agent
 from kinformer.members.decision_transformer import TINY, decision_transformer
 from kinformer.models.trajectory import Trajectory
@@ -105,7 +105,7 @@ def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() 
 
 
 def test_no_more_pictures_are_held_than_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinformer.lab.environments.support.roll_out.FRAMES", 3)
+    monkeypatch.setattr("kinformer.lab.data.support.roll_out.FRAMES", 3)
     first, second = sorted(roll_out(None, PlaySettings("key_to_door,size=3,steps=4", 2, render=True)))
     assert len(first.frames) == 3 < len(first.episode.rewards) and not second.frames
 

@@ -12,11 +12,7 @@ from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.checks import at_least, within
 from kinformer.core.model import called
 from kinformer.lab.data.support.episodes import Episode
-from kinformer.lab.environments.support.parallel_environments import (
-    EnvironmentFailure,
-    ParallelEnvironments,
-    StepOutcome,
-)
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 
 SIDE_BY_SIDE = 16
 MOST = 10_000  # steps of an episode

@@ -10,11 +10,11 @@ import torch
 from kinformer.core.after_step import FrozenBuffers, hears
 from kinformer.core.discover import examples
 from kinformer.lab.data.env import read
+from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.learner import Learner
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.process_group import SINGLE_PROCESS
-from kinformer.lab.train.rollout_stream import RolloutStream
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
 from kinformer.members.support.lent import stack_of

@@ -11,22 +11,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.after_step import FrozenBuffers
+from kinformer.core.evaluating import evaluating
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import State
 from kinformer.core.state import fork, reset
-from kinformer.lab.data.resumable_stream import ResumableStream
-from kinformer.lab.data.support.scales import tells_apart
-from kinformer.lab.environments.support.parallel_environments import (
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.parallel_environments import (
     ADVICE,
     EnvironmentFailure,
     EpisodeProgress,
     ParallelEnvironments,
     StepOutcome,
 )
-from kinformer.lab.train.evaluate import device_of
-from kinformer.lab.train.learner import StepError
-from kinformer.lab.train.rollout import Rollout, pieces, under_way
-from kinformer.lab.train.training_tensors import restore_state, state_tensors
+from kinformer.lab.data.support.rollout import Rollout, pieces, under_way
+from kinformer.lab.data.support.scales import tells_apart
+from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import Said, told_one
 from kinformer.nn.losses.clipped_policy import advantages
@@ -164,8 +164,6 @@ class RolloutStream(ResumableStream):
 
         Errors: ValueError for an environment that fails, and where the agent can play no further.
         """
-        from kinformer.core.evaluating import evaluating
-
         try:
             with evaluating(self.model):
                 return (play_episodes(self.model, self.spec, self.watched),)
