@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kinformer.cli.errors import from_user
 from kinformer.cli.options import BATCH, LENGTH, WIDTH, Batch, Data, Json, Length
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def advise(
             source = resolve(data)
         refuse_kind(wanted(able[0], ()), source)
         job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
-    found = advised(task, able, job, source.spec, there)
+    found = advised(task, able, job, source, there)
     if as_json:
         print(json.dumps(found.told(), indent=2))
     else:
