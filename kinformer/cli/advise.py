@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kinformer.cli.errors import from_user
 from kinformer.cli.options import BATCH, LENGTH, WIDTH, Batch, Data, Json, Length
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ def advise(
         from kinformer.cli.support.advice import able_to, advised, room
         from kinformer.cli.support.training import prepare, refuse_kind
         from kinformer.cli.support.wanted import wanted
+        from kinformer.lab.data.resolve import resolve
 
         there = room(memory)
         able = able_to(task)
-        refuse_kind(wanted(able[0], ()), data)
-        job = prepare(data, 1, None, device="cpu", batch=batch, length=length)
-    found = advised(task, able, job, data, there)
+        with from_user(ValueError):
+            source = resolve(data)
+        refuse_kind(wanted(able[0], ()), source)
+        job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
+    found = advised(task, able, job, source, there)
     if as_json:
         print(json.dumps(found.told(), indent=2))
     else:

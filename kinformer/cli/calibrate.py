@@ -115,10 +115,9 @@ def calibrate(
     threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
     it.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import loaded, source_for
     from kinformer.cli.support.training import refuse_length
-    from kinformer.lab.data.spec import read_spec
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
     by = cast("By | None", search)  # as the option's callback reads it
     within = _read_by(ctx, by, within, overwrite)
@@ -128,11 +127,10 @@ def calibrate(
     _refuse_without_exits(model)
     if search is not None and not overwrite:
         _refuse_proven(folder, model)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-    if search is None and not isinstance(found, Text):
-        refuse_useless(ctx, f"on {found.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
+        found = source_for(model, folder, data).read()
+    if search is None and not isinstance(found, TextData):
+        refuse_useless(ctx, f"on {found.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, found)
     how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import UserError, refuse_useless
+from kinformer.cli.errors import UserError, from_user, refuse_useless
 from kinformer.cli.support import early
 from kinformer.cli.support.wanted import spelled
 
@@ -62,8 +62,11 @@ def compare(
     spent, tried = Spent(minutes, steps, flops), rates(lr, lrs)
 
     from kinformer.cli.support.lending import lent
+    from kinformer.lab.data.resolve import resolve
 
-    wanted = [spelled(member, lambda name, texts: lent(name, texts, data)) for member in members]
+    with from_user(ValueError):
+        source = resolve(data)
+    wanted = [spelled(member, lambda name, texts: lent(name, texts, source)) for member in members]
 
     from rich.console import Console
 
@@ -71,9 +74,9 @@ def compare(
     from kinformer.cli.support.training import claimed, prepare, refuse_kind
 
     for one in wanted:
-        refuse_kind(one, data, ctx)
+        refuse_kind(one, source, ctx)
     job = prepare(
-        data,
+        source,
         steps if flops is None else 1,
         minutes,
         valid=valid,

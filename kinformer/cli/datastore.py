@@ -12,6 +12,7 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
+from kinformer.lab.data.batches import device_of
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -56,7 +57,7 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import loaded, source_for
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.wanted_text import text_of
     from kinformer.core.evaluating import evaluating
@@ -70,10 +71,11 @@ def build(
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refused before a text is read
-    text = text_of(model, data, folder, split)
+    source = source_for(model, folder, data)
+    text = text_of(model, source, split)
     part, began = text.part(split), monotonic()
     how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
+    about, gone = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
             store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
@@ -147,7 +149,6 @@ def search(
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.train.evaluate import device_of
     from kinformer.models.support.taps import Tap
     from kinformer.nn.search.exact import ExactSearch
 

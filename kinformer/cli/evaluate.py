@@ -16,8 +16,8 @@ from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, K
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.lab.train.evaluate import Measured
-    from kinformer.lab.train.head_values import ByLayer
+    from kinformer.lab.train.evaluate import Measurement
+    from kinformer.lab.train.head_values import LayerValues
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
@@ -85,18 +85,16 @@ def evaluate(
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
     from kinformer.cli.support.leaving import leave
-    from kinformer.cli.support.loaded import beside, loaded
+    from kinformer.cli.support.loaded import beside, loaded, source_for
     from kinformer.cli.support.training import refuse_length
-    from kinformer.lab.data.spec import read_spec
-    from kinformer.lab.train.peek import warn_of_measuring
+    from kinformer.lab.train.reads_ahead import warn_of_measuring
 
     model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
     model = beside(model, folder, knn, datastore)
     _refuse_picture(model, out)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
+        found = source_for(model, folder, data).read()
     refuse_length(ctx, found)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
@@ -104,7 +102,7 @@ def evaluate(
     with from_user(ValueError), noted():
         warn_of_measuring(model, _row_length(model, found, parts, length))
     scores = {}
-    heads: dict[str, ByLayer] = {}
+    heads: dict[str, LayerValues] = {}
     with from_user(ValueError, LookupError), noted():
         for part in parts or SPLITS[-1:]:
             scores[part], heads = _judged(model, found, part, limit, reading)
@@ -144,16 +142,16 @@ def _refuse_picture(model: Any, out: Path | None) -> None:
 
 def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
     """The number of tokens in each row that the model reads."""
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
-    if not isinstance(data, Text):
+    if not isinstance(data, TextData):
         return data.longest(length) or length
     return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
 
 
 def _judged(
     model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
-) -> "tuple[dict[str, Any], dict[str, ByLayer]]":
+) -> "tuple[dict[str, Any], dict[str, LayerValues]]":
     """The metric of a model on a split with all that is told of it, and what its heads have learned."""
     from kinformer.lab.train.head_values import head_values_by_layer
 
@@ -170,7 +168,7 @@ def _judged(
     # lanes of some bytes are of the first, and levels of those from all over the split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    others = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
+    others = {"others": dict(score.extras), "levels": dict(levels), **_limited(data, split, limit, reading)}
     metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
     return {"metric": metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
@@ -178,16 +176,16 @@ def _judged(
 
 def _in_bytes(data: Any, metric: Any) -> bool:
     """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
-    return isinstance(data, Text) and metric.unit == "bits"
+    return isinstance(data, TextData) and metric.unit == "bits"
 
 
 def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
     """Which bytes of a text are measured, in words, where not all of them are."""
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
-    if not isinstance(data, Text) or limit is None or limit >= data.part(split).bytes:
+    if not isinstance(data, TextData) or limit is None or limit >= data.part(split).bytes:
         return {}
     if reading["lanes"] is not None:
         return {"measured": f"the first {limit:,} bytes of {split}"}
@@ -214,27 +212,27 @@ def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
 
 def _share(data: Any, split: str) -> str:
     """How much of a text a split is, in words."""
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
-    if not isinstance(data, Text):
+    if not isinstance(data, TextData):
         return ""
     part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
     return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
 
 
-def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
+def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measurement":
     """Measure a model on a split of data; ValueError if the model does not read such data."""
     from kinformer.cli.support.progress import progress
     from kinformer.lab.data.batches import Batches
     from kinformer.lab.data.kind import stream
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
     from kinformer.lab.train.evaluate import evaluate, evaluate_batches
 
     lot, most = getattr(data, split), limit or sys.maxsize
     if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = replace(data, valid=lot)
-    if isinstance(data, Text):
+    if isinstance(data, TextData):
         stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)

@@ -14,6 +14,7 @@ from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.evaluate import scored
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
+from kinformer.cli.support.loaded import source_for
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -65,7 +66,7 @@ def knn_lm(
 
     model = loaded(folder, member, device)
     _refuse_other(model)
-    found = text_of(model, data, folder, "valid")
+    found = text_of(model, source_for(model, folder, data), "valid")
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH

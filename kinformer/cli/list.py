@@ -9,7 +9,7 @@ from kinformer.cli.options import WIDTH
 from kinformer.cli.support import parts, unrun
 from kinformer.core.discover import kinds, own_files, plugged
 from kinformer.core.keywords import nearest
-from kinformer.lab.environments.support.making import EXTRA, played_in
+from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 
 
 def list_parts(
@@ -19,8 +19,8 @@ def list_parts(
     from rich.console import Console
     from rich.table import Table
 
-    known = (*kinds(), *filter(None, [played_in()]))
-    if kind == "environments" and not played_in():
+    known = (*kinds(), *filter(None, [environment_folder()]))
+    if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in known:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, known)}")

@@ -64,7 +64,7 @@ def play(
     with from_user(ImportError):
         from kinformer.cli.support.playing import played
     from kinformer.core.acting import Player
-    from kinformer.lab.environments.support.rolling import Way
+    from kinformer.lab.data.support.roll_out import PlaySettings
 
     model = None
     if folder is not None:
@@ -77,4 +77,4 @@ def play(
     for path in (out, save):
         if path is not None and path.exists():
             raise UserError(f"{path} is there already; give another name, or take it away")
-    played(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)
+    played(model, PlaySettings(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_useless, several
+from kinformer.cli.errors import UserError, from_user, refuse_useless, several
 from kinformer.cli.options import (
     BATCH,
     LENGTH,
@@ -122,16 +122,19 @@ def train(
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
     from kinformer.cli.support.lending import lent
+    from kinformer.lab.data.resolve import resolve
 
-    one = lent(member, keywords or (), data)
+    with from_user(ValueError):
+        source = resolve(data)
+    one = lent(member, keywords or (), source)
 
     from kinformer.cli.support.together import together
     from kinformer.cli.support.training import FIRST, begins_from, fitting_weights, prepare, refuse_kind
 
     with together(parallel) as group:
-        refuse_kind(one, data, ctx)
+        refuse_kind(one, source, ctx)
         job = prepare(
-            data,
+            source,
             steps,
             minutes,
             valid=valid,
@@ -173,14 +176,14 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
     from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
-    from kinformer.lab.train.run import Run
+    from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
     refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
     model = job.build(one)
     readable(one.text, model, job)
     with claimed(out, job.group):
-        whole = resume and Run(out).step is not None
+        whole = resume and RunFolder(out).step is not None
         if not whole:
             starting(start, one.function, model, job.data)
             spare(out, model, overwrite, resume)
@@ -192,7 +195,7 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
-    others = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
+    others = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
         f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "

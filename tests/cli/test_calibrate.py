@@ -89,7 +89,7 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
     assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in said and given["threshold"] == 0.02
     assert given["value"] == pytest.approx(judged.value) != whole["value"]
-    assert given["others"]["layers"] == pytest.approx(judged.others["layers"]) and judged.others["layers"] < 3
+    assert given["others"]["layers"] == pytest.approx(judged.extras["layers"]) and judged.extras["layers"] < 3
     assert given["levels"] == whole["levels"] | {"all layers": whole["value"]}
     assert run(words) == 0 and f"; all layers {whole['value']:.4f})" in capsys.readouterr().out
     other, said = evaluated("threshold=0.5")

@@ -19,7 +19,8 @@ from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
 from kinformer.core.discover import find_member, kinds, members, modules, own_files
 from kinformer.core.keywords import signature
-from kinformer.lab.train.interrupt import Stopped
+from kinformer.lab.data.resolve import resolve
+from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/lab/train/tiny.py:bigram"
@@ -367,7 +368,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
-@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped("", signal.SIGTERM), 143)])
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (TrainingInterrupt("", signal.SIGTERM), 143)])
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:
@@ -494,7 +495,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
 
     data = base64.b64encode(os.urandom(375)) * 40
     (tmp_path / "text").write_bytes(data * 20)
-    job = prepare(f"text={tmp_path}/text", 1, None, batch=2, length=8)
+    job = prepare(resolve(f"text={tmp_path}/text"), 1, None, batch=2, length=8)
     valid = bytes(job.text.valid[: job.valid_bytes].tolist())
     levels = job.data.levels(find_member("gpt")(d=8, depth=1, heads=1), "valid", 8, job.valid_bytes)
     for name, command in (("gzip -9", ["gzip", "-9"]), ("xz -9e", ["xz", "-9e"])):

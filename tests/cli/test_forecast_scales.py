@@ -21,7 +21,7 @@ from kinformer.cli.__main__ import run
 from kinformer.core.batch import Windows
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.dates import calendar
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
@@ -374,8 +374,8 @@ def test_a_training_that_goes_on_keeps_the_scales_that_it_began_with(trained: st
     """A fresh model goes on to the weights of a training that never stopped, though it has no columns of its own."""
     spec, settings = written(tmp_path / "cab.csv", SHUFFLED), Settings(batch=2, measures=1)
     whole = load(trained)
-    train(whole, read_spec(spec), Steps(4), settings)
-    train(load(trained), read_spec(spec), Steps(4), settings, folder=tmp_path / "run", until=0.5)
+    train(whole, read_spec(spec), StepBudget(4), settings)
+    train(load(trained), read_spec(spec), StepBudget(4), settings, folder=tmp_path / "run", until=0.5)
     sizes = dict(word.split("=") for word in SIZES)
     fresh = informer(**{name: int(size) for name, size in sizes.items()}, channels=3, targets=2, calendar=5)
     fit(fresh, spec, steps=4, batch=2, measures=1, length=256, out=tmp_path / "run", resume=True)

@@ -9,6 +9,7 @@ from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.lending import lent
 from kinformer.cli.support.wanted import spelled
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.data.resolve import resolve
 
 SMALL = "gpt(d=16, depth=2, heads=2, pattern=(Causal() & Band(4), Causal() & Strided(3)))"
 
@@ -33,5 +34,5 @@ def test_a_refusal_is_told_in_one_line() -> None:
 
 @pytest.mark.prove
 def test_layers_that_are_lent_are_named_by_what_takes_them() -> None:
-    one = lent("gpt", ["d=16", "depth=1", "heads=2", "length=64"], "env=t_maze,corridor=3")
+    one = lent("gpt", ["d=16", "depth=1", "heads=2", "length=64"], resolve("env=t_maze,corridor=3"))
     assert costs(one, 2, 8)["parameters"] == sum(x.numel() for x in one.build(0).parameters())

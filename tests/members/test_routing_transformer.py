@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.lab.train.peek import reads_ahead
+from kinformer.lab.train.reads_ahead import reads_ahead
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.support.wiring import SINUSOIDS, Positions
 from kinformer.models.lm import LM

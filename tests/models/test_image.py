@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.peek import leaks, reads_ahead
+from kinformer.lab.train.reads_ahead import leaks, reads_ahead
 from kinformer.models.image import EXAMPLES, Image
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities

@@ -18,8 +18,9 @@ from kinformer.cli.support.wanted import folder_name
 from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts
 from kinformer.lab.cost.cost import KEPT
-from kinformer.lab.cost.resident import before_training
+from kinformer.lab.cost.resident_memory import before_training
 from kinformer.lab.data.kind import Data
+from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.train.settings import Settings
 from kinformer.pages.units import size
 
@@ -119,7 +120,7 @@ def able_to(task: str) -> list[str]:
     return able
 
 
-def advised(task: str, able: list[str], job: Job, data: str, bytes_there: int) -> Advice:
+def advised(task: str, able: list[str], job: Job, source: DataSource, bytes_there: int) -> Advice:
     """Rank what can do a task on the data of a job, and say what to try."""
     settings = job.settings
     length = length_of(job)
@@ -151,7 +152,7 @@ def advised(task: str, able: list[str], job: Job, data: str, bytes_there: int) -
     tried = list(_tried(task, fits, job, refused))
     fits = [one for one in fits if one.name not in refused]
     unknown = list(_unknown(fits, length, job, BASELINE[task]))
-    commands = _commands([one for one, _ in tried], data, job.settings)
+    commands = _commands([one for one, _ in tried], source, job.settings)
     return Advice(task, job, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
 
 
@@ -246,12 +247,12 @@ def _mean(its: Mapping[str, Any]) -> str:
     return f"{its['written']} {its['mean']:.2f} ± {(high - low) / 2:.2f}"
 
 
-def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
+def _commands(tried: Sequence[Fit], source: DataSource, settings: Settings) -> list[str]:
     """What to run: all side by side, then the first alone, and what it costs."""
     its = [one.taken.one.text for one in tried]
     ranked = min(tried, key=lambda one: one.taken.row_flops).taken.one
     size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
-    common = ["--data", data, *size_of, "--minutes", str(MINUTES)]
+    common = ["--data", source.spec, *size_of, "--minutes", str(MINUTES)]
     words = [ranked.function.__name__, *as_texts(ranked.keywords)]
     lines = [["compare", *its, *common, "--out", fresh("advised")]] if len(its) > 1 else []
     lines += [["train", *words, *common, "--out", fresh(folder_name(ranked.text))], ["cost", *words, *size_of]]

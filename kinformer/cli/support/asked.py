@@ -8,9 +8,9 @@ from kinformer.cli.support.training import Job
 from kinformer.cli.support.writing import write
 from kinformer.decoding.filling import fill_blanks
 from kinformer.decoding.spelling import tokenizer_of_model
-from kinformer.lab.data.pairs import Pairs
-from kinformer.lab.data.task import Tasks
-from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.data.pairs import PairData
+from kinformer.lab.data.task import TaskData
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden
@@ -51,12 +51,12 @@ def said(model: Any, job: Job) -> Said:
 
 def asked(model: Any, job: Job) -> Asked:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
-    if isinstance(job.data, Pairs):
+    if isinstance(job.data, PairData):
         source, target = (
             tokenizer_of_model(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0]
         )
         return Asked(b"", source, len(target), 0.0, target)
-    if not isinstance(job.data, Tasks):
+    if not isinstance(job.data, TaskData):
         first, count = lengths(model)
         return Asked(tokenizer_of_model(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
     (row,) = job.data.valid.rows(1)
@@ -71,7 +71,7 @@ def timed(model: Any, job: Job) -> Asked:
     one = asked(model, job)
     if one.answer is None or one.source is not None:
         return one
-    assert isinstance(job.data, Tasks)
+    assert isinstance(job.data, TaskData)
     (row,) = job.data.valid.rows(1)
     half = max(1, len(row.text) // 2)
     return Asked(row.text[:half], None, len(row.text) - half, TEMPERATURE)
@@ -96,7 +96,7 @@ def _written(model: Any, one: Asked, job: Job) -> tuple[bytes, float]:
 def _filled(model: Any, job: Job) -> Said:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
     spelled = tokenizer_of_model(model)
-    if isinstance(job.data, Tasks):
+    if isinstance(job.data, TaskData):
         (row,) = job.data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
         found = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]

@@ -32,7 +32,7 @@ from kinformer.cli.support.training import (
 from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
@@ -171,7 +171,7 @@ def settled(
 ) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members; of several rates each row has its own."""
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
-    text = isinstance(job.data, Text)
+    text = isinstance(job.data, TextData)
     return {
         "data": job.data.name,
         **({"train_bytes": job.text.part("train").bytes} if text else {}),

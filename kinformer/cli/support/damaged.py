@@ -7,7 +7,7 @@ from pathlib import Path
 from kinformer.checkpoint.checkpoint import CheckpointError
 from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.errors import UserError
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 
 ANEW = "--overwrite begins anew"
 
@@ -17,7 +17,7 @@ def refuse_damaged(folder: Path, advice: str | None = None) -> None:
 
     advice: what to do instead; that of `instead_of` unless given.
     """
-    if (damaged := Run(folder).damaged()) is not None:
+    if (damaged := RunFolder(folder).damaged()) is not None:
         raise UserError(f"{damaged}; {advice or instead_of(folder)}")
 
 

@@ -21,7 +21,7 @@ from kinformer.core.discover import has_plugins, own_files, refuse_no_member
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest, parse_keywords, split
 from kinformer.core.recipe import Recipe, check_betas, check_eps
-from kinformer.lab.data.support.words import refuse_unknown, words_of
+from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files

@@ -12,7 +12,7 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
-from kinformer.lab.environments.support.making import played_in
+from kinformer.lab.environments.support.make_environment import environment_folder
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
@@ -80,7 +80,7 @@ def refuse_unknown(name: str) -> None:
 
     What else `found` knows it is left to: expressions, places, files of one's own, and plugins.
     """
-    folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+    folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
     if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
         return
     import kinformer
@@ -182,7 +182,7 @@ def _methods(one: Any) -> list[str]:
 def _files() -> tuple[tuple[str, str, ModuleType], ...]:
     """Every file of every folder: kind, name, module. A command looks once."""
     with from_user(ImportError):
-        folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+        folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
         return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
 
 

@@ -13,16 +13,15 @@ from kinformer.checkpoint.files import write as write_file
 from kinformer.core.batch import Windows
 from kinformer.core.evaluating import evaluating
 from kinformer.core.model import Forecaster
-from kinformer.lab.data.batches import on
-from kinformer.lab.data.series import Series, rows_of
+from kinformer.lab.data.batches import device_of, on
+from kinformer.lab.data.series import SeriesData, rows_of
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import device_of
 from kinformer.pages.plots import colour, save_plots
 
 COLUMNS = 4
 
 
-def write(model: Forecaster, data: Series, out: Path) -> None:
+def write(model: Forecaster, data: SeriesData, out: Path) -> None:
     """Write the forecast as a CSV file with the columns of the input file, atomically.
 
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
@@ -37,7 +36,7 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
     write_file(out, table.getvalue().encode())
 
 
-def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
+def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Path) -> float:
     """Draw windows from all over a split, a row of plots for each column; return the model's error in them."""
     series, rows = getattr(data, split), rows_of(model)
     begin = series.some(model.context, rows, windows)
@@ -64,7 +63,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
 
 
-def _numbers(data: Series, rows: Float[Tensor, "N C"], column: int) -> list[float]:
+def _numbers(data: SeriesData, rows: Float[Tensor, "N C"], column: int) -> list[float]:
     """A column in the units of the file."""
     return data.restored(rows)[:, column].tolist()
 

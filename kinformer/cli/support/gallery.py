@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from kinformer.cli.errors import UserError, from_user, refuse_no_folder
 from kinformer.cli.support.progress import progress
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.images import read
-from kinformer.lab.train.evaluate import device_of
 from kinformer.pages.gallery import save_images
 
 

@@ -9,17 +9,17 @@ from kinformer.core.discover import find_member, parse_keywords
 from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.spec import kind_of
+from kinformer.lab.data.resolve import DataSource
 from kinformer.members.support.member_stack import format_stack
 
 
-def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
+def lent(name: str, texts: Iterable[str], source: DataSource) -> Wanted:
     """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
 
     Keywords that it has not go to the member that takes them. UserError for a file of one's own.
     """
     texts = tuple(texts)
-    kind, function = kind_of(data), member_named(name)
+    kind, function = source.kind, member_named(name)
     if kind is None or not kind.lends or _reads_it(function, kind):
         return wanted(name, texts)
     host = find_member(kind.lends)

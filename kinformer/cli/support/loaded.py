@@ -14,6 +14,7 @@ from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
 from kinformer.core.needs import check_used
+from kinformer.lab.data.resolve import DataSource, resolve
 
 
 def loaded(
@@ -40,6 +41,12 @@ def loaded(
     with from_user(TypeError):
         changed = parse_keywords(function, tuple(keywords))
     return (_rebuilt(model, function, changed) if changed else model).to(there)
+
+
+def source_for(model: Any, folder: Path, data: str) -> DataSource:
+    """The data of a spec for a model; the tokenizer of the model's folder reads it unless the spec names another."""
+    with from_user(ValueError):
+        return resolve(data, None if model.tokenizer is None else str(folder))
 
 
 def _refuse_spoiled(folder: Path, model: Any) -> None:

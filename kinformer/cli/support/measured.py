@@ -75,13 +75,13 @@ def _best(trial: Trial) -> Any:
 def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     """The measures of the best model of a training: on valid as the training found them, or on another split."""
     if split == "valid":
-        return {history.metric.name: history.best.valid, **history.best.others}
+        return {history.metric.name: history.best.valid, **history.best.extras}
     settings, data = trial.job.settings, trial.job.data
     reading = {"length": settings.length, "stride": None, "lanes": None}
     limit = settings.sample_bytes
     with from_user(ValueError, LookupError):
         score = scored(_best(trial), data, split, limit, reading)
-    return {score.metric.name: score.value, **score.others}
+    return {score.metric.name: score.value, **score.extras}
 
 
 def _run(trial: Trial, history: History, measures: Mapping[str, float], out: Path) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe
-from kinformer.lab.train.begun import difference, fingerprint, in_form_of
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry, doubled, finished, phase_recipe
+from kinformer.lab.train.stages import carry_weights, doubled_keywords, is_finished, phase_recipe
+from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 
 OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
 PLAN = "phases.json"
@@ -49,7 +49,7 @@ class Phase:
             "data": self.job.data.name,
             "bytes": fingerprint(self.job.data),
             "keywords": dict(self.one.keywords),
-            "budget": str(self.job.budget),
+            "budget": self.job.budget.record,
             "settings": asdict(self.job.settings),
         }
         return json.loads(json.dumps(plan))
@@ -86,13 +86,13 @@ def _train(
     begun = _begun(phases[0], start, going_on)
     if not going_on:
         for phase in phases:
-            Run(phase.folder).clear()  # else they would count as finished
+            RunFolder(phase.folder).clear()  # else they would count as finished
     tell_split(job)
     for n, phase in enumerate(phases):
-        if not finished(phase.folder, phase.job.budget):
+        if not is_finished(phase.folder, phase.job.budget):
             title = f"{phase.one.text} (phase {n + 1} of {len(phases)})"
             model = phase.job.build(phase.one) if n else begun
-            whole = going_on and Run(phase.folder).step is not None
+            whole = going_on and RunFolder(phase.folder).step is not None
             if n and not whole:
                 starting(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
             fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
@@ -106,7 +106,7 @@ def _train(
 def _begun(phase: Phase, start: Path | None, going_on: bool) -> Model:
     """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
     model = phase.job.build(phase.one)
-    if not (going_on and Run(phase.folder).step is not None):
+    if not (going_on and RunFolder(phase.folder).step is not None):
         starting(start, phase.one.function, model, phase.job.data)
     return model
 
@@ -150,13 +150,13 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
     with from_user(ValueError, TypeError):
         budget: Budget = phase.job.budget
         if "steps" in told:
-            budget = Steps(int(told["steps"]))
+            budget = StepBudget(int(told["steps"]))
         elif "minutes" in told:
-            budget = Minutes(told["minutes"])
+            budget = MinuteBudget(told["minutes"])
         length = int(told.get("length", 2 * settings.length))
         settings = replace(settings, length=length, batch=int(told.get("batch", settings.batch)))
         own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
-        keywords = doubled(phase.one.function, phase.one.keywords, length, own)
+        keywords = doubled_keywords(phase.one.function, phase.one.keywords, length, own)
     wanted = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
     lr = told.get("lr", recipe.peak / 2)
     return Phase(wanted, _at(replace(phase.job, settings=settings), recipe, lr, budget), folder)
@@ -185,7 +185,7 @@ def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> tuple[list[D
         decisions.append(None if going_on else trainable(name, model, phase.job))
         try:
             if before is not None:
-                carry(before, model)
+                carry_weights(before, model)
         except ValueError as error:
             raise UserError(f"{name}: {error}") from error
         try:

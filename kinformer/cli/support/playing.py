@@ -12,9 +12,9 @@ from kinformer.checkpoint.files import write
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.support.progress import progress
 from kinformer.core.acting import Player
-from kinformer.lab.data.support.episodes import written
-from kinformer.lab.environments.support.rolling import Rolled, Way, rolled
-from kinformer.lab.environments.support.worlds import WorldError
+from kinformer.lab.data.support.episodes import write_episodes
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure
+from kinformer.lab.data.support.roll_out import PlayedEpisode, PlaySettings, roll_out
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.pages.animation import save_animation
 from kinformer.pages.plots import save_plots
@@ -27,7 +27,7 @@ class Played:
     """What was played so far, by the return that was asked for."""
 
     spec: str
-    found: dict[float | None, list[Rolled]] = field(default_factory=dict)
+    found: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class Played:
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
         if save is not None and any(self.found.values()):
-            written(save, [one.episode for some in self.found.values() for one in some])
+            write_episodes(save, [one.episode for some in self.found.values() for one in some])
         if out is None or not any(self.found.values()):
             return
         out.mkdir(parents=True)
@@ -88,11 +88,13 @@ class Played:
             save_animation(frames, out / GIF)
 
 
-def _number(one: Rolled) -> int:
+def _number(one: PlayedEpisode) -> int:
     return one.number
 
 
-def played(model: Player | None, way: Way, asked: Sequence[float | None], out: Path | None, save: Path | None) -> None:
+def played(
+    model: Player | None, way: PlaySettings, asked: Sequence[float | None], out: Path | None, save: Path | None
+) -> None:
     """Play a way for each of these returns, tell it and keep it.
 
     UserError, after that, for an environment that failed and for Ctrl-C.
@@ -111,9 +113,9 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
             for one in asked:
                 some = found.found.setdefault(one, [])
                 drawn = out is not None and one == asked[0] and draws(way.spec)
-                for episode in rolled(model, way._replace(asked=one, drawn=drawn), stepped):
+                for episode in roll_out(model, way._replace(target_return=one, render=drawn), stepped):
                     some.append(episode)
-        except (WorldError, KeyboardInterrupt) as stop:
+        except (EnvironmentFailure, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:
             raise UserError(str(error)) from error
@@ -127,7 +129,7 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
 
 def draws(spec: str) -> bool:
     """Does an environment draw pictures? A warning where it does not."""
-    from kinformer.lab.environments.support.making import make
+    from kinformer.lab.environments.support.make_environment import make
 
     env = make(spec)
     modes = env.metadata.get("render_modes", ())
@@ -142,7 +144,7 @@ def _plot(found: Played) -> Plot:
     means = dict(sorted(found.means.items()))
     lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
     for asked in means:
-        returns = [rolled.episode.returned for rolled in found.found[asked]]
+        returns = [roll_out.episode.returned for roll_out in found.found[asked]]
         lines.append(PlotLine([asked] * len(returns), returns, "", "o", "tab:blue", 0.25))
     lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
     return Plot(found.spec, "return asked for", "return that came", lines)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from kinformer.core.model import Metric
 from kinformer.decoding.consistency import use_rule
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import device_of, on
 from kinformer.lab.data.kind import Data, stream
-from kinformer.lab.data.windows import Windows
+from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
+from kinformer.lab.train.evaluate import Measurement, evaluate_batches
 from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.thresholds import (
     MeasuredThresholds,
@@ -58,7 +58,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     there = cast(Data, replace(cast(Any, data), train=part))
-    drawn = cast(Windows, stream(model, there, ROWS, length, 0, rows * length))
+    drawn = cast(RandomWindows, stream(model, there, ROWS, length, 0, rows * length))
     return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
 
 
@@ -154,5 +154,5 @@ def _sign(metric: Metric) -> int:
     return 1 if metric.better == "more" else -1
 
 
-def _kept(threshold: tuple[float, ...], found: Measured) -> MeasuredThresholds:
-    return MeasuredThresholds(threshold, _sign(found.metric) * found.value, found.others["layers"])
+def _kept(threshold: tuple[float, ...], found: Measurement) -> MeasuredThresholds:
+    return MeasuredThresholds(threshold, _sign(found.metric) * found.value, found.extras["layers"])

@@ -6,11 +6,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 from kinformer.cli.errors import FAILED, WRONG, UserError, after_the_first, from_user
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.parallel import Alone, Form, ProcessLost, processes
+from kinformer.lab.train.process_group import Form, ProcessLost, SingleProcess, processes
 
 
 @contextmanager
-def together(form: Form) -> Iterator[Alone]:
+def together(form: Form) -> Iterator[SingleProcess]:
     """The group that a command's process belongs to.
 
     All but the first print nothing, and of failures their own alone: what all of them meet the first one tells.

@@ -20,14 +20,14 @@ from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Model
 from kinformer.lab.cost.cost import predicts_last
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.begun import difference, fingerprint, in_form_of
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began
@@ -86,11 +86,11 @@ class Spent:
         """The budget of a member; UserError where it does not pay for a single step."""
         if self.flops is None:
             with from_user(ValueError):
-                return Minutes(self.minutes or 0.0) if self.steps is None else Steps(self.steps)
+                return MinuteBudget(self.minutes or 0.0) if self.steps is None else StepBudget(self.steps)
         if step_flops > self.flops:
             each = f"{step_flops:.3g}"
             raise UserError(f"--flops {self.flops:.3g} pays for no step of {one.text}, which takes {each}; give more")
-        return Steps(int(self.flops // step_flops))
+        return StepBudget(int(self.flops // step_flops))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ class Taken:
     @classmethod
     def of(cls, one: Wanted, model: Model, job: Job) -> "Taken":
         """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = predicts_last(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
+        ends = predicts_last(model) and not isinstance(
+            job.data, TextData
+        )  # rows of other data end with what is predicted
         found = costs(one, job.settings.batch, length_of(job) - int(ends))
         return cls(found["step_flops"], found["state"], found["process"] or found["peak"])
 
@@ -160,7 +162,7 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
     failed: dict[str, UserError] = {}
     titles = {trial.name: f"{trial.name} ({n} of {len(trials)})" for n, trial in enumerate(trials, 1)}
     for trial in trials:
-        if (step := Run(trial.folder).step) is not None:
+        if (step := RunFolder(trial.folder).step) is not None:
             with advised(ANEW), from_user(ValueError, OSError):
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
@@ -229,7 +231,7 @@ def begin(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
         for name in WRITTEN:
             remove(out / name)
         for folder in folders:
-            Run(folder).clear()
+            RunFolder(folder).clear()
         write(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
 

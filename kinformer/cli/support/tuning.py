@@ -7,7 +7,7 @@ import torch
 
 from kinformer.core.neighbours import Store
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import Measured
+from kinformer.lab.train.evaluate import Measurement
 from kinformer.models.lm import LM
 from kinformer.models.support.sweeps import CacheSweep, NearestNeighbourSweep, SweepResult, sweep_result
 from kinformer.models.support.wrapped_lm import WrappedLM
@@ -16,7 +16,7 @@ KS = (1, 4, 16, 64, 256, 1024, 4096)
 SPAN = 0.1  # bits that a picture is high, at least
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
-Measure = Callable[[Any], Measured]
+Measure = Callable[[Any], Measurement]
 
 
 def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:

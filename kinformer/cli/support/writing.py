@@ -19,7 +19,7 @@ from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prefill import PrefilledText
 from kinformer.decoding.spelling import tokenizer_of_model
-from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # what a model is for that neither writes nor fills in
     "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.sets import Sets as Data
+from kinformer.lab.data.sets import SetData as Data
 from kinformer.lab.data.sets import read
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.set_transformer import set_transformer

@@ -15,7 +15,7 @@ from torch import Tensor
 from kinformer.checkpoint.checkpoint import save
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.plot import by_category
 from kinformer.lab.train.evaluate import evaluate
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=LM)
 class Toy(NamedTuple):
     """People who are named again and again: a text, and which of the bytes of its test are names'."""
 
-    text: Text
+    text: TextData
     names: Bool[Tensor, " E"]
 
 
@@ -80,10 +80,10 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
 
     (train, _), (valid, _), (test, names) = part(times), part(1), part(1)
     learned, watched, judged = (torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in (train, valid, test))
-    return Toy(Text("names", learned, watched, judged), torch.tensor(names))
+    return Toy(TextData("names", learned, watched, judged), torch.tensor(names))
 
 
-def trained(model: M, seed: int, text: Text, steps: int) -> M:
+def trained(model: M, seed: int, text: TextData, steps: int) -> M:
     """A model, trained for so many steps more."""
     with seeded(seed):
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed, valid_bytes=1000)
@@ -123,7 +123,7 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
     return SpalmResult(bits, at_names, share, elsewhere, float(own_logit.detach()))
 
 
-def store(folder: Path, model: LM, text: Text, home: str = "") -> tuple[Datastore, str]:
+def store(folder: Path, model: LM, text: TextData, home: str = "") -> tuple[Datastore, str]:
     """A datastore of a model's last hidden states, and where these are."""
     datastore = Datastore.build(folder, model, text.train, tap=str(SIZES["depth"] - 1), dtype="float32", home=home)
     return datastore, Tap(model, datastore.tap).place

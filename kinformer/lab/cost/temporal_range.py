@@ -71,7 +71,7 @@ def temporal_range(model: Model) -> TemporalRange | None:
     return TemporalRange(min(ranges), max(ranges), all(layer.memory is None or layer.memory.sharp for layer in layers))
 
 
-def remembered(model: Model) -> dict[str, Remembered]:
+def remembered_by_layer(model: Model) -> dict[str, Remembered]:
     """What each layer with a memory reads beside its own segment, by the layer's name in the model."""
     memories = {}
     for name, layer in model.named_modules():

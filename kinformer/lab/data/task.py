@@ -60,7 +60,7 @@ class Lot:
 
 
 @dataclass(frozen=True, eq=False)
-class Tasks(Data):
+class TaskData(Data):
     """Rows of a task, as many as are wanted. Those of train, valid and test are never the same.
 
     A question belongs to a split by its SHA-256; each split draws until it finds one of its own. Rows have the length
@@ -69,7 +69,7 @@ class Tasks(Data):
     and the answers for a target; each row is read from a fresh state.
     """
 
-    what: ClassVar[str] = "a task"
+    noun: ClassVar[str] = "a task"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
@@ -79,7 +79,7 @@ class Tasks(Data):
     test: Lot
 
     @classmethod
-    def of(cls, name: str, task: Task) -> "Tasks":
+    def of(cls, name: str, task: Task) -> "TaskData":
         """All splits of a task."""
         return cls(name, task, *(Lot(task, split) for split in SPLITS))
 
@@ -136,33 +136,35 @@ def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, Token
     return pad_sequences([row.question for row in rows]), TokenBatch(target, target >= 0)
 
 
-def read(where: str, **sizes: str) -> Tasks:
+def read(where: str, **sizes: str) -> TaskData:
     """A task of the folder, or of a user's own FILE.py:Name, with sizes like pairs=16.
 
     Raises ValueError, in one line, for a name or a size that is not there, with the nearest, and what the task refuses.
     """
-    kind = _own(where) if ".py:" in where else _found(where)
+    kind = _own_task_kind(where) if ".py:" in where else _task_kind(where)
     try:
         task = kind(**parse_keywords(kind, [f"{name}={value}" for name, value in sizes.items()]))
     except TypeError as error:
         raise ValueError(str(error)) from error
-    return Tasks.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
+    return TaskData.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
 
 
-def _found(name: str) -> type[Task]:
-    there = modules("tasks")
-    if name not in there:
-        raise ValueError(f"there is no task {name!r}{nearest(name, there)}")
-    kinds = [one for one in vars(there[name]).values() if _is_task(one) and one.__module__ == there[name].__name__]
+def _task_kind(name: str) -> type[Task]:
+    files = modules("tasks")
+    if name not in files:
+        raise ValueError(f"there is no task {name!r}{nearest(name, files)}")
+    kinds = [
+        value for value in vars(files[name]).values() if _is_task(value) and value.__module__ == files[name].__name__
+    ]
     if not kinds:
         raise ValueError(f"the file of the task {name!r} holds no Task")
     return kinds[-1]
 
 
-def _own(where: str) -> type[Task]:
+def _own_task_kind(where: str) -> type[Task]:
     path, name = where.rsplit(":", 1)
     try:
-        kinds = {one.__name__: one for one in vars(own_module(path)).values() if _is_task(one)}
+        kinds = {value.__name__: value for value in vars(own_module(path)).values() if _is_task(value)}
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     if name not in kinds:
@@ -170,5 +172,5 @@ def _own(where: str) -> type[Task]:
     return kinds[name]
 
 
-def _is_task(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, Task) and one is not Task
+def _is_task(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Task) and value is not Task

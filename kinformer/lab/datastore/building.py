@@ -17,7 +17,7 @@ from kinformer.checkpoint.files import sync, write
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
-from kinformer.lab.data.support.part import Part as Text
+from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.indexing import remove_index
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, digest, mapped

@@ -15,7 +15,7 @@ from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Search, VectorIndex
 from kinformer.decoding.saved import fingerprint
-from kinformer.lab.data.support.part import Part as Text
+from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.building import SHARD, Dtype, build, plan_build
 from kinformer.lab.datastore.indexing import open_index, read_index_record
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file

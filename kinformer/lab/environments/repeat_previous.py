@@ -55,7 +55,8 @@ class RepeatPrevious(gymnasium.Env):
     def render(self) -> str:
         """What was shown so far, the last one asked about in brackets."""
         return " ".join(
-            f"({one})" if n == len(self.shown) - 1 - self.back else f"{one}" for n, one in enumerate(self.shown)
+            f"({symbol})" if n == len(self.shown) - 1 - self.back else f"{symbol}"
+            for n, symbol in enumerate(self.shown)
         )
 
     def _drawn(self) -> int:

@@ -40,9 +40,9 @@ class Addition(Task):
         return (1 - carried + 0.1 * self.digits) / (self.digits + 1)
 
     def row(self, chance: Generator) -> Row:
-        one, other = (int(n) for n in chance.integers(10**self.digits, size=2))
-        total = f"{one + other:0{self.digits + 1}}"
-        question = f"{one:0{self.digits}}+{other:0{self.digits}}="
+        first, other = (int(n) for n in chance.integers(10**self.digits, size=2))
+        total = f"{first + other:0{self.digits + 1}}"
+        question = f"{first:0{self.digits}}+{other:0{self.digits}}="
         return Row([(question.encode(), (total[::-1] if self.backwards else total).encode())])
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kinformer.core.checks import at_least
-from kinformer.lab.tasks.support.words import Words
+from kinformer.lab.tasks.support.word_tasks import Words
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Copy(Words):
     def between(self) -> bytes:
         return b"." * self.gap + b"|"
 
-    def written(self, word: bytes) -> bytes:
+    def answer(self, word: bytes) -> bytes:
         return word
 
 

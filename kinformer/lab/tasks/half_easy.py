@@ -37,14 +37,14 @@ class HalfEasy(Task):
 
     def row(self, chance: Generator) -> Row:
         names = LETTERS[: self.length]
-        given = drawn(names, self.length, chance)
+        letters = drawn(names, self.length, chance)
         answer = b""
         for place in range(self.length):
             for _ in range(self.hops):
-                letter = given[place : place + 1]
+                letter = letters[place : place + 1]
                 place = names.index(letter)
             answer += letter + letter.upper()
-        return Row([(given + b"|", answer)])
+        return Row([(letters + b"|", answer)])
 
 
 EXAMPLES = (HalfEasy, lambda: HalfEasy(4, hops=3))

@@ -6,7 +6,7 @@ from numpy.random import Generator
 
 from kinformer.core.checks import at_least
 from kinformer.core.task import Row
-from kinformer.lab.tasks.support.words import Letters
+from kinformer.lab.tasks.support.word_tasks import Letters
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,10 @@ class Recall(Task):
 
     def row(self, chance: Generator) -> Row:
         keys, values = drawn(LETTERS, self.pairs, chance, again=False), drawn(DIGITS, self.pairs, chance)
-        given = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
-        asked = chance.permutation(self.pairs)[: self.queries]
-        pieces = [(keys[n : n + 1], values[n : n + 1]) for n in asked]
-        return Row([(given + pieces[0][0], pieces[0][1]), *pieces[1:]])
+        listed = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
+        queried = chance.permutation(self.pairs)[: self.queries]
+        pieces = [(keys[n : n + 1], values[n : n + 1]) for n in queried]
+        return Row([(listed + pieces[0][0], pieces[0][1]), *pieces[1:]])
 
 
 EXAMPLES = (Recall, lambda: Recall(4, 1), lambda: Recall(30, queries=3))

@@ -27,12 +27,17 @@ class Budget(ABC):
 
     @property
     @abstractmethod
+    def record(self) -> str:
+        """The budget as runs record it, such as "Steps(count=100)"; it stays the same, so that old runs resume."""
+
+    @property
+    @abstractmethod
     def turns(self) -> int:
         """In how many pieces it is spent where several trainings take turns."""
 
 
 @dataclass(frozen=True)
-class Steps(Budget):
+class StepBudget(Budget):
     """A number of optimiser steps: the same training on every machine."""
 
     count: int
@@ -49,12 +54,16 @@ class Steps(Budget):
         return 2.0 * self.count * tokens
 
     @property
+    def record(self) -> str:
+        return f"Steps(count={self.count!r})"
+
+    @property
     def turns(self) -> int:
         return max(1, min(self.count // STEPS, MOST))
 
 
 @dataclass(frozen=True)
-class Minutes(Budget):
+class MinuteBudget(Budget):
     """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
 
     count: float
@@ -69,6 +78,10 @@ class Minutes(Budget):
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
         return 60 * self.count * speed()
+
+    @property
+    def record(self) -> str:
+        return f"Minutes(count={self.count!r})"
 
     @property
     def turns(self) -> int:

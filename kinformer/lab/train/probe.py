@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from kinformer.core.dropping import drop_nothing
 from kinformer.core.jitter import jitter
 from kinformer.core.model import Model, called
-from kinformer.lab.train.fits import out_of_memory
+from kinformer.lab.train.out_of_memory import is_out_of_memory
 
 M = TypeVar("M", bound=Model)
 SHARE = 0.1  # of a parameter's standard deviation: enough to move a single zero among other entries
@@ -29,13 +29,13 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
     share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
 
     Errors: ValueError for a model that cannot be copied; if memory is too small, PyTorch's own error
-    (`fits.out_of_memory`).
+    (`is_out_of_memory`).
     """
     try:
         with _Detached():
             probe = copy.deepcopy(model)
     except (TypeError, RuntimeError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ValueError(
             f"cannot copy this {called(model)} to test it: {error}. Define __deepcopy__ on the part that fails"

@@ -98,18 +98,18 @@ class Settings:
         Its learning rate is always a number, even if it follows from the width of the model.
         """
         record = getattr(model, "member", None)
-        found = self.plan or getattr(record, "recipe", None) or Recipe()
-        made = replace(found, **self.own, **({} if self.lr is None else {"lr": self.lr}))
-        if self.lr is None and (self.schedule == "noam" or found.lr is None):
-            warmup = made.warmup if made.schedule == "noam" else found.warmup
-            made = replace(made, lr=noam_peak(_width(model), warmup))
-        return made
+        base = self.plan or getattr(record, "recipe", None) or Recipe()
+        recipe = replace(base, **self.own, **({} if self.lr is None else {"lr": self.lr}))
+        if self.lr is None and (self.schedule == "noam" or base.lr is None):
+            warmup = recipe.warmup if recipe.schedule == "noam" else base.warmup
+            recipe = replace(recipe, lr=noam_peak(_width(model), warmup))
+        return recipe
 
     @property
     def own(self) -> dict[str, Any]:
         """The settings that override those of the recipe."""
-        given = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
-        return {name: value for name, value in given.items() if value is not None}
+        overrides = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
+        return {name: value for name, value in overrides.items() if value is not None}
 
 
 def _width(model: Any) -> int:

@@ -48,7 +48,7 @@ from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
@@ -432,11 +432,13 @@ def toy(seeds: Any) -> Claim:
     )
 
 
-def parts(first: int) -> Part:
-    return Part(torch.full((9,), first, dtype=torch.uint8))
+def parts(first: int) -> SplitTokens:
+    return SplitTokens(torch.full((9,), first, dtype=torch.uint8))
 
 
-def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.DatastoreSweep:
+def swept_or_not(
+    model: None, parts: tuple[SplitTokens, ...], size: int, judged: int
+) -> knn_lm_datastore.DatastoreSweep:
     """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
     best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {

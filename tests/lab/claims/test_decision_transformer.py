@@ -9,7 +9,7 @@ from kinformer.lab.claims import decision_transformer_paths as paths_claim
 from kinformer.lab.claims.decision_transformer_delayed import conservative
 from kinformer.lab.claims.support.episodes import CART, LEANS, followed, leaning
 from kinformer.lab.data.support.episodes import Episode
-from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
 
 

@@ -12,7 +12,7 @@ from kinformer.checkpoint.checkpoint import CheckpointError, load, save
 from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.splits import NAMES
-from kinformer.lab.data.text import Text, read
+from kinformer.lab.data.text import TextData, read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
@@ -91,7 +91,9 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="those of text=.* are bytes; give tokenizer=DIR, the folder of the model"):
         fit(back, f"text={where}", steps=1)
     again = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
-    assert isinstance(again, Text) and again.tokenizer is not None and again.tokenizer.sha256 == back.tokenizer.sha256
+    assert (
+        isinstance(again, TextData) and again.tokenizer is not None and again.tokenizer.sha256 == back.tokenizer.sha256
+    )
     (tmp_path / "run/tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="is not the tokenizer that config.json names"):
         load(tmp_path / "run")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.data.test_cache import python
+from tests.lab.data.test_array_cache import python
 
 LARGE = """
 import ctypes, resource, sys

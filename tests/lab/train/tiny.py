@@ -11,7 +11,7 @@ from kinformer.core.discover import member
 from kinformer.core.layer import Out
 from kinformer.core.loss import Loss
 from kinformer.core.model import EvaluationSums, Metric, Model, Writer, random_tokens, total
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 
 
 class Bigram(Writer):
@@ -117,6 +117,6 @@ def cycle(letters: bytes, count: int) -> Tensor:
     return torch.tensor(list(letters * (count // len(letters) + 1))[:count], dtype=torch.uint8)
 
 
-def text(count: int = 2000) -> Text:
+def text(count: int = 2000) -> TextData:
     """A text that a bigram model can learn by heart."""
-    return Text("cycle", cycle(b"abcdefgh", count), cycle(b"abcdefgh", 200), cycle(b"abcdefgh", 200))
+    return TextData("cycle", cycle(b"abcdefgh", count), cycle(b"abcdefgh", 200), cycle(b"abcdefgh", 200))
