@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context, State
-from kinformer.core.numbering import Numbered
+from kinformer.core.numbering import NumberedState
 from kinformer.core.state import fork
 from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
@@ -45,13 +45,13 @@ def drawn(batch: int) -> Int[Tensor, "S B 1"]:
     return torch.tensor(EXITS)[order % 2][..., None]
 
 
-def began(model: MultiExit, batch: int) -> Numbered:
+def began(model: MultiExit, batch: int) -> NumberedState:
     """A state that has read the prompt, every token with all layers."""
     with use_rule(model.exits, NeverExit()), torch.no_grad():
         return model.logits(torch.randint(256, (batch, READ)), model.start(batch, READ + STEPS), last=True).state
 
 
-def steps(model: MultiExit, state: Numbered, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
+def steps(model: MultiExit, state: NumberedState, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
     """Greedy steps, tokens leaving as they are told, or none."""
     rule = NeverExit() if exits is None else Told(exits)
 

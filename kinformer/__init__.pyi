@@ -1,7 +1,7 @@
 # Written by `python -m tests.stub`.
 from kinformer.attend import attend as attend
 from kinformer.attend import explain as explain
-from kinformer.attend.parts import Part as Part
+from kinformer.attend.parts import PatternPart as PatternPart
 from kinformer.attend.parts import parts as parts
 from kinformer.checkpoint.checkpoint import load as load
 from kinformer.checkpoint.checkpoint import save as save
@@ -21,7 +21,7 @@ from kinformer.core.heads import HeadSizes as HeadSizes
 from kinformer.core.heads import Keys as Keys
 from kinformer.core.heads import Queries as Queries
 from kinformer.core.heads import StateSpec as StateSpec
-from kinformer.core.keyed import KeyValueMechanism as KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism as KeyValueMechanism
 from kinformer.core.layer import Context as Context
 from kinformer.core.layer import Layer as Layer
 from kinformer.core.layer import Out as Out
@@ -61,12 +61,12 @@ from kinformer.core.request import Request as Request
 from kinformer.core.score import Score as Score
 from kinformer.core.scores.product import Product as Product
 from kinformer.core.shorten import Shorten as Shorten
-from kinformer.core.state import Exact as Exact
+from kinformer.core.state import UncastState as UncastState
 from kinformer.core.state import detach as detach
 from kinformer.core.state import fork as fork
 from kinformer.core.state import reset as reset
 from kinformer.core.state import select as select
-from kinformer.core.state import shared as shared
+from kinformer.core.state import share_positions as share_positions
 from kinformer.decoding.generate import generate as generate
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore

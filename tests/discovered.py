@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
-from kinformer.core.discover import modules, own_files, own_module, plugged
+from kinformer.core.discover import load_plugins, load_user_module, modules, part_files
 from kinformer.core.example import Example
 from kinformer.laws.support.judging import JudgedPart
 
@@ -19,8 +19,8 @@ def discovered(kind: str) -> Iterator[JudgedPart]:
 
 def discovered_in(kind: str, file: str) -> Iterator[JudgedPart]:
     """The examples of one file or plugin of a kind. No other file of the kind is imported for them."""
-    files = own_files(kind)
-    module = own_module(str(files[file])) if file in files else plugged(kind)[file]
+    files = part_files(kind)
+    module = load_user_module(str(files[file])) if file in files else load_plugins(kind)[file]
     yield from _examples(kind, file, module)
 
 

@@ -25,7 +25,7 @@ from kinformer.checkpoint.files import write_together
 from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.upgrade import upgrade_tensors
-from kinformer.core.discover import Origin, Record, members
+from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of, nearest
 from kinformer.core.model import ColumnScales, Metric
@@ -101,10 +101,10 @@ def _holds(path: Path, data: bytes) -> bool:
     return path.is_file() and contents(path) == data
 
 
-def member_record(model: nn.Module) -> Record:
+def member_record(model: nn.Module) -> MemberRecord:
     """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
     record = getattr(model, "member", None)
-    if not isinstance(record, Record):
+    if not isinstance(record, MemberRecord):
         raise TypeError("only a model that a member function built can be saved; put @member above the function")
     return record
 
@@ -125,7 +125,7 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
     except OSError:
         return f"a {CONFIG} that cannot be read"
     record = getattr(model, "member", None)
-    mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
+    mine = json.loads(json.dumps(_config(record))) if isinstance(record, MemberRecord) else {}
     if any(stored.get(key) != mine.get(key) for key in ("member", "file")):
         return f"a model of {stored['member']!r}" + (f" of {stored['file']}" if "file" in stored else "")
     usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
@@ -146,7 +146,7 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
     _tokenizer(config, folder)
 
 
-def _config(record: Record) -> dict[str, Any]:
+def _config(record: MemberRecord) -> dict[str, Any]:
     config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}

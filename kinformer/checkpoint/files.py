@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 
 
 def write(path: Path, data: bytes) -> None:
@@ -95,7 +95,7 @@ def existing_path(place: str, advice: str) -> Path:
     """The path of what is there. FileNotFoundError, with advice, for what is not, and for a device without an end."""
     path = Path(place).expanduser()
     if not path.exists() or path.is_char_device() or path.is_block_device():
-        raise FileNotFoundError(absent(place, advice))
+        raise FileNotFoundError(missing_path(place, advice))
     return path
 
 

@@ -7,7 +7,7 @@ Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
 from pathlib import Path
 
 from kinformer.checkpoint.files import contents as read_file
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 BEST = "best"  # the folder of the best model, within that of its run
@@ -18,7 +18,7 @@ def contents(path: Path) -> bytes:
     if path.parent.is_file():
         raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
     if not path.parent.is_dir():
-        raise FileNotFoundError(absent(path.parent))
+        raise FileNotFoundError(missing_path(path.parent))
     if not path.is_file():
         inside = ", ".join(str(folder.parent) for folder in sorted(path.parent.glob(f"*/{path.name}")))
         advice = f"; give one of the folders in it: {inside:.200}" if inside else ""

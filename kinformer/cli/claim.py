@@ -7,7 +7,7 @@ import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
 from kinformer.cli.support import parts, unrun
-from kinformer.core.discover import modules, own_files, plugged
+from kinformer.core.discover import load_plugins, modules, part_files
 from kinformer.core.keywords import nearest
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def claim(
 
 def _claim_sentences() -> dict[str, str]:
     """Every claim with the first sentence of its file; only plugins are run for it."""
-    files = {name: file for name, file in own_files("claims").items() if unrun.defines(file, "claim")}
+    files = {name: file for name, file in part_files("claims").items() if unrun.defines(file, "claim")}
     with noted():
-        plugins = {name: module for name, module in plugged("claims", files).items() if hasattr(module, "claim")}
+        plugins = {name: module for name, module in load_plugins("claims", files).items() if hasattr(module, "claim")}
     sentences = {name: unrun.first_sentence(file) for name, file in files.items()}
     return sentences | {name: parts.first_sentence(module) for name, module in plugins.items()}
 

@@ -13,7 +13,7 @@ from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, 
 from kinformer.cli.support.wanted import wanted
 
 if TYPE_CHECKING:
-    from kinformer.core.memory import Remembered
+    from kinformer.core.memory import MemoryCost
     from kinformer.lab.cost.cost import Cost
     from kinformer.lab.cost.temporal_range import TemporalRange
 
@@ -105,7 +105,7 @@ def _range(tokens: "TemporalRange") -> str:
     return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
 
 
-def _pairs(memories: "Mapping[str, Remembered]") -> list[str]:
+def _pairs(memories: "Mapping[str, MemoryCost]") -> list[str]:
     """The scores of a segment, by what its tokens read, layers that read alike together."""
     texts = {}
     for layer, part in memories.items():

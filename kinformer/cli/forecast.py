@@ -46,7 +46,7 @@ def forecast(
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts
     from kinformer.cli.support.loaded import loaded
-    from kinformer.core.model import Forecaster, called
+    from kinformer.core.model import Forecaster, display_name
     from kinformer.lab.data.kind import refuse_unfit
     from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
@@ -60,7 +60,7 @@ def forecast(
         except ValueError as wrong:
             dates = " and their dates" if model.calendar else ""
             raise ValueError(
-                f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
+                f"{wrong}; this {display_name(model)} learned from {model.channels} numbers a row{dates}"
             ) from wrong
         refuse_unfit(model, series, 1)
         assert isinstance(series, SeriesData)

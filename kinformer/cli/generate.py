@@ -11,7 +11,7 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         with from_user(ValueError):
             lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
-        raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
+        raise UserError(missing_path(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; --{name}s names a file of one {name} a line") from error
     lines = [line.removesuffix(b"\r") for line in lines]

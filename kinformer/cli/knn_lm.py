@@ -116,12 +116,12 @@ class _How(NamedTuple):
 
 def _refuse_other(model: Any) -> None:
     """UserError for a model beside which nothing can stand."""
-    from kinformer.core.model import called
+    from kinformer.core.model import display_name
     from kinformer.models.lm import LM
     from kinformer.models.nearest_neighbour_lm import refuse_exits
 
     if not isinstance(model, LM):
-        raise UserError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
+        raise UserError(f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt")
     with from_user(ValueError):
         refuse_exits(model)
 
@@ -149,7 +149,7 @@ def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datast
 
 def _refuse_known(store: "Datastore", data: Any) -> None:
     """ValueError for a datastore of the very text that it would be tuned and measured on; a note where it has some."""
-    from kinformer.core.search import spread
+    from kinformer.core.search import evenly_spaced
     from kinformer.lab.datastore.shards import digest
 
     for split in _splits(data):
@@ -160,7 +160,7 @@ def _refuse_known(store: "Datastore", data: Any) -> None:
                 f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
                 "--data of another text"
             )
-        begins = spread(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
+        begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
         known = store.holds([part.tokens[at : at + LOOK] for at in begins])
         if 8 * known > len(begins):
             print(
@@ -179,10 +179,10 @@ def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, t
     """Say on stderr what is looked through, and about how long that takes, by some keys that are looked up."""
     from time import monotonic
 
-    from kinformer.core.search import spread
+    from kinformer.core.search import evenly_spaced
     from kinformer.lab.train.progress import clock
 
-    some = store.keys.at(spread(len(store), SOME)).float()
+    some = store.keys.at(evenly_spaced(len(store), SOME)).float()
     store.index.search(some, k)  # the first brings keys from the disk, which is done once
     began = monotonic()
     store.index.search(some, k)
@@ -190,7 +190,7 @@ def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, t
     sizes = [part.spread(limit) for part in (data.part("valid"), data.part("test")) if len(part.tokens)]
     valid, *test = (len(one.tokens) - 1 for one in sizes)
     count = times * (2 * valid + sum(test))  # valid is read to choose, and again
-    size = len(store) * store.width * store.keys.at(spread(1, 1)).element_size()
+    size = len(store) * store.width * store.keys.at(evenly_spaced(1, 1)).element_size()
     print(
         f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {how}: about "
         f"{clock(count * each)}, and the model's own time",

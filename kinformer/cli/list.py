@@ -7,7 +7,7 @@ import typer
 from kinformer.cli.errors import UserError, noted
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support import parts, unrun
-from kinformer.core.discover import kinds, own_files, plugged
+from kinformer.core.discover import kinds, load_plugins, part_files
 from kinformer.core.keywords import nearest
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 
@@ -29,11 +29,11 @@ def list_parts(
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
     for one in [kind] if kind else known:
-        files = own_files(one)
+        files = part_files(one)
         for name, file in files.items():
             table.add_row(one, name, unrun.first_sentence(file))
         with noted():
-            others = plugged(one, files)
+            others = load_plugins(one, files)
         for name, module in others.items():
             table.add_row(one, name, parts.first_sentence(module))
     console.print(table)

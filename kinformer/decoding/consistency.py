@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import check_option
 from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
@@ -45,7 +45,7 @@ def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4.1.
     """
     apart = differing_places if prompts.by_place else rouge_loss
-    if one_of("consistency", by, By) == "textual":
+    if check_option("consistency", by, By) == "textual":
         return [apart(text, other) for text, other in zip(early, full, strict=True)]
     triples = zip(early, full, prompts.references, strict=True)
     return [max(0.0, apart(text, reference) - apart(other, reference)) for text, other, reference in triples]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.evaluating import evaluating
 from kinformer.models.support.sliding import must_slide, read_in_windows
 
@@ -22,7 +22,7 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
     must_slide(model, len(tokens))
     with evaluating(model):
         y = read_in_windows(model.logits, tokens[None], model.window).y[0]
-    probabilities = precise(y[hidden]).softmax(-1)
+    probabilities = at_least_float32(y[hidden]).softmax(-1)
     if bool(probabilities.isnan().any()):
         raise ValueError("what the model says of a blank is no number; its weights are spoiled, or too large")
     return probabilities

@@ -10,8 +10,8 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.cache import widened
-from kinformer.core.checks import a_number, from_to, unread, whole
+from kinformer.core.cache import widen_caches
+from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
@@ -79,7 +79,7 @@ def generate(
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop):
-        from_to("stop", stop, -(2**63), 2**63 - 1)
+        check_whole_between("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
     prompt, padded = _prompt(model, tokens, source, state, seed)
@@ -106,11 +106,15 @@ class _Method(NamedTuple):
     def check(self) -> None:
         """ValueError for numbers without a meaning."""
         temperature, top_k, top_p, beam, length_penalty = self
-        a_number("temperature", temperature), whole("beam", beam), a_number("length_penalty", length_penalty)
+        (
+            check_finite_number("temperature", temperature),
+            check_whole_number("beam", beam),
+            check_finite_number("length_penalty", length_penalty),
+        )
         if top_k is not None:
-            whole("top_k", top_k)
+            check_whole_number("top_k", top_k)
         if top_p is not None:
-            a_number("top_p", top_p)
+            check_finite_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
                 f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is"
@@ -154,7 +158,7 @@ def _begin(
     full = state is None and not recompute and not padded and most is None
     room = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = widened(state, model.start(1, _tokens_read(state) + room if most is None else most))
+        state = widen_caches(state, model.start(1, _tokens_read(state) + room if most is None else most))
         state = state if most is None or isinstance(state, SlidingState) else reader.continue_from(state)
     elif not recompute:
         state = reader.start(len(prompt), room)
@@ -182,7 +186,7 @@ def _refuse_seeds(seed: Seed) -> None:
     else:
         raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
     for item in seeds:
-        from_to("seed", item, *SEEDS)
+        check_whole_between("seed", item, *SEEDS)
 
 
 def _refuse_unused(
@@ -191,15 +195,15 @@ def _refuse_unused(
     """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
     cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
     if beam > 1:
-        unread(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
+        check_unused(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
     else:
-        unread("beam=1", length_penalty=(length_penalty, None))
+        check_unused("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        unread("temperature=0, which takes the likeliest token", **cuts)
+        check_unused("temperature=0, which takes the likeliest token", **cuts)
 
 
 def _check(steps: int, method: _Method, state: State | None, recompute: bool) -> None:
-    if whole("steps", steps) < 0:
+    if check_whole_number("steps", steps) < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
     method.check()
     if recompute and state is not None:

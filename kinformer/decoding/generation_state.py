@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.layer import Context, Decoding, State
-from kinformer.core.numbering import Numbered, numbered
+from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import select
 
 
@@ -36,7 +36,7 @@ def next_logits(model: Any, text: GenerationState) -> tuple[Float[Tensor, "B V"]
     """
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
     out = model.logits(rows[:, first:], text.state, _context(text, first), last=True, **text.inputs)
-    logits = precise(out.y[:, -1])
+    logits = at_least_float32(out.y[:, -1])
     if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # a row that has ended is padding
         raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
     return logits, text._replace(state=out.state, unread=0, inputs=text.inputs if out.state is None else {})
@@ -51,7 +51,9 @@ def _context(text: GenerationState, first: int) -> Context | None:
     now = getattr(text.state, "now", None)
     if text.state is not None and now is None:
         return None
-    return numbered(rows[:, first:], None if now is None else Numbered(now, ())).replace(decoding=decoding)
+    return context_of_tokens(rows[:, first:], None if now is None else NumberedState(now, ())).replace(
+        decoding=decoding
+    )
 
 
 def append_tokens(text: GenerationState, new: Int[Tensor, " B"]) -> GenerationState:

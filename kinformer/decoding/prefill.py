@@ -9,8 +9,8 @@ from torch import Tensor
 
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Decoding, State
-from kinformer.core.model import called
-from kinformer.core.numbering import Numbered, numbered
+from kinformer.core.model import display_name
+from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import fork, select
 from kinformer.models.support.sliding import SlidingReader, must_slide
 
@@ -53,7 +53,7 @@ def prefill(
     """
     if model.reads not in ("text", "masked"):  # one that fills in has no state, and says so
         does = "a source and writes a target" if model.reads == "pairs" else f"{model.reads} and no text"
-        raise ValueError(f"this {called(model)} reads {does}; only a language model goes on")
+        raise ValueError(f"this {display_name(model)} reads {does}; only a language model goes on")
     device, writer = next(model.parameters()).device, make_reader(model)
     last, tokens = torch.empty(1, 0, dtype=torch.long, device=device), 0
     with evaluating(model):
@@ -74,4 +74,4 @@ def prefill(
 def _of_prompt(tokens: Int[Tensor, "1 T"], state: State) -> Context:
     """The context of tokens that an output will stand behind, as `generate` reads those of a prompt."""
     before = Decoding(torch.full_like(tokens, -1), 1)
-    return numbered(tokens, Numbered(state.now, ())).replace(decoding=before)
+    return context_of_tokens(tokens, NumberedState(state.now, ())).replace(decoding=before)

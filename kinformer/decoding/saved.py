@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from kinformer import __version__
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.core.absent import absent
 from kinformer.core.evaluating import evaluating
 from kinformer.core.from_json import from_json
 from kinformer.core.layer import State
-from kinformer.core.state import Exact
+from kinformer.core.missing_path import missing_path
+from kinformer.core.state import UncastState
 from kinformer.decoding.prefill import PrefilledText, make_reader
 
 EDITION = 1  # of the form of a state file
@@ -59,7 +59,7 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
     Raises FileNotFoundError for no file, and StateError for one that is truncated or foreign, and another model's.
     """
     if not path.is_file():
-        raise FileNotFoundError(absent(path, "`kinformer read` writes one"))
+        raise FileNotFoundError(missing_path(path, "`kinformer read` writes one"))
     data = read_file(path)
     try:
         tensors = parse_tensors(data)
@@ -135,7 +135,7 @@ def _leaves(state: State, place: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def _parts(state: State) -> dict[str, State]:
-    if isinstance(state, Exact):
+    if isinstance(state, UncastState):
         return {"inside": state.inside}
     if isinstance(state, dict):
         return state
@@ -157,6 +157,6 @@ def _refill(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
             for name in names
         }
     parts = {name: _refill(part, leaves, f"{place}/{name}") for name, part in _parts(like).items()}
-    if isinstance(like, Exact):
-        return Exact(parts["inside"])
+    if isinstance(like, UncastState):
+        return UncastState(parts["inside"])
     return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 
 SAYS = "its rows follow the seed, and a question decides its answer, in readable symbols, no more than it says"
 OVER = "task"
@@ -32,12 +32,12 @@ def judge(task: Task) -> Iterator[str]:
         yield f"guessing is {task.guessing!r}, and a share is from 0 to 1"
 
 
-def _rows(task: Task, seed: int) -> list[Row]:
+def _rows(task: Task, seed: int) -> list[TaskRow]:
     chance = numpy.random.default_rng(seed)
     return [task.row(chance) for _ in range(ROWS)]
 
 
-def _check_row(row: Row, task: Task) -> Iterator[str]:
+def _check_row(row: TaskRow, task: Task) -> Iterator[str]:
     """What is wrong with a row by itself."""
     if len(row.text) > task.width:
         yield f"{_show(row.text)} has {len(row.text)} symbols, and width says at most {task.width}"

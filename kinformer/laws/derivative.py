@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.choice import Choices
-from kinformer.core.dropping import drops
+from kinformer.core.dropout import dropout_parts
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.dropping import drop_share
 from kinformer.laws.support.findings import Broken, findings
@@ -31,8 +31,8 @@ def judge(subject: Subject) -> Iterator[str]:
     length = _unstopped_length(module)
     for training in subject.modes(module):
         yield from findings(_check_along, subject, module, length, f"in {'train' if training else 'eval'} mode")
-    if drops(module):
-        with drop_share(drops(module), 0.3):
+    if dropout_parts(module):
+        with drop_share(dropout_parts(module), 0.3):
             yield from findings(_check_along, subject, module.train(), length, "in train mode, with dropout")
 
 

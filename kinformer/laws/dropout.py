@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.dropping import drops
+from kinformer.core.dropout import dropout_parts
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.compare import agree_out
@@ -22,7 +22,7 @@ LENGTH = 7
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Half is dropped: by all parts at once in eval mode, where nothing changes, and by each of them in train mode."""
     module = subject.build()
-    parts = drops(module)
+    parts = dropout_parts(module)
     if not parts:
         raise Unjudged("no part of it has dropout")
     yield from findings(_never_in_eval, subject, module, parts)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.laws.support.batch import InputBatch, positions
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.reading import trainable
@@ -110,7 +110,7 @@ def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Ten
     patterns = [value for value in vars(part).values() if isinstance(value, Pattern)]
     if len(patterns) != 1 or ctx.also is not None:
         return keyless  # what may be read beyond the pattern is not known here
-    pattern = narrowed(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
-    return keyless | ~pairs(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(
+    pattern = narrow_pattern(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
+    return keyless | ~pair_mask(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(
         -1
     ).expand_as(keyless)

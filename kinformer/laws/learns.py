@@ -60,7 +60,11 @@ def _check_source(example: Any) -> None:
 
 def _check_back(example: Any) -> None:
     tiny = _make_tiny(example, 1)
-    hearing = [hears for part in tiny.modules() if isinstance(hears := getattr(part, "hears", None), Pattern)]
+    hearing = [
+        receptive_field
+        for part in tiny.modules()
+        if isinstance(receptive_field := getattr(part, "receptive_field", None), Pattern)
+    ]
     reaches = [pattern.reach()[0] for pattern in (*_patterns(tiny), *hearing)]
     reach = math.inf if _is_unbounded(tiny) or not reaches else max(reaches)
     depth = 1 if math.isfinite(reach) else 2
@@ -207,7 +211,8 @@ def _is_unbounded(model: Any) -> bool:
 def _readable_distance(model: Any) -> int:
     """The furthest distance, up to FURTHEST, at which every query of some layer may read and some gradient flows."""
     patterns = _patterns(model)
-    stops = [part.stops for part in model.modules() if isinstance(getattr(part, "stops", None), Pattern)]
+    declared = [getattr(part, "gradient_stops", None) for part in model.modules()]
+    stops = [pattern for pattern in declared if isinstance(pattern, Pattern)]
     for distance in range(FURTHEST, 0, -1):
         reads = not patterns or any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in patterns)
         if reads and not any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in stops):

@@ -14,7 +14,7 @@ from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.findings import Unjudged, findings
 from kinformer.laws.support.forms import forms
@@ -92,7 +92,7 @@ def _check_together(subject: Subject, module: Any, other: Layer) -> None:
 def _check_shared_state(subject: Subject, module: Any, other: Layer) -> None:
     batch = subject.batch([LENGTH] * ROWS)
     alone = subject.start(module, ROWS, 2)
-    other_state, mine = shared((other.start(ROWS, 2), subject.start(module, ROWS, 2)))
+    other_state, mine = share_positions((other.start(ROWS, 2), subject.start(module, ROWS, 2)))
     for lo, hi in ((0, 2), (2, 3), (3, 6), (6, LENGTH)):
         piece = batch.columns(lo, hi)
         ctx = piece.context()

@@ -13,7 +13,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
-from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import leaves
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_names
@@ -36,7 +36,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
     because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
     A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
-    memory's `hears` tells.
+    memory's `receptive_field` tells.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -186,7 +186,7 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
 @torch.no_grad()
 def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     """One token of a row is changed, another one in each row: who hears of it, also by what stands for several?"""
-    reach = memory.hears
+    reach = memory.receptive_field
     back = reach.reach()[0]
     if back == math.inf:
         return  # it keeps what it likes, and says so
@@ -202,8 +202,8 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
         before = subject.call(module, dataclasses.replace(batch, x=same)).y
     with choices.reading():  # what is kept of the past may be chosen by whoever read it
         after = subject.call(module, dataclasses.replace(batch, x=changed)).y
-    hears = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
-    wrong = hears & ~reach.matrix(length)[:, at]
+    receptive_field = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
+    wrong = receptive_field & ~reach.matrix(length)[:, at]
     if wrong.any():
         t, s = wrong.nonzero()[0].tolist()
         sentence = f"position {t} of {length} hears of position {int(at[s])}, and its memory says that it hears {reach}"
@@ -217,7 +217,7 @@ def _has_content(subject: Subject, module: Any) -> bool:
 
 def _check_pattern(pattern: Pattern, heads: int, batch: InputBatch, read: Tensor) -> None:
     pos = batch.pos[:, None]
-    may = pairs(narrowed(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
+    may = pair_mask(narrow_pattern(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
     other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
     wrong = other & torch.where(may, read == 0, beyond_rounding(read))
     if wrong.any():

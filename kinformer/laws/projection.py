@@ -39,7 +39,7 @@ def _at_once(projection: Projection) -> None:
     for name, shape in shapes.items():
         if want[name].shape != shape:
             raise Broken(f"{name} has shape {list(want[name].shape)}, and by its sizes() it is {list(shape)}")
-    for method, outputs in (("both", projection.both(x, pos)), ("forward", projection(x, pos, x, pos))):
+    for method, outputs in (("both", projection.queries_and_keys(x, pos)), ("forward", projection(x, pos, x, pos))):
         for name, value in _by_name(*outputs).items():
             agree(value, want[name], f"{method}() makes another {name} than queries() and keys()")
 

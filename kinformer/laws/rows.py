@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.core.cache import widened
+from kinformer.core.cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.laws.support.batch import InputBatch
@@ -60,7 +60,7 @@ def _check(length: int, subject: Subject, module: Any) -> None:
 def _widen(subject: Subject, module: Any, state: State, rest: InputBatch) -> None:
     """As `generate` does where a text is to grow longer than its state was made for."""
     expected = subject.call(module, rest, fork(state))
-    actual = subject.call(module, rest, widened(state, subject.start(module, 3, 4 * rest.size[1])))
+    actual = subject.call(module, rest, widen_caches(state, subject.start(module, 3, 4 * rest.size[1])))
     agree_out(actual, expected, "a state with more slots goes on otherwise", rest.pos)
     agree_states(actual.state, expected.state, "a state with more slots goes on otherwise")
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.collected import met
+from kinformer.core.collected import is_sent
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import EvaluationSums, Model, Writer
@@ -137,7 +137,7 @@ def _is_innermost(part: nn.Module) -> bool:
 
 def _without(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
     wanted_names = [want.name for want in part.wants]
-    unwanted = sorted(name for name in ctx.below if not met(name, wanted_names) and name not in wanted_names)
+    unwanted = sorted(name for name in ctx.below if not is_sent(name, wanted_names) and name not in wanted_names)
     if unwanted:
         hidden[type(part).__name__] = unwanted
     return ctx.replace(below={name: value for name, value in ctx.below.items() if name not in unwanted})
@@ -156,7 +156,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
         _shape(out, (*inputs[0].shape, out.shape[-1]), name, "its vectors")
     if isinstance(part, Layer | Mechanism):
         for sent in out.up:
-            if not met(sent, part.sends) and sent not in part.sends:
+            if not is_sent(sent, part.sends) and sent not in part.sends:
                 raise Broken(f"{name} sends {sent!r} up, and its `sends` do not name it")
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
-from kinformer.core.discover import Record, find_member
+from kinformer.core.discover import MemberRecord, find_member
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import Subject, TrainingSubject
@@ -30,7 +30,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 def _check_same(subject: Any, module: Any) -> None:
     stats = _train_step(subject, module)
     after_step(module, 0.5, stats)
-    member = isinstance(getattr(module, "member", None), Record)
+    member = isinstance(getattr(module, "member", None), MemberRecord)
     loaded = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared_parameters(loaded) != _shared_parameters(module):
         raise Broken(

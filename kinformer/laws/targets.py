@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.loss import Penalty, gathered
+from kinformer.core.loss import Penalty, sum_over_layers
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.reading import ROUNDING, trainable
 from kinformer.laws.support.subject import Subject, TrainingSubject
@@ -54,7 +54,7 @@ def _read(subject: Subject | TrainingSubject, module: Any) -> tuple[Tensor, dict
         return loss.parts["nll"], dict(loss.parts), None
     batch = subject.ragged(LENGTH)
     out, leaf = subject.call_traced(module, batch)
-    return out.y, gathered(out.aux, batch.real), leaf
+    return out.y, sum_over_layers(out.aux, batch.real), leaf
 
 
 def _check_trained(

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
@@ -57,7 +57,7 @@ def average_attention(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
-    one_of("form", form, Form), at_least("depth", depth, 1)
+    check_option("form", form, Form), check_at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
     def mlp() -> MLP:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinformer.core.checks import unread
+from kinformer.core.checks import check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
@@ -42,7 +42,7 @@ def axial_transformer(
     """
     channels, rows, columns = check_shape(shape)
     if channels == 1:
-        unread("pictures of one channel", channel=(channel, 1))
+        check_unused("pictures of one channel", channel=(channel, 1))
     wiring = Wiring(d, heads, head_dim, dropout=dropout)
     arrays = (channels, rows, columns)
     row, column = Axial(arrays, 2), Axial(arrays, 1)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -50,9 +50,9 @@ def bert(
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
     options: dict[str, Any] = {"kinds": kinds}
     if segments is not None:
-        options = {"kinds": 1, "segment": partial(segments_of, unit=one_of("segments", segments, Unit))}
+        options = {"kinds": 1, "segment": partial(segments_of, unit=check_option("segments", segments, Unit))}
     bias = None if segments is None else partial(RelativeSegment, heads, wiring.width)
-    body = encoder(wiring, depth, pattern, dropout, at_least("drawn", drawn, 0), bias)
+    body = encoder(wiring, depth, pattern, dropout, check_at_least("drawn", drawn, 0), bias)
     model = MLM(
         vocab, d, body, position=wiring.added_position(), scale=wiring.scale, eps=EPS, dropout=dropout, **options
     )

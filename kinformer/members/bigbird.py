@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
@@ -78,7 +78,7 @@ def bigbird(
     dropout: the share of numbers dropped in training.
     """
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
-        at_least(name, value, least)
+        check_at_least(name, value, least)
     itc = form == "itc"
     fixed = None if tables is None else one_per_layer("tables", tables, depth)
 
@@ -104,7 +104,7 @@ def bigbird(
         ends, before = (1, 0) if itc else (0, nodes)
         return RandomKeys(post_norm, keys, block, n, first=ends, last=ends, window=window, before=before)
 
-    stack = Stack([layer(n) for n in range(at_least("depth", depth, 1))])
+    stack = Stack([layer(n) for n in range(check_at_least("depth", depth, 1))])
     body: Layer = GlobalEnds(stack, block) if itc else GlobalNodes(stack, nodes)
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.recipe import Recipe
@@ -59,7 +59,7 @@ def blockbert(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    size = -(-at_least("length", length, 1) // at_least("blocks", blocks, 1))
+    size = -(-check_at_least("length", length, 1) // check_at_least("blocks", blocks, 1))
     turns = _permutations(blocks, permutations)
     counts = _shares(heads, blocks, len(turns), shares)
     each = (Blockwise(turn, size) for turn, count in zip(turns, counts, strict=True) for _ in range(count))
@@ -69,7 +69,7 @@ def blockbert(
         attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern, dropout=dropout, lse=False))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 

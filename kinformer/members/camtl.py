@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.members.support.wiring import Wiring
@@ -66,9 +66,9 @@ def camtl(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    one_of("form", form, Form), at_least("depth", depth, 1)
-    knowing = (depth + 1) // 2 if upper is None else from_to("upper", upper, 0, depth)
-    pooling = CLSPooler(d) if one_of("pool", pool, Pool) == "first" else MeanPooler()
+    check_option("form", form, Form), check_at_least("depth", depth, 1)
+    knowing = (depth + 1) // 2 if upper is None else check_whole_between("upper", upper, 0, depth)
+    pooling = CLSPooler(d) if check_option("pool", pool, Pool) == "first" else MeanPooler()
     rows = length + pooling.own
     wiring = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
     kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[ConditionalBlocks]()
@@ -94,7 +94,7 @@ def camtl(
         eps=EPS,
         dropout=dropout,
     )
-    _freeze(model, body, from_to("frozen", frozen, 0, depth))
+    _freeze(model, body, check_whole_between("frozen", frozen, 0, depth))
     return model
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.recipe import Recipe
@@ -81,7 +81,7 @@ def clustered_transformer(
             return Clustered(means, dropout=dropout)
         return ImprovedClustered(means, topk, dropout=dropout)
 
-    mechanisms = [mechanism(n) for n in range(at_least("depth", depth, 1))]
+    mechanisms = [mechanism(n) for n in range(check_at_least("depth", depth, 1))]
     projected = [Attention(QKV(d, heads, head_dim=wiring.width), clustering) for clustering in mechanisms]
     body = wiring.stack(wiring.block(attention, MLP(d)) for attention in projected)
     return MLM(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
@@ -52,7 +52,7 @@ def compressive_transformer(
     gradient, and no other loss reaches a compression. Distances to compressed states `count` slots, as in the paper, or
     their tokens, which lets documents be kept apart in a row.
     """
-    biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d)
+    biases = TransformerXL.sharing(check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d)
     compressions = {
         "mean": lambda: MeanPool(rate),
         "max": lambda: MaxPool(rate),
@@ -60,9 +60,9 @@ def compressive_transformer(
         "dilated": lambda: DilatedConv(d, rate),
         "most_used": lambda: MostUsed(rate),
     }
-    learned = one_of("compression", compression, Compression) in ("conv", "dilated")
-    one_of("loss", loss, Reconstruction)
-    places = {"slots": BySlots, "tokens": ByTokens}[one_of("count", count, Count)]
+    learned = check_option("compression", compression, Compression) in ("conv", "dilated")
+    check_option("loss", loss, Reconstruction)
+    places = {"slots": BySlots, "tokens": ByTokens}[check_option("count", count, Count)]
 
     def block(bias: TransformerXL) -> PostNorm:
         objective = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)

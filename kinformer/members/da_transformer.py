@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
@@ -45,7 +45,7 @@ def da_transformer(
         mechanism = Softmax(parse(pattern), DistanceAware(heads), dropout=dropout, lse=False)
         return wiring.block(Attention(projection(), mechanism), MLP(d, activation="relu"))
 
-    body = wiring.stack(block() for _ in range(at_least("depth", depth, 1)))
+    body = wiring.stack(block() for _ in range(check_at_least("depth", depth, 1)))
     return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
 
 

@@ -1,6 +1,6 @@
 """Gaussian Transformer: attention that falls off with the square of the distance, as fast as is learned."""
 
-from kinformer.core.checks import a_flag
+from kinformer.core.checks import check_flag
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -57,7 +57,7 @@ def gaussian_transformer(
     smoothing: of labels, in an encoder_decoder.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    groups = heads if a_flag("by_head", by_head) else 1
+    groups = heads if check_flag("by_head", by_head) else 1
 
     def block(pattern: Pattern, *across: Layer) -> Layer:
         prior = GaussianPrior(groups, sigma=sigma, own=own)

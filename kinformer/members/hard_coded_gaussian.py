@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -77,13 +77,13 @@ def hard_coded_gaussian(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder.
     """
-    one_of("weights", weights, Weights), one_of("across", across, Across)
+    check_option("weights", weights, Weights), check_option("across", across, Across)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     kind, reads = Softmax if weights == "softmax" else Unnormalised, parse(pattern)
 
     def hard_coded(allowed: Pattern, usual: tuple[int, ...], *, cross: bool = False) -> Attention:
         centres = usual if offsets is None else offsets
-        at_least("the number of offsets", len(centres), 1)
+        check_at_least("the number of offsets", len(centres), 1)
         by_head = tuple(centres[h % len(centres)] for h in range(heads))
         bias = HardCodedGaussian(by_head, sigma, ratio=ratio if cross else 1.0)
         mechanism: KeyValueMechanism = kind(allowed, bias, dropout=dropout)

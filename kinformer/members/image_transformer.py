@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, multiple, one_of, whole_numbers
+from kinformer.core.checks import check_at_least, check_multiple, check_option, check_whole_numbers
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -65,11 +65,11 @@ def image_transformer(
     library's.
     """
     channels, rows, columns = check_shape(shape)
-    depth = at_least("depth", depth, 1)
+    depth = check_at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
     values = _make_intensities(output, d, channels, mixtures)
     each, tiles = channels // values.n, (1, 1)
-    if one_of("form", form, Form) == "1d":
+    if check_option("form", form, Form) == "1d":
         pattern: Pattern = Image1D(block, memory)
     else:
         tiles, near = _divide(rows, columns, tile, around)
@@ -87,13 +87,13 @@ def image_transformer(
         return Image(shape, values, wiring.stack(layer(pattern) for _ in range(depth)), **options)
     body = wiring.stack(layer(pattern, wiring.attention(Full(), cross=True)) for _ in range(depth))
     encoder = wiring.stack(layer(Full()) for _ in range(depth))
-    source_position = places(max(1, rows // at_least("upscale", upscale, 2)), max(1, columns // upscale))
+    source_position = places(max(1, rows // check_at_least("upscale", upscale, 2)), max(1, columns // upscale))
     return Image(shape, values, body, encoder=encoder, factor=upscale, source_position=source_position, **options)
 
 
 def _make_intensities(output: Output, d: int, channels: int, mixtures: int) -> Intensities:
     """256 probabilities for each channel, which has embeddings of its own, or a mixture of logistics for each pixel."""
-    if one_of("output", output, Output) == "categorical":
+    if check_option("output", output, Output) == "categorical":
         return CategoricalIntensities(d, channels=channels)
     return LogisticMixture(d, channels, mixtures)
 
@@ -105,12 +105,12 @@ def _divide(
     best = tuple(max(n for n in range(1, MOST + 1) if side % n == 0) for side in (rows, columns))
     tile = _pair("tile", tile or best, 1)
     for name, side, size in (("rows", rows, tile[0]), ("columns", columns, tile[1])):
-        multiple(f"{name} of a picture", side, f"{name} of a tile", size)
+        check_multiple(f"{name} of a picture", side, f"{name} of a tile", size)
     return tile, _pair("around", around or tile, 0)
 
 
 def _pair(name: str, value: tuple[int, ...], least: int) -> tuple[int, int]:
-    if len(whole_numbers(name, value, least)) != 2:
+    if len(check_whole_numbers(name, value, least)) != 2:
         raise ValueError(f"{name}={value} are not two numbers; give rows and columns, as (4, 7)")
     return value[0], value[1]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
@@ -90,9 +90,9 @@ def informer(
     one scale, each column by its mean and deviation in train.
     """
     wiring = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
-    at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
-    from_to("replicas", replicas, 0, depth - 1)
-    one_of("attention", attention, Kind)
+    check_at_least("depth", depth, 1), check_at_least("decoder_depth", decoder_depth, 1)
+    check_whole_between("replicas", replicas, 0, depth - 1)
+    check_option("attention", attention, Kind)
 
     def mechanism(causal: bool, seed: int) -> Mechanism:
         if attention == "full":

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
@@ -63,7 +63,7 @@ def lazyformer(
     dropout: the share of numbers dropped in training.
     attention_dropout: of attention weights, in each block anew; none as the paper advises.
     """
-    causal, every = one_of("form", form, Form) == "decoder", at_least("every", every, 1)
+    causal, every = check_option("form", form, Form) == "decoder", check_at_least("every", every, 1)
     pattern = Causal() if causal else Full()
 
     def block(n: int) -> PreNorm:
@@ -78,7 +78,7 @@ def lazyformer(
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         return PreNorm(attention, MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if causal:
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.support.wiring import Wiring
@@ -73,7 +73,7 @@ def linear_transformer(
         mechanism = LinearAttention(map, updates[update]()) if form == "decoder" else FullLinearAttention(map)
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)

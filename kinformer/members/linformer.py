@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import head_width, multiple, one_of
+from kinformer.core.checks import check_multiple, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.full import Full
@@ -65,9 +65,9 @@ def linformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    sizes, width = numbers_per_layer("k", k, depth, 1), head_width(d, heads, head_dim)
-    one_of("sharing", sharing, Sharing)
-    one_of("projection", projection, Along)
+    sizes, width = numbers_per_layer("k", k, depth, 1), resolve_head_dim(d, heads, head_dim)
+    check_option("sharing", sharing, Sharing)
+    check_option("projection", projection, Along)
     if sharing == "layerwise" and len(set(sizes)) > 1:
         raise ValueError(f"sharing='layerwise' is one matrix for all layers, and k={k} names others; give one k")
 
@@ -75,7 +75,7 @@ def linformer(
         own, tied = heads if sharing == "none" else None, sharing in ("key-value", "layerwise")
         if projection == "linear":
             return Linformer(length, size, heads=own, tied=tied)
-        group = multiple("length", length, "k", size) // size
+        group = check_multiple("length", length, "k", size) // size
         if projection == "convolution":
             return ConvShortener(group, width, heads=own, tied=tied)
         return MeanPooled(group) if projection == "mean" else MaxPooled(group)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -69,9 +69,9 @@ def localness(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
-    one_of("window", window, Window), at_least("depth", depth, 1)
+    check_option("window", window, Window), check_at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    lowest = min(3, depth) if local is None else from_to("local", local, 0, depth)
+    lowest = min(3, depth) if local is None else check_whole_between("local", local, 0, depth)
 
     def bias() -> Localness:
         if window == "fixed":

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.windows import growing, numbers_per_layer, window_pattern
@@ -60,7 +60,7 @@ def longformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    at_least("marked", marked, 0)
+    check_at_least("marked", marked, 0)
     sizes, gaps = growing(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PostNorm:

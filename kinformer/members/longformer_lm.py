@@ -1,6 +1,6 @@
 """Longformer's language model: windows that grow with the layers, some heads of the upper ones with gaps."""
 
-from kinformer.core.checks import head_width
+from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -52,7 +52,7 @@ def longformer_lm(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
     sizes, gaps = growing(window, top, depth, 1), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PreNorm:

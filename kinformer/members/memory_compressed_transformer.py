@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kinformer.core.checks import at_least, head_width, unread
+from kinformer.core.checks import check_at_least, check_unused, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
@@ -57,7 +57,7 @@ def memory_compressed_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
     if not layers or set(layers) - {"L", "M"}:
         raise ValueError(f"layers={layers!r}: give letters L (a block) and M (compressed), such as 'LMLML'")
 
@@ -69,11 +69,11 @@ def memory_compressed_transformer(
             Softmax(Causal(), dropout=dropout, lse=False), convolved, NullKey(heads, width) if null else None
         )
 
-    kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
+    kinds = [layers[n % len(layers)] for n in range(check_at_least("depth", depth, 1))]
     if "L" not in kinds:
-        unread("no layer L", block=(block, 256))
+        check_unused("no layer L", block=(block, 256))
     if "M" not in kinds:
-        unread("no layer M", compress=(compress, 3), tied=(tied, False), null=(null, False))
+        check_unused("no layer M", compress=(compress, 3), tied=(tied, False), null=(null, False))
     blocks = [
         PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds
     ]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.members.support.wiring import Wiring
@@ -48,7 +48,7 @@ def multi_query(
     def block() -> Layer:
         return wiring.block(wiring.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
 
-    body = wiring.stack(block() for _ in range(at_least("depth", depth, 1)))
+    body = wiring.stack(block() for _ in range(check_at_least("depth", depth, 1)))
     return LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
 
 

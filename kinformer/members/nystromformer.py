@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -69,12 +69,12 @@ def nystromformer(
 
     def block() -> PostNorm:
         skip = None if conv is None else ValueConv(heads, check_odd("conv", conv))
-        kind, usual = FORMS[one_of("form", form, FORMS)]
+        kind, usual = FORMS[check_option("form", form, FORMS)]
         mechanism = kind(landmarks, iterations=iterations, norms=norms or usual, skip=skip)
         projection = QKV(d, heads, head_dim=head_dim)
         return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
@@ -94,8 +94,8 @@ def performer(
         the paper's, estimates all and is much further from softmax where attention is sharp. For a decoder whose kernel
         is softmax's ("softmax", "hyperbolic").
     """
-    at_least("features", features, 1)
-    width = head_width(d, heads, head_dim)
+    check_at_least("features", features, 1)
+    width = resolve_head_dim(d, heads, head_dim)
     anew = None if lanes else redraw
 
     def features_of(n: int) -> FeatureMap:
@@ -129,13 +129,13 @@ def performer(
             return FullLinearAttention(map)
         if window is None:
             return LinearAttention(map)
-        near = Softmax(Causal() & Band(at_least("window", window, 1) - 1))
+        near = Softmax(Causal() & Band(check_at_least("window", window, 1) - 1))
         return Merged(near, Delayed(LinearAttention(map), window))
 
     def block(n: int) -> PreNorm:
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(features_of(n))), MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.feature_map import FeatureMap
 from kinformer.members.support.wiring import Wiring
@@ -60,14 +60,14 @@ def rfa(
     form: "published" has the numbers of the authors' causal code: features times 0.1, 1e-3 added to lengths, sums
         raised to 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
     """
-    one_of("kernel", kernel, ("gaussian", "arc-cosine"))
-    at_least("features", features, 1)
-    width, anew = head_width(d, heads, head_dim), None if lanes else redraw
+    check_option("kernel", kernel, ("gaussian", "arc-cosine"))
+    check_at_least("features", features, 1)
+    width, anew = resolve_head_dim(d, heads, head_dim), None if lanes else redraw
 
     def features_of(seed: int) -> FeatureMap:
         if kernel == "arc-cosine":
             return ArcCosine(heads, width, features, redraw=anew, seed=seed)
-        if one_of("form", form, ("paper", "published")) == "paper":
+        if check_option("form", form, ("paper", "published")) == "paper":
             return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
         return RandomFourier(heads, width, features, scale=0.1, eps=1e-3, floor=1.0, tau=tau, redraw=anew, seed=seed)
 
@@ -75,7 +75,7 @@ def rfa(
         mechanism = LinearAttention(features_of(seed), GatedUpdate() if gate else AdditiveUpdate())
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
     return LM(
         vocab,

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
@@ -79,10 +79,12 @@ def routing_by_agreement(
     dropout: the share of numbers dropped in training.
     smoothing: label smoothing of an encoder_decoder.
     """
-    one_of("form", form, Form)
-    one_of("routing", routing, Routing)
-    width = head_width(d, heads, head_dim)
-    routed = (at_least("depth", depth, 1) + 1) // 2 if lower is None else from_to("lower", lower, 0, depth)
+    check_option("form", form, Form)
+    check_option("routing", routing, Routing)
+    width = resolve_head_dim(d, heads, head_dim)
+    routed = (
+        (check_at_least("depth", depth, 1) + 1) // 2 if lower is None else check_whole_between("lower", lower, 0, depth)
+    )
 
     def joined() -> Aggregation:
         kind = EMRouting if routing == "em" else DynamicRouting

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, multiple, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_multiple, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
@@ -90,11 +90,11 @@ def routing_transformer(
     eps: with a `window`, added to the number of clusters that a token's reads are divided by: 1e-5 in the published
         PyTorch code, 1e-2 in the authors'.
     """
-    one_of("alone", alone, Alone)
-    half = multiple("heads", heads, "halves", 2) // 2
+    check_option("alone", alone, Alone)
+    half = check_multiple("heads", heads, "halves", 2) // 2
     wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout)
     few = Wiring(d, half, wiring.width, position, length)
-    first = 0 if routed is None else max(depth - at_least("routed", routed, 0), 0)
+    first = 0 if routed is None else max(depth - check_at_least("routed", routed, 0), 0)
     count = round(length**0.5) if clusters is None else clusters
     near = Causal() & Band(local)
 
@@ -123,8 +123,10 @@ def routing_transformer(
         projection = ByHeads(of_few.projection, of_half(d, half, head_dim=wiring.width))
         return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
-    body = wiring.stack(wiring.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
-    penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
+    body = wiring.stack(
+        wiring.block(attention(n), MLP(d, dropout=dropout)) for n in range(check_at_least("depth", depth, 1))
+    )
+    penalties = {"commitment": check_in_range("commitment", commitment, 0, math.inf)} if commitment else {}
     added, scale = wiring.added_position(), wiring.scale
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pooler import Pooler
@@ -85,7 +85,7 @@ def set_transformer(
             return PostNorm(MLP(d, activation="relu"), norm=normed, dropout=dropout)
         if inducing is None:
             return block(False)
-        return ISAB(block(True), block(True), at_least("inducing", inducing, 1))
+        return ISAB(block(True), block(True), check_at_least("inducing", inducing, 1))
 
     def pooled() -> Pooler:
         if pooling != "attention":
@@ -95,11 +95,11 @@ def set_transformer(
     return SetRegressor(
         inputs,
         d,
-        Stack([encoding() for _ in range(at_least("depth", depth, 1))]),
+        Stack([encoding() for _ in range(check_at_least("depth", depth, 1))]),
         answer=ANSWERS[answer](),
         pooling=pooled(),
         dropout=dropout,
-        decoder=Stack([block(False) for _ in range(decoder)]) if at_least("decoder", decoder, 0) else None,
+        decoder=Stack([block(False) for _ in range(decoder)]) if check_at_least("decoder", decoder, 0) else None,
     )
 
 

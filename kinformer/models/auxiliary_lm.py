@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option, check_part, check_unused
 from kinformer.core.layer import Context, Out
-from kinformer.core.loss import Loss, mean, token_nll
-from kinformer.core.numbering import Numbered
+from kinformer.core.loss import Loss, masked_mean, token_nll
+from kinformer.core.numbering import NumberedState
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.stack import Stack
@@ -59,21 +59,21 @@ class AuxiliaryLM(LM):
         everywhere: bool = True,
         **kwargs: Any,
     ):
-        a_part("body", body, Stack, "a Stack of blocks")
+        check_part("body", body, Stack, "a Stack of blocks")
         super().__init__(vocab, d, body, **kwargs)
-        self.targets, self.weight = at_least("targets", targets, 1), within("weight", weight, 0, math.inf)
-        self.lower, self.everywhere = a_flag("lower", lower), a_flag("everywhere", everywhere)
-        self.lower_schedule = one_of("lower_schedule", lower_schedule, LowerSchedule)
+        self.targets, self.weight = check_at_least("targets", targets, 1), check_in_range("weight", weight, 0, math.inf)
+        self.lower, self.everywhere = check_flag("lower", lower), check_flag("everywhere", everywhere)
+        self.lower_schedule = check_option("lower_schedule", lower_schedule, LowerSchedule)
         if not lower:
-            unread("lower=False", shared=(shared, False), lower_schedule=(lower_schedule, "step"))
-        layers = 0 if a_flag("shared", shared) or not lower else len(body.layers) - 1
+            check_unused("lower=False", shared=(shared, False), lower_schedule=(lower_schedule, "step"))
+        layers = 0 if check_flag("shared", shared) or not lower else len(body.layers) - 1
 
         def heads(count: int) -> nn.ModuleList:
             return nn.ModuleList(nn.Linear(d, vocab, bias=False) for _ in range(count))
 
         self.further, self.beneath = heads(targets - 1), nn.ModuleList(heads(targets) for _ in range(layers))
 
-    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: Tokens, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
         """The loss of an LM, with what lower layers and further tokens cost at this part of the training."""
         loss = super().forward(batch, state, progress)
         if self.everywhere:
@@ -92,7 +92,7 @@ class AuxiliaryLM(LM):
         by_offset = by_offset if self.everywhere else [last_targets(shifted) for shifted in by_offset]
         count = (by_offset[0] >= 0).sum().clamp_min(1)
         *lower_losses, top_loss = (self._layer_loss(n, out, by_offset) / count for n in layers)
-        nll = mean(token_nll(out.y, by_offset[0]), by_offset[0] >= 0)
+        nll = masked_mean(token_nll(out.y, by_offset[0]), by_offset[0] >= 0)
         parts = {"nll": nll}
         if self.targets > 1:
             parts["further"] = top_loss - nll

@@ -6,10 +6,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import EvaluationSums, random_tokens, total
+from kinformer.core.model import EvaluationSums, random_tokens, sum_and_count
 from kinformer.models.support.row_classifier import RowClassifier
 
 LabelledBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
@@ -32,7 +32,7 @@ class Classifier(RowClassifier):
     reads: ClassVar[str] = "labelled"
 
     def __init__(self, vocab: int, d: int, body: Layer, *, classes: int = 2, **kwargs: Any):
-        super().__init__(vocab, d, body, at_least("classes", classes, 2), **kwargs)
+        super().__init__(vocab, d, body, check_at_least("classes", classes, 2), **kwargs)
         self.classes = classes
 
     def scores(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B classes"]:
@@ -49,7 +49,7 @@ class Classifier(RowClassifier):
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
-        return EvaluationSums({self.metric.name: total(right, labels >= 0)})
+        return EvaluationSums({self.metric.name: sum_and_count(right, labels >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> LabelledBatch:
         """Rows of `length` random tokens; the first of them decides the class."""

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import at_least, within
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Out, room
-from kinformer.core.numbering import Numbered, after
+from kinformer.core.layer import Context, Device, Dtype, Out, make_state_spec
+from kinformer.core.numbering import NumberedState, next_positions
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
@@ -22,7 +22,7 @@ class ContinuousCacheState(NamedTuple):
     """Each row's next position, the model's state, and what was read last: states, tokens, positions (-1: none)."""
 
     now: Int[Tensor, " B"]
-    model: Numbered
+    model: NumberedState
     hidden: Float[Tensor, "B C D"]
     tokens: Int[Tensor, "B C"]
     pos: Int[Tensor, "B C"]
@@ -51,12 +51,12 @@ class ContinuousCache(WrappedLM):
         super().__init__(model)
         if not isinstance(model, LM):
             raise ValueError(f"model={type(model).__name__}: a cache keeps the states of an LM; give that")
-        self.size, self.weight = at_least("size", size, 1), within("weight", weight, 0, 1)
-        self.theta = within("theta", theta, 0, math.inf, open_end=True)
+        self.size, self.weight = check_at_least("size", size, 1), check_in_range("weight", weight, 0, 1)
+        self.theta = check_in_range("theta", theta, 0, math.inf, open_end=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> ContinuousCacheState:
         inner = self.model.start(batch, length, dtype=dtype, device=device)
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         no_tokens = torch.full(
             (batch, self.size + 1), -1, device=new.device
         )  # the last of them waits for what follows it
@@ -81,7 +81,7 @@ class ContinuousCache(WrappedLM):
         if state is not None and out.state is not None:
             end = -(self.size + 1)
             rest = (history.hidden[:, end:].to(state.hidden.dtype), history.tokens[:, end:], history.pos[:, end:])
-            out = out._replace(state=ContinuousCacheState(after(state.now, ctx.pos), out.state, *rest))
+            out = out._replace(state=ContinuousCacheState(next_positions(state.now, ctx.pos), out.state, *rest))
         return self.mix(own, likely, out)
 
     def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
@@ -95,7 +95,7 @@ class ContinuousCache(WrappedLM):
         h, keys, followed = h.to(like), history.hidden[:, :-1].to(like), history.tokens[:, 1:]
         back = pos[:, :, None] - history.pos[:, None, :-1]  # [B T S]
         in_cache = (back > 0) & (back <= self.size) & (history.pos[:, None, :-1] >= 0)
-        with exact(h):  # or it would round what was just made precise
+        with disable_autocast(h):  # or it would round what was just made precise
             scores = (self.theta * h @ keys.mT).masked_fill(~in_cache, -torch.inf)
         return log_p_by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
 

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, within
+from kinformer.core.checks import check_in_range, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
-from kinformer.core.loss import Loss, gathered, mean, token_nll, weighted
+from kinformer.core.loss import Loss, masked_mean, sum_over_layers, token_nll, weighted_loss
 from kinformer.models.mlm import MLM, Tokens
 from kinformer.nn.depth.global_tokens import GlobalTokens
 from kinformer.nn.losses.contrastive import Contrastive
@@ -36,11 +36,11 @@ class ContrastiveMLM(MLM):
     body: GlobalTokens
 
     def __init__(self, vocab: int, d: int, body: Layer, *, contrast: float = 0.2, **kwargs: Any):
-        a_part("body", body, GlobalTokens, "GlobalTokens(Stack(blocks), n)")
+        check_part("body", body, GlobalTokens, "GlobalTokens(Stack(blocks), n)")
         super().__init__(vocab, d, body, **kwargs)
         if self.segment is None:
             raise ValueError("a ContrastiveMLM hides whole parts of a row; say by segment= which part a token is of")
-        self.contrastive, self.contrast = Contrastive(), within("contrast", contrast, 0, 1)
+        self.contrastive, self.contrast = Contrastive(), check_in_range("contrast", contrast, 0, 1)
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
@@ -59,11 +59,11 @@ class ContrastiveMLM(MLM):
         alone = body.whole(self.embed_tokens(tokens, ctx), body.apart(ctx))
         value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, is_part)
         logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
-        nll = mean(token_nll(logits, targets), targets >= 0)
+        nll = masked_mean(token_nll(logits, targets), targets >= 0)
         aux = {name: reported[:, body.n :] if reported.dim() else reported for name, reported in out.aux.items()}
-        sums = {"contrast": value, **gathered(aux, tokens >= 0)}
+        sums = {"contrast": value, **sum_over_layers(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
-        loss = weighted((1 - self.contrast) * nll, sums, weights, progress or 0.0)
+        loss = weighted_loss((1 - self.contrast) * nll, sums, weights, progress or 0.0)
         return Loss(loss, {"nll": nll, **sums}, None, out.stats, (targets >= 0).sum())
 
     def parts(

@@ -9,12 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.batch import Windows
-from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
-from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
+from kinformer.core.batch import SeriesWindows
+from kinformer.core.checks import (
+    check_at_least,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_between,
+)
+from kinformer.core.layer import Context, Device, Dtype, Layer, State, add_prefix
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import EvaluationSums, Forecaster, total
+from kinformer.core.model import EvaluationSums, Forecaster, sum_and_count
 from kinformer.core.position import Position
 from kinformer.nn.depth.distilled import Distilled
 
@@ -60,15 +66,15 @@ class Forecast(Forecaster):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.channels, self.calendar = at_least("channels", channels, 1), at_least("calendar", calendar, 0)
-        self.targets = channels if targets is None else from_to("targets", targets, 1, channels)
-        self.context, self.horizon = at_least("context", context, 1), at_least("horizon", horizon, 1)
-        self.label = from_to("label", label, 0, context)
+        self.channels, self.calendar = check_at_least("channels", channels, 1), check_at_least("calendar", calendar, 0)
+        self.targets = channels if targets is None else check_whole_between("targets", targets, 1, channels)
+        self.context, self.horizon = check_at_least("context", context, 1), check_at_least("horizon", horizon, 1)
+        self.label = check_whole_between("label", label, 0, context)
         self.encoders = nn.ModuleList(encoders)
-        at_least("encoders", len(self.encoders), 1), at_least("rows of the last encoder", self._rows[-1], 1)
-        self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
-        self.dropout = a_probability("dropout", dropout)
+        check_at_least("encoders", len(self.encoders), 1), check_at_least("rows of the last encoder", self._rows[-1], 1)
+        self.decoder = check_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
+        self.position = check_optional_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.dropout = check_probability("dropout", dropout)
         self.known, self.asked = (RowEmbedding(channels, calendar, decoder.d) for _ in range(2))
         self.head = nn.Linear(decoder.d, self.targets)
         self.refuse_unmet(decoder)
@@ -81,42 +87,45 @@ class Forecast(Forecaster):
             "a forecast is given all at once and has no state; for a longer one train it with a larger horizon"
         )
 
-    def forecast(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
         """The targets of the rows that follow the known ones; of these rows only the calendar is read.
 
         Errors: ValueError for another number of rows or columns.
         """
         return self._forecast(batch)[0]
 
-    def forward(self, batch: Windows, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: SeriesWindows, state: State | None = None, progress: float = 0.0) -> Loss:
         predictions, stats = self._forecast(batch)
         targets = self._targets(batch)
         error = F.mse_loss(predictions, targets)
         return Loss(error, {"nll": error}, None, stats, targets.numel())
 
-    def judge(self, batch: Windows, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: SeriesWindows, state: State | None = None) -> EvaluationSums:
         """Squared and absolute errors of each number that is forecast."""
         apart = self.forecast(batch) - self._targets(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
         return EvaluationSums(
-            {self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)}
+            {
+                self.metric.name: sum_and_count(apart.square(), real),
+                "mean absolute error": sum_and_count(apart.abs(), real),
+            }
         )
 
-    def sample(self, rows: int, length: int, seed: int) -> Windows:
+    def sample(self, rows: int, length: int, seed: int) -> SeriesWindows:
         """Windows of noise; each is as long as it is, whatever `length` says."""
         generator, size = torch.Generator().manual_seed(seed), self.context + self.horizon
         values = torch.randn(rows, size, self.channels, generator=generator)
-        return Windows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)
+        return SeriesWindows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)
 
     @property
     def _rows(self) -> list[int]:
         """How many known rows each encoder reads."""
         return [self.context >> n for n in range(len(self.encoders))]
 
-    def _targets(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def _targets(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
         return batch.values[:, self.context :, -self.targets :]
 
-    def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
+    def _forecast(self, batch: SeriesWindows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
         size, expected = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
         if size != expected or batch.calendar.shape[2] != self.calendar:
             raise ValueError(
@@ -130,14 +139,14 @@ class Forecast(Forecaster):
         for n, (encoder, rows) in enumerate(zip(self.encoders, self._rows, strict=True)):
             y, _, encoder_stats = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
             encoded.append(y)
-            stats |= prefixed(f"encoders.{n}", encoder_stats)
+            stats |= add_prefix(f"encoders.{n}", encoder_stats)
         source = torch.cat(encoded, 1)
         begin = self.context - self.label
         x, ctx = self._embed(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
         decoder_ctx = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
         out = self.decoder(x, None, decoder_ctx)
         ctx.memo.settle()
-        stats |= prefixed("decoder", out.stats)
+        stats |= add_prefix("decoder", out.stats)
         return self.head(out.y[:, self.label :]), stats
 
     def _embed(

@@ -10,14 +10,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_multiple,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_numbers,
+)
 from kinformer.core.evaluating import evaluating
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
-from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, weighted
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, make_state_spec
+from kinformer.core.loss import Loss, Weight, check_known_penalties, sum_over_layers, weighted_loss
 from kinformer.core.model import EvaluationSums, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture
@@ -72,21 +81,23 @@ class Image(Predictor):
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.shape, self.factor = check_shape(shape), at_least("factor", factor, 2)
-        self.values = a_part("values", values, Intensities, "CategoricalIntensities(d) or LogisticMixture(d, channels)")
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.shape, self.factor = check_shape(shape), check_at_least("factor", factor, 2)
+        self.values = check_part(
+            "values", values, Intensities, "CategoricalIntensities(d) or LogisticMixture(d, channels)"
+        )
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         example = "a position, such as Coordinates(d, rows, columns)"
         self.position, self.beside = (
-            choice if choice is None else a_part("position", choice, Position, example)
+            choice if choice is None else check_part("position", choice, Position, example)
             for choice in (position, source_position)
         )
-        self.encoder = if_given("encoder", encoder, Layer, "a layer, such as Stack([...])")
-        self.dropout = a_probability("dropout", dropout)
-        self.classes = nn.Embedding(classes, body.d) if at_least("classes", classes, 0) else None
+        self.encoder = check_optional_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.dropout = check_probability("dropout", dropout)
+        self.classes = nn.Embedding(classes, body.d) if check_at_least("classes", classes, 0) else None
         if self.classes is not None:
             nn.init.normal_(self.classes.weight, std=0.02)
         channels, rows, columns = self.shape
-        if a_flag("planes", planes):
+        if check_flag("planes", planes):
             if values.n > 1:
                 raise ValueError(
                     "planes=True goes channel by channel, and these values are whole pixels; give "
@@ -95,14 +106,14 @@ class Image(Predictor):
             channels, rows = 1, channels * rows
         self.laid = channels, rows, columns
         width, wide = columns * channels // values.n, block[1] * channels // values.n
-        multiple("rows of a picture", rows, "rows of a block", block[0])
+        check_multiple("rows of a picture", rows, "rows of a block", block[0])
         self.steps = rows * width
         row, column = Raster(width, (block[0], wide)).place(torch.arange(self.steps, device="cpu"))
         self.register_buffer("order", row * width + column, persistent=False)
         if encoder is not None:
             (
-                multiple("rows of a picture", rows, "factor", factor),
-                multiple("columns of a picture", columns, "factor", factor),
+                check_multiple("rows of a picture", rows, "factor", factor),
+                check_multiple("columns of a picture", columns, "factor", factor),
             )
         for part in (body, *([] if encoder is None else [encoder])):
             self.refuse_unmet(part)
@@ -110,8 +121,8 @@ class Image(Predictor):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
-        new = room(self, batch, length, dtype, device)
-        return shared(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
+        new = make_state_spec(self, batch, length, dtype, device)
+        return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 
     def rows(self, pixels: Pixels) -> Int[Tensor, "B T n"]:
         """The values of each step, in the order of generation. ValueError for pictures of another shape."""
@@ -156,17 +167,17 @@ class Image(Predictor):
         if encoded is None:
             return out
         return out._replace(
-            aux={**prefixed("encoder", encoded.aux), **out.aux},
-            stats={**prefixed("encoder", encoded.stats), **prefixed("body", out.stats)},
+            aux={**add_prefix("encoder", encoded.aux), **out.aux},
+            stats={**add_prefix("encoder", encoded.stats), **add_prefix("body", out.stats)},
         )
 
     def forward(self, batch: ImageBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         values, conditions = self.inputs(batch)
         out = self._run(values, **conditions)
         nll = self.values.nll(out.y, values).sum() / values.numel()
-        sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
+        sums = sum_over_layers(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
         return Loss(
-            weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
+            weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
         )
 
     def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
@@ -202,7 +213,7 @@ class Image(Predictor):
         Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
             what the model says is no number.
         """
-        at_least("rows", rows, 1), within("temperature", temperature, 0, math.inf, open_end=True)
+        check_at_least("rows", rows, 1), check_in_range("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
         with evaluating(self):
             return self.pictures(self._draw_steps(dice, temperature, source, label, hear))
@@ -276,7 +287,7 @@ class Image(Predictor):
 
 def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Channels, rows and columns of a picture."""
-    if len(whole_numbers("shape", shape, 1)) != 3:
+    if len(check_whole_numbers("shape", shape, 1)) != 3:
         raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
     channels, rows, columns = shape
     return channels, rows, columns

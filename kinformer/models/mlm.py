@@ -11,10 +11,10 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, gathered, mean, token_nll, weighted
+from kinformer.core.loss import Loss, masked_mean, sum_over_layers, token_nll, weighted_loss
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import EvaluationSums, Metric, accuracy, random_tokens, total
-from kinformer.core.numbering import numbered
+from kinformer.core.model import EvaluationSums, Metric, accuracy, random_tokens, sum_and_count
+from kinformer.core.numbering import context_of_tokens
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fit_to_window, read_in_windows
 from kinformer.nn.norms.layer import LayerNorm
@@ -69,7 +69,7 @@ class MLM(Encoder):
         """What the model reads of a batch, and what it must answer: all that is scored, or what `hide` chooses."""
         if batch.scored is None:
             return self.hide(batch.tokens, fixed=fixed, seed=seed)
-        return torch.where(batch.wanted >= 0, self.mask, batch.tokens), batch.wanted
+        return torch.where(batch.targets >= 0, self.mask, batch.tokens), batch.targets
 
     def hide(
         self, tokens: Int[Tensor, "B T"], *, fixed: bool = False, seed: int = 0
@@ -97,7 +97,7 @@ class MLM(Encoder):
         self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Context:
         """The context of a text with hidden tokens; adds the label "segment" if the model makes one."""
-        ctx = numbered(read) if ctx is None else ctx
+        ctx = context_of_tokens(read) if ctx is None else ctx
         if self.segment is None or "segment" in ctx.labels:
             return ctx
         segment_ids = self.segment(read if self.of_read else tokens, self.tokenizer)
@@ -108,15 +108,17 @@ class MLM(Encoder):
         batch = TokenBatch.of(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, targets = self.mask_batch(batch, fixed=fixed, seed=seed)
-        ctx = batch.limited(self.segment_context(batch.tokens, read))
+        ctx = batch.limit_context(self.segment_context(batch.tokens, read))
         out, data, parts = self.training_loss(self.logits(read, ctx=ctx), targets)
-        sums = gathered(out.aux, batch.tokens >= 0)
+        sums = sum_over_layers(out.aux, batch.tokens >= 0)
         count = (targets >= 0).sum()
-        return Loss(weighted(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
+        return Loss(
+            weighted_loss(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count
+        )
 
     def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what it costs, and the parts of that."""
-        nll = mean(token_nll(out.y, targets), targets >= 0)
+        nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}
 
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
@@ -129,9 +131,9 @@ class MLM(Encoder):
                 lambda x: self.logits(x[..., 1], ctx=self.segment_context(x[..., 0], x[..., 1])), stacked, self.window
             )
         else:
-            out = self.logits(read, ctx=batch.limited(self.segment_context(batch.tokens, read)))
+            out = self.logits(read, ctx=batch.limit_context(self.segment_context(batch.tokens, read)))
         answers = {} if batch.scored is None else accuracy(out.y, targets)
-        bits = total(token_nll(out.y, targets) / math.log(2), targets >= 0)
+        bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return EvaluationSums({**answers, type(self).metric.name: bits}, scored=targets >= 0)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.models.lm import LM
 from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
 from kinformer.models.support.text_model import Tokens, next_tokens
@@ -46,7 +46,7 @@ class MultiExit(ManyExits, LM):
         outputs: Outputs = "shared",
         **kwargs: Any,
     ):
-        a_part("body", body, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
+        check_part("body", body, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
         super().__init__(vocab, d, body, **kwargs)
         self.set_training(weights, alpha, paths, outputs)
 
@@ -57,7 +57,7 @@ class MultiExit(ManyExits, LM):
     def every_exit(self, batch: Tokens) -> ExitOutputs:
         batch = TokenBatch.of(batch)
         read = batch.tokens[:, :-1]
-        ctx = self.context(batch.limited(numbered(read), -1))
+        ctx = self.context(batch.limit_context(context_of_tokens(read), -1))
         _, states, logits = self._read_every_exit(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))
         return ExitOutputs(states, logits, next_tokens(batch), ctx)
 

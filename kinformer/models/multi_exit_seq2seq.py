@@ -3,7 +3,7 @@
 from typing import Any
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
 from kinformer.models.seq2seq import Pair, Seq2Seq
 from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
@@ -38,7 +38,7 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
         outputs: Outputs = "shared",
         **kwargs: Any,
     ):
-        a_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
+        check_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
         super().__init__(vocab, d, encoder, decoder, **kwargs)
         self.set_training(weights, alpha, paths, outputs)
 

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import EvaluationSums, random_tokens, total
-from kinformer.core.vocabulary import refuse_beyond
+from kinformer.core.model import EvaluationSums, random_tokens, sum_and_count
+from kinformer.core.vocabulary import check_below
 from kinformer.models.support.row_classifier import RowClassifier
 
 MultiTaskBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
@@ -38,7 +38,7 @@ class MultiTask(RowClassifier):
     of_class: Tensor
 
     def __init__(self, vocab: int, d: int, body: Layer, *, classes: tuple[int, ...] = (2, 2), **kwargs: Any):
-        at_least("the number of tasks", len(whole_numbers("classes", classes, 2)), 1)
+        check_at_least("the number of tasks", len(check_whole_numbers("classes", classes, 2)), 1)
         super().__init__(vocab, d, body, sum(classes), **kwargs)
         self.classes = classes
         of_class = torch.arange(len(classes)).repeat_interleave(torch.tensor(classes))
@@ -64,8 +64,8 @@ class MultiTask(RowClassifier):
         """How many rows are said right, of all and of each task."""
         tokens, task, targets = batch
         right = (self.scores(tokens, task).argmax(-1) == targets).double()
-        each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
-        return EvaluationSums({self.metric.name: total(right, targets >= 0), **each})
+        each = {f"{self.metric.name} of {name}": sum_and_count(right, task == n) for n, name in enumerate(self.names)}
+        return EvaluationSums({self.metric.name: sum_and_count(right, targets >= 0), **each})
 
     def sample(self, rows: int, length: int, seed: int) -> MultiTaskBatch:
         """Rows of `length` random tokens; the first of them decides task and class."""
@@ -74,7 +74,7 @@ class MultiTask(RowClassifier):
         return tokens, self.of_class.cpu()[targets], targets
 
     def _own(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
-        refuse_beyond(task, len(self.classes), "task", "give MultiTask classes of more")
+        check_below(task, len(self.classes), "task", "give MultiTask classes of more")
         return y.masked_fill(self.of_class != task[:, None], -torch.inf)
 
 

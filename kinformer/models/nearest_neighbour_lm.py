@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part, at_least, within
+from kinformer.core.checks import check_at_least, check_in_range, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Entries, Neighbours, Store
@@ -53,10 +53,10 @@ class NearestNeighbourLM(WrappedLM):
     ):
         super().__init__(model)
         refuse_exits(self.model)
-        a_part("store", store, Store, "one, such as a Datastore")
-        self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
-        self.weight = within("weight", weight, 0, 1)
-        self.temperature = within("temperature", temperature, 1e-6, math.inf, open_end=True)
+        check_part("store", store, Store, "one, such as a Datastore")
+        self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
+        self.weight = check_in_range("weight", weight, 0, 1)
+        self.temperature = check_in_range("temperature", temperature, 1e-6, math.inf, open_end=True)
 
     def logits(
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False

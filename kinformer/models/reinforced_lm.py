@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.layer import Context, Layer, Out
-from kinformer.core.loss import CHOICES, mean, penalties_of, token_nll
+from kinformer.core.loss import CHOICES, masked_mean, penalties_of, token_nll
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.nn.losses.reinforce import Per, Reinforce
@@ -23,14 +23,14 @@ class RewardedModel(nn.Module):
         """How the choices within a body are rewarded; ValueError where there are none."""
         if CHOICES not in penalties_of(body):
             raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
-        self.reinforce, self.weight = Reinforce(per, decay), within("weight", weight, 0, math.inf)
+        self.reinforce, self.weight = Reinforce(per, decay), check_in_range("weight", weight, 0, math.inf)
 
     def reward_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
         real, nll_by_token = targets >= 0, token_nll(out.y, targets)
         log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
         choices, stats = self.reinforce(log_p, nll_by_token, real)
-        nll = mean(nll_by_token, real)
+        nll = masked_mean(nll_by_token, real)
         all_stats = {**out.stats, **{f"reinforce.{name}": value for name, value in stats.items()}}
         return out._replace(stats=all_stats), nll + self.weight * choices, {"nll": nll, "choices": choices}
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import linear
-from kinformer.core.checks import a_part, a_probability, at_least, if_given
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import check_at_least, check_optional_part, check_part, check_probability
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.loss import Loss, gathered
+from kinformer.core.loss import Loss, sum_over_layers
 from kinformer.core.memo import Memo
-from kinformer.core.model import EvaluationSums, Model, total
+from kinformer.core.model import EvaluationSums, Model, sum_and_count
 from kinformer.core.pooler import Pooler
 from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
 from kinformer.nn.poolers.mean import MeanPooler
@@ -55,18 +55,25 @@ class SetRegressor(Model):
     ):
         super().__init__()
         self.inputs, self.d, self.dropout = (
-            at_least("inputs", inputs, 1),
-            at_least("d", d, 1),
-            a_probability("dropout", dropout),
+            check_at_least("inputs", inputs, 1),
+            check_at_least("d", d, 1),
+            check_probability("dropout", dropout),
         )
         self.answer = (
-            NumberAnswer() if answer is None else a_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
+            NumberAnswer()
+            if answer is None
+            else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
+        )
+        self.answer = (
+            NumberAnswer()
+            if answer is None
+            else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
         )
         default = MeanPooler() if pooling is None else pooling
-        self.pooling = a_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
+        self.pooling = check_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
         self.embedding = nn.Linear(inputs, d)
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([MAB(d, heads, cross=False)])")
-        self.decoder = if_given("decoder", decoder, Layer, "a layer, such as MAB(d, heads, cross=False)")
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([MAB(d, heads, cross=False)])")
+        self.decoder = check_optional_part("decoder", decoder, Layer, "a layer, such as MAB(d, heads, cross=False)")
         self.head = nn.Linear(self.pooling.vectors * d, 1)
         self.metric = self.answer.metric
         self.refuse_unmet(body)
@@ -80,13 +87,13 @@ class SetRegressor(Model):
         elements, marks, right = batch
         out = self._read(elements, marks)
         loss = self.answer.loss(out.y, right).mean()
-        return Loss(loss, {"loss": loss, **gathered(out.aux, marks >= 0)}, None, out.stats, len(right))
+        return Loss(loss, {"loss": loss, **sum_over_layers(out.aux, marks >= 0)}, None, out.stats, len(right))
 
     def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """By what its answers are judged."""
         elements, marks, right = batch
         by_metric = self.answer.evaluate(self.says(elements, marks), right)
-        return EvaluationSums({name: total(values, right == right) for name, values in by_metric.items()})
+        return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
         """Sets of `length` random vectors; the first number of the first decides the answer."""
@@ -105,7 +112,7 @@ class SetRegressor(Model):
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
         # in float32 or better: half a precision tells counts beyond 256 no longer apart
-        head = linear(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
+        head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
         return out._replace(y=self.answer.says(head))
 
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import exact, precise
+from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Entries, Neighbours, Store
-from kinformer.core.numbering import Numbered, numbered
-from kinformer.core.state import shared
+from kinformer.core.numbering import NumberedState, context_of_tokens
+from kinformer.core.state import share_positions
 from kinformer.models.lm import LM
 from kinformer.models.support.uncompiled import uncompiled
 
@@ -31,7 +31,7 @@ class SPALMState(NamedTuple):
     """The states of the body and of the frozen model that makes keys."""
 
     body: State
-    frozen: Numbered
+    frozen: NumberedState
 
 
 class SPALM(LM):
@@ -79,7 +79,7 @@ class SPALM(LM):
     ):
         super().__init__(vocab, d, body, **kwargs)
         # in a tuple it is no submodule: nothing trains it, and its weights stay in the folder that they are of
-        self.held = (a_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
+        self.held = (check_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
         if frozen.vocab != vocab:
             raise ValueError(f"vocab={vocab}, and the frozen model knows {frozen.vocab} tokens; give both the same")
         if self.lanes and not frozen.lanes:
@@ -87,14 +87,14 @@ class SPALM(LM):
                 "the frozen model begins anew with every window, and this one reads on through a text; give one that "
                 "does too, like transformer_xl"
             )
-        self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
+        self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
         self.pieces: PieceIndex | None = None
         self.gate = nn.Linear(d, 1, bias=False)
         self.digest = hashlib.sha256(made_by.encode()).digest()
         self.register_buffer("made_by", torch.tensor(list(self.digest), dtype=torch.uint8))
         self.register_load_state_dict_post_hook(_refuse_others)
         self.log_rate = (
-            nn.Parameter(torch.tensor(float(store.width)).log().neg()) if a_flag("distance", distance) else None
+            nn.Parameter(torch.tensor(float(store.width)).log().neg()) if check_flag("distance", distance) else None
         )
 
     @property
@@ -120,27 +120,27 @@ class SPALM(LM):
         self.frozen._apply(fn, recurse)
         return super()._apply(fn, recurse)
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
         own = super().start(batch, length, dtype=dtype, device=device)
         frozen = self.frozen.start(batch, length, dtype=dtype, device=device)
-        return shared(Numbered(own.now, SPALMState(own.body, frozen)))
+        return share_positions(NumberedState(own.now, SPALMState(own.body, frozen)))
 
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],
-        state: Numbered | None = None,
+        state: NumberedState | None = None,
         ctx: Context | None = None,
         own: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
         """What the gate makes of each token; `own` are runs of entries that it does not find, as of `own_runs`."""
-        ctx = numbered(tokens, state) if ctx is None else ctx
-        out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
+        ctx = context_of_tokens(tokens, state) if ctx is None else ctx
+        out = super().hidden(tokens, None if state is None else NumberedState(state.now, state.body.body), ctx)
         with torch.no_grad():
             frozen_ctx = ctx.replace(taps=(self.tap,), below={})
             read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, frozen_ctx)
             neighbours = self.find_neighbours(read.taps[self.tap], ctx.pos >= 0, own)
         if out.state is not None and read.state is not None:
-            out = out._replace(state=Numbered(out.state.now, SPALMState(out.state.body, read.state)))
+            out = out._replace(state=NumberedState(out.state.now, SPALMState(out.state.body, read.state)))
         z, gate = self.mix_by_gate(out.y, neighbours)
         return out._replace(y=z, aux={**out.aux, "gate": gate})
 
@@ -164,19 +164,21 @@ class SPALM(LM):
         self, h: Float[Tensor, "B T D"], neighbours: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
         """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
-        is_found, own = neighbours.tokens >= 0, precise(h)
-        with exact(h):  # distances are far larger than what they differ by
-            y = precise(self.head.weight[neighbours.tokens.clamp_min(0)])  # [B T k D]
+        is_found, own = neighbours.tokens >= 0, at_least_float32(h)
+        with disable_autocast(h):  # distances are far larger than what they differ by
+            y = at_least_float32(self.head.weight[neighbours.tokens.clamp_min(0)])  # [B T k D]
             scores = (y @ own[..., None]).squeeze(-1)
             if self.log_rate is not None:
-                scores = scores - precise(self.log_rate).exp() * neighbours.distances.to(scores).where(is_found, 0.0)
+                scores = scores - at_least_float32(self.log_rate).exp() * neighbours.distances.to(scores).where(
+                    is_found, 0.0
+                )
             weights = scores.masked_fill(~is_found, torch.finfo(scores.dtype).min).softmax(-1)
             m = (weights[..., None, :] @ y).squeeze(-2)
-            opened = F.linear(own, precise(self.gate.weight)).sigmoid()
+            opened = F.linear(own, at_least_float32(self.gate.weight)).sigmoid()
         gate = torch.where(is_found.any(-1, keepdim=True), opened, 1.0)
         return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
 
-    def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
+    def reading(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         own = None
         if self.training:
             self.train()  # for one who never said so

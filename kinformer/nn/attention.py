@@ -9,19 +9,19 @@ from torch.func import functional_call
 
 from kinformer.attend import attend
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import a_part, if_given
-from kinformer.core.collected import concatenated
+from kinformer.core.checks import check_optional_part, check_part
+from kinformer.core.collected import concatenate_outs
 from kinformer.core.heads import ExtraProjection, Keys, LazyProjection, Queries
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
+from kinformer.core.hooks import is_plain_linear
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memory import Memory, of_own_segment
+from kinformer.core.memory import Memory, is_of_own_segment
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import AttentionOutput, merge
-from kinformer.core.transforms import ordinary
-from kinformer.core.watched import plain
+from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.aggregations.out_projection import OutProjection
 
 
@@ -51,10 +51,10 @@ class Attention(Layer):
         cross: bool = False,
     ):
         super().__init__()
-        a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
-        a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
-        if_given("memory", memory, Memory, "one, such as Hidden(64, 64)")
-        if_given("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
+        check_part("projection", projection, Projection, "one, such as QKV(d, heads)")
+        check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
+        check_optional_part("memory", memory, Memory, "one, such as Hidden(64, 64)")
+        check_optional_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
         self._agreed: tuple[Pattern, Pattern] | None = None
@@ -65,11 +65,11 @@ class Attention(Layer):
         self.side = _matrix(projection, self.extras, sizes.heads)
         self.key_side = _matrix(projection, self.key_extras, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
-        self.of_source = cross and not mechanism.needs_queries
+        self.has_source_state = cross and not mechanism.needs_queries
         self._merges = isinstance(mechanism, KeyValueMechanism) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         self._check_memory()
         if self.memory is not None and (self.training or not self.memory.cached):
             return self.memory.start(new, self.d)
@@ -92,10 +92,10 @@ class Attention(Layer):
         """What x asks, and what it, or a source if there is one, tells."""
         project = self.projection
         if not self.cross and not ctx.remember:
-            few = None if self.key_extras else self.mechanism.told(project, x, ctx)
+            few = None if self.key_extras else self.mechanism.project_keys(project, x, ctx)
             if few is not None:
                 return self._with_query_extras(project.queries(x, ctx.pos), x, ctx), few
-            queries, keys = project.both(x, ctx.pos)
+            queries, keys = project.queries_and_keys(x, ctx.pos)
             if state is None and self._is_lazy(x, ctx):
                 queries, keys = (
                     self._with_query_extras(queries, None, ctx),
@@ -119,9 +119,13 @@ class Attention(Layer):
     def _is_lazy(self, x: Tensor, ctx: Context) -> bool:
         """Are projections handed over lazily?"""
         matrices = (matrix for matrix in (self.side, self.key_side) if matrix is not None)
-        if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
+        if (
+            torch.compiler.is_compiling()
+            or not are_plain_tensors(x, ctx.pos)
+            or not all(map(is_plain_linear, matrices))
+        ):
             return False
-        return self.mechanism.late(self.sizes, ctx)
+        return self.mechanism.wants_lazy_extras(self.sizes, ctx)
 
     def _with_query_extras(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
         """Queries of x with their extras, the labels of a context, and its object of positions. x None: without extras.
@@ -145,25 +149,25 @@ class Attention(Layer):
         return Keys(keys.k, keys.v, pos, extras, labels, keys.tags, not self.cross)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
-        new = room(self, len(x), x.shape[1], x.dtype, x.device)
+        new = make_state_spec(self, len(x), x.shape[1], x.dtype, x.device)
         if state is None:
             self._check_memory()
         old = memory.fresh(new, self.d, ctx) if state is None else state
         if torch.compiler.is_compiling() and memory.cached and self._merges:
             out = self._read_uncut(memory, x, old, ctx)
         else:
-            pieces, cuts = [], [0, *memory.cuts(ctx), x.shape[1]]
+            pieces, cuts = [], [0, *memory.segment_cuts(ctx), x.shape[1]]
             for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
                 whole = len(cuts) == 2
                 piece, piece_ctx = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
                 pieces.append(self._remember_and_read(memory, piece, old, piece_ctx))
                 old = pieces[-1].state
-            out = concatenated(pieces)
+            out = concatenate_outs(pieces)
         return out._replace(state=None) if state is None else out
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
-        own = of_own_segment(source_pos, ctx, memory.length)
+        own = is_of_own_segment(source_pos, ctx, memory.length)
         source = torch.where(own[..., None], source, source.detach())
         queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
         keys = self._memory_keys(source, source_pos, ctx)
@@ -189,7 +193,7 @@ class Attention(Layer):
         mechanism = _fit_for_memory(self.mechanism, self.cross)
         limits = self.memory.reads, mechanism.pattern
         if limits != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
-            self.memory.agree(mechanism.pattern, self.projection.heads, self.d)
+            self.memory.check_pattern(mechanism.pattern, self.projection.heads, self.d)
             self._agreed = limits
 
     def _memory_keys(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:

@@ -8,7 +8,7 @@ import torch
 from kinformer import attend
 from kinformer.attend import explicit, flash, plain, plan
 from kinformer.attend.executors import pieces, reference
-from kinformer.attend.flash import Planned
+from kinformer.attend.flash import PlannedRead
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import HeadSizes, Keys, Queries
@@ -104,9 +104,9 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.parametrize("bias", ("T5", "Relative", "TransformerXL"))
 @pytest.mark.usefixtures("only_bands")
 def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash, "HELD", 1)
-    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], Planned._added
-    monkeypatch.setattr(Planned, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
+    monkeypatch.setattr(flash, "SCORES", 1)
+    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
+    monkeypatch.setattr(PlannedRead, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
     equal(wanted)
     assert slice(1, 2) in slices and len(wanted.queries.q) > 1
 
@@ -192,7 +192,7 @@ def test_precision(bias: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("bias", ("ALiBi", "T5", "Relative", "TransformerXL"))
 def test_nothing_grows_with_the_square_of_the_length(bias: str) -> None:
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     length, heads, width = 4096, 4, 8
     q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
     with Largest() as largest:
@@ -203,7 +203,7 @@ def test_nothing_grows_with_the_square_of_the_length(bias: str) -> None:
 
 def test_a_table_of_all_distances_is_no_matrix() -> None:
     """Causal rows under ALiBi: some queries at a time."""
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     q = torch.randn(1, 4, 4096, 8)
     with Largest() as largest:
         attend(q, q, q, pattern=Causal(), bias=ALiBi(4), impl="pieces")

@@ -15,7 +15,7 @@ from kinformer.attend.executors import flex, reference
 from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
@@ -126,7 +126,9 @@ def lists(request: Request) -> None:
     m = request.keys.k.shape[2]
     b, h, i, j = (torch.arange(size) for size in (batch, heads, n, m))
     queries, keys = request.queries, request.keys
-    want = pairs(request.pattern, queries.pos, keys.pos, range(heads), request.rows).expand(batch, heads, n, m).long()
+    want = (
+        pair_mask(request.pattern, queries.pos, keys.pos, range(heads), request.rows).expand(batch, heads, n, m).long()
+    )
     seen = torch.zeros_like(want)
     for call in flex._plan(request)[0]:
         mask = call.mask

@@ -17,7 +17,7 @@ from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
 from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
-from kinformer.core.discover import find_member, kinds, members, modules, own_files
+from kinformer.core.discover import find_member, kinds, members, modules, part_files
 from kinformer.core.keywords import signature
 from kinformer.lab.data.resolve import resolve
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
@@ -114,7 +114,7 @@ for words in {words}:
 
 def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
     for kind in kinds():
-        for name, file in own_files(kind).items():
+        for name, file in part_files(kind).items():
             assert unrun.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
     there = members()
     assert sorted(unrun.member_names()) == sorted(there)

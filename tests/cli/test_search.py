@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.decoding.calibrated import apply_calibration, save_calibration
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
@@ -122,7 +122,7 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     leaves = []
     with torch.no_grad():
         for batch in batches:
-            ctx = numbered(batch[:, :-1]).replace(taps=("0",))
+            ctx = context_of_tokens(batch[:, :-1]).replace(taps=("0",))
             state = model.logits(batch[:, :-1], None, ctx).taps["0"]
             best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
             leaves.append(best[..., 0] - best[..., 1])

@@ -13,13 +13,13 @@ import pytest
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import member_named
 from kinformer.core import discover
-from kinformer.core.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
+from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.core.keywords import as_texts, describe, nearest, signature, split
 from kinformer.laws.support import parts_file
 
 
 class Model:
-    member: Record
+    member: MemberRecord
 
 
 @member
@@ -42,7 +42,7 @@ def sample(
 
 def test_a_folder_is_the_registry() -> None:
     found = modules("patterns")
-    files = set(discover.own_files("patterns"))
+    files = set(discover.part_files("patterns"))
     assert set(found) >= files and list(found) == sorted(found)
     assert found["band"].__name__ == "kinformer.nn.patterns.band"
 
@@ -254,7 +254,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "own file.py"
     file.write_text(OWN)
     record = find_member(f"{file}:mine")(d=3).member
-    assert record == Record("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
+    assert record == MemberRecord("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
     file.write_text(OWN.replace('"x"', '"y"'))
     again = find_member(f"{file}:mine")().member
     assert again.keywords["name"] == "y" and again.sha256 != record.sha256

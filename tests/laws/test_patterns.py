@@ -147,9 +147,9 @@ def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
     """`where` dropped from what needs no mask: only Full() of whole rows, without an lse, tells."""
-    honest = sdpa.added
+    honest = sdpa.additive_mask
     whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
-    monkeypatch.setattr(sdpa, "added", lambda request: None if whole(request) else honest(request))
+    monkeypatch.setattr(sdpa, "additive_mask", lambda request: None if whole(request) else honest(request))
     assert "in y under Full(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
     monkeypatch.undo()
     assert list(impl.judge(sdpa)) == []
@@ -162,8 +162,8 @@ def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
 
 def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     """Only a pattern with tensors of the batch knows rows apart."""
-    honest = pieces.Planned
-    monkeypatch.setattr(pieces, "Planned", lambda found, rows, *more: honest(found, None, *more))
+    honest = pieces.PlannedRead
+    monkeypatch.setattr(pieces, "PlannedRead", lambda found, rows, *more: honest(found, None, *more))
     said = [one for one in impl.judge(pieces) if "bias" not in one]
     assert said and all("in y under" in one and "by batch rows" in one for one in said)
 

@@ -47,8 +47,8 @@ FAULTS = [
     ),
     Fault(
         "nn.projections.tied_kv",
-        'self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c',
-        'self.c if one_of("name", name, ("q", "k", "v")) == "v" else self.q',
+        'self.q if check_option("name", name, ("q", "k", "v")) == "q" else self.c',
+        'self.c if check_option("name", name, ("q", "k", "v")) == "v" else self.q',
         "projection",
         "matrix('k') makes another k than it does itself",
     ),

@@ -264,7 +264,7 @@ def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() 
 def test_a_nan_at_padding_that_reaches_a_weight_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = mechanism(lambda: Softmax(Causal()))
     assert list(padding.judge(subject)) == []
-    monkeypatch.setattr(layer, "_cleaned", lambda x, ctx: (x, ctx))
+    monkeypatch.setattr(layer, "_zero_padding", lambda x, ctx: (x, ctx))
     said = next(padding.judge(subject))
     assert "NaN or infinite numbers at padding matter (the gradient of projection.qkv.weight)" in said
 
@@ -368,7 +368,7 @@ def test_a_state_that_is_used_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_state_that_is_not_widened_whole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "widened", lambda state, like: like)
+    monkeypatch.setattr(rows, "widen_caches", lambda state, like: like)
     said = next(rows.judge(mechanism(lambda: Softmax(Causal()))))
     assert "a state with more slots goes on otherwise" in said
 

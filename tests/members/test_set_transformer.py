@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.jitter import jitter
+from kinformer.core.parameter_noise import add_parameter_noise
 from tests.members.probes import count, multi_head
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -25,7 +25,7 @@ def mab(block: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def check(model: kf.SetRegressor) -> None:
     """head(SAB(PMA_2(ISAB_3(X)))): ISAB(X) = MAB(X, MAB(I, X)), PMA(Z) = MAB(S, rFF(Z)), SAB(X) = MAB(X, X)."""
-    jitter(model)
+    add_parameter_noise(model)
     elements, _, _ = model.eval().sample(1, 6, 0)
     answer = model.says(elements.double(), torch.zeros(1, 6, dtype=torch.long))
     x = model.embedding(elements[0].double())
@@ -61,7 +61,7 @@ def test_points_or_seeds_that_read_themselves_are_noticed(fault: str, monkeypatc
 def test_the_order_of_elements_does_not_matter_and_each_of_them_does(keywords: dict[str, Any]) -> None:
     sizes = {key: value for key, value in SMALL.items() if key != "seeds" or "pooling" not in keywords}
     model = kf.set_transformer(**{**sizes, **keywords}).eval()
-    jitter(model)
+    add_parameter_noise(model)
     elements, marks = torch.randn(1, 7, 2), torch.zeros(1, 7, dtype=torch.long)
     order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
     torch.testing.assert_close(model.says(elements[:, order], marks), model.says(elements, marks))

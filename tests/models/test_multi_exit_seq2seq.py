@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.decoding.generate import generate
@@ -101,7 +101,7 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     taps = tuple(map(str, range(DEPTH)))
     read, wanted = frame_target(TARGET, VOCAB + 1, VOCAB)
     encoded, pos = model.encode(SOURCE)
-    ctx = numbered(read).replace(source=encoded.y, source_pos=pos, taps=taps)
+    ctx = context_of_tokens(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)
     want = 0.0
     for n in range(DEPTH):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -83,7 +83,7 @@ def read(layer: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     handle.remove()
     queries, keys, _, ctx = given[0]
     assert isinstance(ctx, Context)
-    request, _ = mechanism.request(queries, keys, None, ctx)
+    request, _ = mechanism.make_request(queries, keys, None, ctx)
     every = torch.arange(x.shape[1]).expand(len(x), -1)
     lse = mechanism(queries, keys, None, ctx).y.lse
     return weights(request, lse, every), y

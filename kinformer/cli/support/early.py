@@ -16,10 +16,10 @@ from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.cli.support.wanted import apart
-from kinformer.core.absent import absent
-from kinformer.core.discover import has_plugins, own_files, refuse_no_member
+from kinformer.core.discover import check_member_name, has_plugins, part_files
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest, parse_keywords, split
+from kinformer.core.missing_path import missing_path
 from kinformer.core.recipe import Recipe, check_betas, check_eps
 from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
 
@@ -36,10 +36,10 @@ def member(name: str | None) -> str | None:
     file = name.rpartition(":")[0] if ".py:" in name else name if name.endswith(".py") else None
     if file is not None:
         if not Path(file).expanduser().is_file():
-            raise UserError(absent(file))
+            raise UserError(missing_path(file))
     elif not has_plugins("members") and unrun.member_like(name) is None:
         with from_user(LookupError):
-            refuse_no_member(name, unrun.member_names())
+            check_member_name(name, unrun.member_names())
     return name
 
 
@@ -75,7 +75,7 @@ def _fit(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
     """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
     like = unrun.member_like(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
-    host = unrun.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
+    host = unrun.constant(part_files("data")[kind], "lends") if kind in part_files("data") else None
     over = unrun.member_like(host) if host else None
     if like is None or (host and over is None):
         return
@@ -90,7 +90,7 @@ def data(spec: str) -> str:
     """A spec has a form that is known, and what lies on the disk is there and holds something."""
     if has_plugins("data"):
         return spec
-    files = {name: file for name, file in own_files("data").items() if unrun.defines(file, "read")}
+    files = {name: file for name, file in part_files("data").items() if unrun.defines(file, "read")}
     forms = {name: str(unrun.constant(file, "FORM")) for name, file in files.items()}
     with from_user(ValueError):
         kind, where, options = words_of(spec, forms)
@@ -99,7 +99,7 @@ def data(spec: str) -> str:
     if ON_DISK.match(forms[kind]):
         _there(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
     if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
-        if where not in (there := own_files(f"{kind}s")):
+        if where not in (there := part_files(f"{kind}s")):
             raise UserError(f"there is no {kind} {where!r}{nearest(where, there)}")
     return spec
 
@@ -186,7 +186,7 @@ def state(file: Path | None) -> Path | None:
 
 def _named(path: Path | None, advice: str) -> Path | None:
     if path is not None and not path.exists():
-        raise UserError(absent(path, advice))
+        raise UserError(missing_path(path, advice))
     return path
 
 

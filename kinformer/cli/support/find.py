@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
-from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
+from kinformer.core.discover import Origin, has_plugins, kinds, load_user_module, modules, parse_keywords, part_files
 from kinformer.lab.environments.support.make_environment import environment_folder
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
@@ -85,7 +85,7 @@ def refuse_unknown(name: str) -> None:
         return
     import kinformer
 
-    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
+    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
     defined = [one for text in texts.values() for one in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
     there = {*texts, *defined, *kinformer._FILE_OF}
     words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
@@ -265,7 +265,7 @@ def _expression(text: str) -> Page:
 
     def plain(match: re.Match[str]) -> str:
         with from_user(LookupError, ImportError):
-            module = own_module(match["file"])
+            module = load_user_module(match["file"])
         if not callable(getattr(module, match["name"], None)):
             raise UserError(f"{match['file']} has no {match['name']!r}{near(match['name'], _names(module))}")
         own[match["name"]] = getattr(module, match["name"])
@@ -279,7 +279,7 @@ def _expression(text: str) -> Page:
 def _own(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
     """What a file of the user's own has under a name, or all of it."""
     with from_user(LookupError, ImportError):
-        module = own_module(file)
+        module = load_user_module(file)
     names = _names(module)
     if not names:
         raise UserError(f"{file} defines no class or function with a docstring to show")

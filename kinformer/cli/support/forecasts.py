@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import member_record
 from kinformer.checkpoint.files import write as write_file
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.core.evaluating import evaluating
 from kinformer.core.model import Forecaster
 from kinformer.lab.data.batches import device_of, on
@@ -68,7 +68,7 @@ def _numbers(data: SeriesData, rows: Float[Tensor, "N C"], column: int) -> list[
     return data.restored(rows)[:, column].tolist()
 
 
-def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:
+def _said(model: Forecaster, batch: SeriesWindows) -> Float[Tensor, "W N M"]:
     with evaluating(model), torch.inference_mode():
         said = model.forecast(on(device_of(model), batch)).cpu()
     if not bool(said.isfinite().all()):

@@ -12,7 +12,7 @@ from kinformer.cli.support.training import device_named
 from kinformer.cli.support.wanted import member_named
 from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.core.needs import check_used
 from kinformer.lab.data.resolve import DataSource, resolve
 
@@ -99,7 +99,9 @@ def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bo
     from kinformer.models.lm import LM
 
     if not isinstance(model, LM):
-        raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
+        raise UserError(
+            f"this {display_name(model)} predicts no next token of a text, and looks nothing up; drop --knn"
+        )
     with from_user(ValueError, OSError):
         found = load_nearest(model, folder, datastore)
     if kept and isinstance(found.model, ContinuousCache):

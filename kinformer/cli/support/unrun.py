@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kinformer.cli.support.parts import sentence
-from kinformer.core.discover import own_files
+from kinformer.core.discover import part_files
 
 PACKAGE = Path(__file__).parents[2]
 DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
@@ -37,7 +37,7 @@ def arguments(file: Path, name: str) -> list[str] | None:
 
 def member_names() -> list[str]:
     """Every member of the folder."""
-    return [one.name for file in own_files("members").values() for one in _members(_read(file))]
+    return [one.name for file in part_files("members").values() for one in _members(_read(file))]
 
 
 def member_like(name: str) -> Callable[..., Any] | None:
@@ -45,7 +45,7 @@ def member_like(name: str) -> Callable[..., Any] | None:
 
     A keyword whose annotation or default the file alone does not tell takes any text.
     """
-    files = own_files("members")
+    files = part_files("members")
     for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
         tree = _read(file)
         for function in _members(tree):

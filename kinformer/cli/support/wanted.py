@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.core.discover import Origin, find_member, own_module, parse_keywords
-from kinformer.core.keywords import called, name_of, nearest, signature, split
+from kinformer.core.discover import Origin, find_member, load_user_module, parse_keywords
+from kinformer.core.keywords import describe_callable, name_of, nearest, signature, split
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def member_named(name: str) -> Callable[..., Any]:
     with from_user(LookupError, ImportError):
         if not name.endswith(".py"):
             return find_member(name)
-        module = own_module(name)
+        module = load_user_module(name)
     found = [one for one, value in vars(module).items() if _is_member(value) and value.__module__ == module.__name__]
     if not found:
         raise UserError(f"{name} has no member; put @member (from kinformer import member) above a function in it")
@@ -66,7 +66,9 @@ def apart(function: Callable[..., Any], host: Callable[..., Any], texts: Iterabl
         name, equals, _ = (piece.strip() for piece in text.partition("="))
         if equals and name not in mine and name not in theirs:
             nor = f"nor has {name_of(host)!r}, which learns over its layers"
-            raise TypeError(f"{called(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}")
+            raise TypeError(
+                f"{describe_callable(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}"
+            )
         (others if name in theirs and name not in mine else own).append(text)
     return own, others
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.generate import generate
 from kinformer.decoding.layers_used import record_layers_used
@@ -70,7 +70,7 @@ def decodes(model: Any, length: int) -> bool:
         does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
         instead = FILL if masked else INSTEAD.get(model.reads)
         advice = f"{instead}, or write" if instead else "write"
-        raise ValueError(f"this {called(model)} {does} and writes none; {advice} by a causal member, like gpt")
+        raise ValueError(f"this {display_name(model)} {does} and writes none; {advice} by a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:

@@ -15,10 +15,10 @@ from kinformer.attend.executors import reference
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
-from kinformer.core.memo import fresh
-from kinformer.core.memory import Remembered
+from kinformer.core.memo import empty_memo
+from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Batch, Model
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
@@ -74,7 +74,7 @@ class Cost:
     process: int | None
     readers: Mapping[str, Mapping[str, int]]
     temporal_range: TemporalRange | None = None
-    memories: Mapping[str, Remembered] = field(default_factory=dict)
+    memories: Mapping[str, MemoryCost] = field(default_factory=dict)
 
     @property
     def step_flops(self) -> int:
@@ -282,7 +282,7 @@ def _count_read(tally: Tally, shares: dict[Any, float], name: str, request: Requ
 def _read_flops(request: Request, shares: dict[Any, float]) -> int:
     """What the reference multiplies for a read, or the share of it that the pattern allows."""
     queries = request.queries.q.shape[2]
-    piece = request.replace(memo=fresh()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
+    piece = request.replace(memo=empty_memo()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
     whole = products_of(lambda: reference.read(piece)) * queries / min(QUERIES, queries)
     if type(request.pattern) in (Full, Causal):
         return round(whole)
@@ -305,7 +305,7 @@ def _share(request: Request) -> float:
     at = queries.pos[:, :, step // 2 :: step]
     total = 0.0
     for positions in at.split(QUERIES, 2):
-        allowed = pairs(request.pattern, positions, keys.pos, heads, request.rows)
+        allowed = pair_mask(request.pattern, positions, keys.pos, heads, request.rows)
         shape = (len(queries.q), len(heads), positions.shape[2], keys.pos.shape[2])
         total += math.prod(shape) if allowed is None else int(allowed.expand(shape).sum())
     return total / (len(queries.q) * len(heads) * at.shape[2] * keys.pos.shape[2])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.discover import modules
-from kinformer.core.model import Metric, Model, called
+from kinformer.core.model import Metric, Model, display_name
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.lanes import Lanes
@@ -163,7 +163,7 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
 
 def refuse_unfit(model: Model, data: Data, length: int) -> None:
     """Refuse data of a kind that the model does not read, or whose rows of up to `length` tokens do not fit it."""
-    name = called(model)
+    name = display_name(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
@@ -180,7 +180,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
         serving = _data_serving(model.reads)
-        reading = f"this {called(model)} reads {model.reads if serving is None else serving[0].noun}"
+        reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
         raise ValueError(f"{reading}, and {data.noun} came; give {form_of(model.reads)}")
 
 
@@ -193,7 +193,7 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
         if mine != theirs:
             units = ["bytes" if tokenizer is None else "a tokenizer's" for tokenizer in (mine, theirs)]
             raise ValueError(
-                f"this {called(model)} was trained on tokens that are {units[0]}, and those of {data.name} are "
+                f"this {display_name(model)} was trained on tokens that are {units[0]}, and those of {data.name} are "
                 f"{units[1] if units[1] != units[0] else 'those of another tokenizer'}; "
                 f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
             )
@@ -204,7 +204,7 @@ def refuse_other_labels(model: Model, data: Data) -> None:
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
         mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
-            f"this {called(model)} was trained to say {mine:.150}, and {data.name} has {theirs:.150}; "
+            f"this {display_name(model)} was trained to say {mine:.150}, and {data.name} has {theirs:.150}; "
             "give a file with texts of each of its labels and no other"
         )
 
@@ -214,7 +214,7 @@ def refuse_few(model: Model, data: Data) -> None:
     for keyword, count in data.sizes.items():
         if (limit := getattr(model, keyword, count)) < count:
             kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
-            advice = f"this {called(model)} knows {limit}; give it {keyword}={count}"
+            advice = f"this {display_name(model)} knows {limit}; give it {keyword}={count}"
             raise ValueError(f"{data.noun} has {kinds}, and {advice}")
 
 

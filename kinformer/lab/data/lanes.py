@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layer import State
 from kinformer.core.model import Model
 from kinformer.core.state import reset
@@ -32,7 +32,7 @@ class Lanes:
     length: int
 
     def __post_init__(self) -> None:
-        at_least("batch", self.batch, 1), at_least("length", self.length, 1)
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         needed, unit = self.batch * self.length + 1, SplitTokens.of(self.text).unit
         if len(self.text) < needed:
             raise ValueError(
@@ -79,7 +79,7 @@ class DocumentLanes(Lanes):
     text: SplitTokens  # type: ignore[assignment]  # not the tokens alone
 
     def __post_init__(self) -> None:
-        at_least("batch", self.batch, 1), at_least("length", self.length, 1)
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         if not self.chunks:
             raise ValueError(
                 f"the text to learn from is too short: its documents have {int(self._before[-1]):,} chunks of length "

@@ -14,8 +14,8 @@ import numpy
 import torch
 
 from kinformer.checkpoint.files import existing_path
-from kinformer.core.checks import one_of, within
-from kinformer.core.model import Model, called
+from kinformer.core.checks import check_in_range, check_option
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data import labelled
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Stream, named
@@ -79,7 +79,9 @@ class MultitaskData(labelled.LabelledData):
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches drawn by seed and step, or chosen by the model; a sample of at most `limit` bytes of valid."""
         if (model_classes := getattr(model, "classes", self.classes)) != self.classes:
-            name = f"this {called(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
+            name = (
+                f"this {display_name(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
+            )
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
         cut, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
         by_task = [[row for row in cut.train if of_class[row[1]] == task] for task in range(len(self.classes))]
@@ -140,13 +142,13 @@ def read(
     alone to learn from, for a sampling that there is not, for a power that is no number from 0 to 1, and for one that
     nothing is drawn by.
     """
-    chosen = one_of("sampling", cast(Sampling, sampling), Sampling)
+    chosen = check_option("sampling", cast(Sampling, sampling), Sampling)
     if chosen != "random" and power != "1":
         raise ValueError(
             f"sampling={sampling} takes as many of each task, and power={power} came; leave one of them out"
         )
     try:
-        exponent = within("power", float(power), 0, 1)
+        exponent = check_in_range("power", float(power), 0, 1)
     except ValueError as error:
         raise ValueError(f"power={power!r}: give a number from 0, all tasks alike, to 1, by size") from error
     name, fields = f"multitask={where}", (label or labelled.NAMES[0], text or labelled.NAMES[1])

@@ -1,6 +1,6 @@
 """Episodes that are there already: what was observed, done and rewarded, by whoever acted.
 
-Choose `offline=PATH` for what learns to act from them. A batch is `Steps`: the last steps before one that is drawn,
+Choose `offline=PATH` for what learns to act from them. A batch is `EpisodeSteps`: the last steps before one drawn,
 padded to the left, with what rewards add up to from each on.
 """
 
@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.checkpoint.files import digest, existing_path
-from kinformer.core.batch import Steps
-from kinformer.core.checks import one_of
-from kinformer.core.model import Model, called
+from kinformer.core.batch import EpisodeSteps
+from kinformer.core.checks import check_option
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.support.episodes import Episode, episodes
@@ -33,7 +33,7 @@ CONTEXT = 20  # steps of a row of a model that does not say how many
 Reward = Literal["step", "end"]
 
 
-class EpisodeSteps(NamedTuple):
+class EpisodeTable(NamedTuple):
     """The steps of some episodes, one behind the other."""
 
     returns: Float[Tensor, " N"]
@@ -51,12 +51,12 @@ class EpisodeSteps(NamedTuple):
         """What each episode returned."""
         return self.returns[self.firsts]
 
-    def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> Steps:
+    def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> EpisodeSteps:
         """Rows of `length` steps that end there and begin so many before, padded to the left."""
         back = torch.arange(1 - length, 1)
         at = (ends[:, None] + back).clamp_min(0)
         real = -back <= before[:, None]
-        steps = Steps._make(part[at] for part in self)
+        steps = EpisodeSteps._make(part[at] for part in self)
         return steps._replace(times=steps.times.masked_fill(~real, -1))
 
     def best(self, percent: int) -> Int[Tensor, " M"]:
@@ -92,9 +92,9 @@ class EpisodeData(Data):
     sized = False
     counted: ClassVar[str] = "steps"
     name: str
-    train: EpisodeSteps
-    valid: EpisodeSteps
-    test: EpisodeSteps
+    train: EpisodeTable
+    valid: EpisodeTable
+    test: EpisodeTable
     states: int
     actions: int
     discrete: bool
@@ -138,12 +138,12 @@ class EpisodeData(Data):
             more = name == "steps" or (name == "actions" and self.discrete)
             if actual != number and not (more and actual > number):
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this {called(model)} {actual}; "
+                    f"{self.name} has {name}={number}, and this {display_name(model)} {actual}; "
                     f"train one with {name}={number}"
                 )
         size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
 
-        def at(step: int) -> Steps:
+        def at(step: int) -> EpisodeSteps:
             places = numpy.random.default_rng((seed, step)).integers(len(eligible), size=batch)
             ends = eligible[torch.from_numpy(places)]
             return self.train.rows(ends, self.train.times[ends].clamp_max(size - 1), size)
@@ -181,7 +181,7 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
     Errors: FileNotFoundError for what is not there, ImportError without the package h5py where Minari's are read;
     ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
     """
-    one_of("reward", reward, Reward)
+    check_option("reward", reward, Reward)
     path = existing_path(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
     by_key = {
         _episode_key(episode): episode for episode in episodes(path)
@@ -212,10 +212,10 @@ def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
     return numpy.cumsum(rewards[::-1], dtype=numpy.float64)[::-1]
 
 
-def _episode_steps(lot: list[Episode], like: Episode, reward: str) -> EpisodeSteps:
+def _episode_steps(lot: list[Episode], like: Episode, reward: str) -> EpisodeTable:
     if not lot:
         empty = (torch.from_numpy(part[:0]) for part in (like.rewards, like.states, like.actions))
-        return EpisodeSteps._make((*empty, torch.zeros(0, dtype=torch.long)))
+        return EpisodeTable._make((*empty, torch.zeros(0, dtype=torch.long)))
     left = [
         numpy.full(len(episode.rewards), episode.returned) if reward == "end" else to_go(episode.rewards)
         for episode in lot
@@ -224,7 +224,7 @@ def _episode_steps(lot: list[Episode], like: Episode, reward: str) -> EpisodeSte
     states, actions = ([getattr(episode, name) for episode in lot] for name in ("states", "actions"))
     parts = (numpy.concatenate(part) for part in (left, states, actions, times))
     returns, *rest = (torch.from_numpy(part) for part in parts)
-    return EpisodeSteps._make((returns.float(), *rest))
+    return EpisodeTable._make((returns.float(), *rest))
 
 
 def _episode_key(episode: Episode) -> bytes:

@@ -8,7 +8,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.lab.data.support.split_tokens import SplitTokens
 
 
@@ -33,8 +33,8 @@ class RandomWindows:
     packed: bool = True
 
     def __post_init__(self) -> None:
-        at_least("batch", self.batch, 1), at_least("length", self.length, 1)
-        at_least("seed", self.seed, 0), at_least("after", self.after, 0)
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
+        check_at_least("seed", self.seed, 0), check_at_least("after", self.after, 0)
         part = SplitTokens.of(self.text)
         if len(part.tokens) < self.length + self.after and (part.begins is None or self.packed):
             raise ValueError(

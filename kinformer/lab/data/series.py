@@ -1,8 +1,8 @@
 """Series of numbers: a file of columns, one row a time, such as measurements by the hour.
 
-Choose `series=FILE.csv` for a model that forecasts. A batch is `Windows`: consecutive rows, each column standardized by
-its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the names, means and
-deviations of its training columns. Later files are standardized by these.
+Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, each column
+standardized by its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the
+names, means and deviations of its training columns. Later files are standardized by these.
 """
 
 import csv
@@ -19,9 +19,9 @@ from torch import Tensor
 
 from kinformer.checkpoint.files import existing_path
 from kinformer.checkpoint.unpacked import lines
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.core.keywords import nearest
-from kinformer.core.model import ColumnScales, Forecaster, Model, called
+from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.baselines import least_squares, seasonal
@@ -99,11 +99,11 @@ class SeriesData(Data):
         counters = [name for name in self.row_numbers if name in names and name not in self.columns]
         columns = (*self.columns, *counters)
         numbers = torch.cat([self.numbers, *(self.row_numbers[name][:, None] for name in counters)], 1)
-        order = range(len(names)) if names == columns else self._places(columns, names, called(model))
+        order = range(len(names)) if names == columns else self._places(columns, names, display_name(model))
         targets = getattr(model, "targets", len(names))
         if self.targets < len(self.columns) and {*self.columns[-self.targets :]} != {*names[-targets:]}:
             raise ValueError(
-                f"{self.name} has other targets than this {called(model)}: got "
+                f"{self.name} has other targets than this {display_name(model)}: got "
                 f"{'+'.join(self.columns[-self.targets :]):.150}, expected {'+'.join(names[-targets:]):.150}. "
                 "Leave out target=."
             )
@@ -120,8 +120,8 @@ class SeriesData(Data):
         """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {called(model)} kept no names and scales of columns, as runs of earlier versions: {self.name} "
-                "is read in the order of its columns, by the mean and deviation of its own first 60%",
+                f"this {display_name(model)} kept no names and scales of columns, as runs of earlier versions: "
+                f"{self.name} is read in the order of its columns, by the mean and deviation of its own first 60%",
                 stacklevel=4,
             )
         series = self.for_model(model)
@@ -165,7 +165,7 @@ class SeriesData(Data):
             stretch.check_holds(f"{name} of {self.name}", context, rows)
         begins = series.train.starts(context, rows)
 
-        def at(step: int) -> Windows:
+        def at(step: int) -> SeriesWindows:
             starts = numpy.random.default_rng((seed, step)).integers(begins.start, begins.stop, size=batch)
             return series.train.windows(torch.from_numpy(starts), rows)
 
@@ -199,7 +199,7 @@ class SeriesData(Data):
             forecasts["seasonal naive"] = seasonal(context, model.horizon, self.season)
         return forecasts
 
-    def ahead(self, model: Forecaster) -> Windows:
+    def ahead(self, model: Forecaster) -> SeriesWindows:
         """The window whose known rows are the last of all, and whose others are still to come: zeros.
 
         Errors: ValueError if the file has fewer rows than the context of the model.
@@ -214,7 +214,7 @@ class SeriesData(Data):
         if self.clock is not None:
             coming = calendar(self.clock.after(model.horizon))
         dates = torch.cat([self.test.calendar[-model.context :], coming])
-        return Windows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
+        return SeriesWindows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
 
     def restored(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
         """Numbers of the last columns, as many as there are, as the file has them."""

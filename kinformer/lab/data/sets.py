@@ -17,9 +17,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from kinformer.checkpoint.files import digest, existing_path
-from kinformer.core.checks import one_of
+from kinformer.core.checks import check_option
 from kinformer.core.keywords import nearest, parse_keywords
-from kinformer.core.model import Model, called
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.arrays import read_arrays
@@ -132,7 +132,7 @@ class SetData(Data):
         ):
             if actual != (mine := self.keywords[name]):
                 raise ValueError(
-                    f"{self.name} has {name}={mine}, and this {called(model)} {actual}; give {name}={mine}"
+                    f"{self.name} has {name}={mine}, and this {display_name(model)} {actual}; give {name}={mine}"
                 )
         valid = self.valid.first(self._count(limit))
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
@@ -178,7 +178,7 @@ def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
         raise ValueError(f"there are no sets {where!r}{nearest(where, PROBLEMS)}; or give a FILE.npz")
     if sizes:
         raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; it has answer")
-    return _stored_data(where, one_of("answer", answer, ANSWERS))
+    return _stored_data(where, check_option("answer", answer, ANSWERS))
 
 
 def _generated_data(name: str, answer: str, sizes: dict[str, str]) -> SetData:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from kinformer.checkpoint.files import digest
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import at_least
-from kinformer.core.discover import modules, own_module
+from kinformer.core.checks import check_at_least
+from kinformer.core.discover import load_user_module, modules
 from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
@@ -41,7 +41,7 @@ class Lot:
         """How many are measured at most."""
         return MOST
 
-    def rows(self, count: int, seed: int = 0, step: int = 0) -> list[Row]:
+    def rows(self, count: int, seed: int = 0, step: int = 0) -> list[TaskRow]:
         """Rows, the same for the same seed and step; fewer are the first of more.
 
         Errors: ValueError where none comes in many draws: the task has too few.
@@ -49,7 +49,7 @@ class Lot:
         chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
         return [self._row(chance) for _ in range(count)]
 
-    def _row(self, chance: numpy.random.Generator) -> Row:
+    def _row(self, chance: numpy.random.Generator) -> TaskRow:
         for _ in range(TRIED):
             if split_of((row := self.task.row(chance)).question) == self.split:
                 return row
@@ -108,7 +108,7 @@ class TaskData(Data):
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Rows up to their last answer; of what reads pairs questions for sources."""
-        rows = getattr(self, split).rows(at_least("texts", count, 1), PROMPTED)
+        rows = getattr(self, split).rows(check_at_least("texts", count, 1), PROMPTED)
         if model.reads == "pairs":
             answers = [row.answer for row in rows]
             return Prompts([b""] * count, answers, max(map(len, answers)), [row.question for row in rows], True)
@@ -126,7 +126,7 @@ def split_of(question: bytes) -> str:
     return "valid" if place < HELD else "test" if place < 2 * HELD else "train"
 
 
-def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
+def of_form(rows: Sequence[TaskRow], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
     """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
     if reads != "pairs":
         return TokenBatch(
@@ -164,7 +164,7 @@ def _task_kind(name: str) -> type[Task]:
 def _own_task_kind(where: str) -> type[Task]:
     path, name = where.rsplit(":", 1)
     try:
-        kinds = {value.__name__: value for value in vars(own_module(path)).values() if _is_task(value)}
+        kinds = {value.__name__: value for value in vars(load_user_module(path)).values() if _is_task(value)}
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     if name not in kinds:

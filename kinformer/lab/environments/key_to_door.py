@@ -7,7 +7,7 @@ import numpy
 from gymnasium.spaces import Box, Discrete
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down
 COLOURS = {"floor": (60, 60, 60), "agent": (230, 180, 40), "key": (60, 140, 230), "door": (40, 160, 60)}
@@ -34,7 +34,7 @@ class KeyToDoor(gymnasium.Env):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
 
     def __init__(self, size: int = 4, steps: int = 10, render_mode: str | None = None):
-        self.size, self.steps = at_least("size", size, 2), at_least("steps", steps, 1)
+        self.size, self.steps = check_at_least("size", size, 2), check_at_least("steps", steps, 1)
         self.render_mode = render_mode
         self.observation_space, self.action_space = Box(0, 1, (7,), numpy.float32), Discrete(len(MOVES))
         self.taken, self.has_key = 0, False

@@ -7,7 +7,7 @@ import numpy
 from gymnasium.spaces import Box, Discrete
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 FORWARD = 0
 Seen = Float32[numpy.ndarray, "4"]
@@ -34,7 +34,7 @@ class TMaze(gymnasium.Env):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
 
     def __init__(self, corridor: int = 30, render_mode: str | None = None):
-        self.corridor, self.render_mode = at_least("corridor", corridor, 1), render_mode
+        self.corridor, self.render_mode = check_at_least("corridor", corridor, 1), render_mode
         self.observation_space = Box(0, 1, (4,), numpy.float32)
         self.action_space = Discrete(3)
         self.limit = 2 * (corridor + 1)

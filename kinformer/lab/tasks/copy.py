@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.lab.tasks.support.word_tasks import Words
 
 
@@ -25,7 +25,7 @@ class Copy(Words):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("gap", self.gap, 0)
+        check_at_least("gap", self.gap, 0)
 
     @property
     def between(self) -> bytes:

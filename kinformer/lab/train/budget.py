@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from kinformer.core.checks import a_number, whole
+from kinformer.core.checks import check_finite_number, check_whole_number
 
 TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; steps of one at least, and so many turns at most
 
@@ -43,7 +43,7 @@ class StepBudget(Budget):
     count: int
 
     def __post_init__(self) -> None:
-        if whole("steps", self.count) < 1:
+        if check_whole_number("steps", self.count) < 1:
             raise ValueError(f"wrong number of steps: got {self.count}, expected at least 1")
 
     def spent(self, step: int, seconds: float) -> float:
@@ -69,7 +69,7 @@ class MinuteBudget(Budget):
     count: float
 
     def __post_init__(self) -> None:
-        if a_number("minutes", self.count) <= 0:
+        if check_finite_number("minutes", self.count) <= 0:
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def spent(self, step: int, seconds: float) -> float:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from kinformer.core.checks import at_least, whole
-from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, called
+from kinformer.core.checks import check_at_least, check_whole_number
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, display_name
 from kinformer.lab.data.batches import device_of, on
 from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.data.text import TextData
@@ -92,10 +92,10 @@ def evaluate(
     """
     for name, number in {"length": length, "limit": limit, "stride": stride, "lanes": lanes}.items():
         if number is not None:
-            whole(name, number)
-    at_least("length", length, 1)
+            check_whole_number(name, number)
+    check_at_least("length", length, 1)
     if limit is not None:
-        at_least("limit", limit, 1)
+        check_at_least("limit", limit, 1)
     part = SplitTokens.of(text).spread(limit, length) if lanes is None else SplitTokens.of(text).first(limit)
     last = int(part.sizes.max()) - 1
     if last < 1:
@@ -239,7 +239,7 @@ def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, i
     if scored is None or int(scored.sum()) != _count(judged):
         marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
         raise ValueError(
-            f"cannot compute bits per byte: {called(model)}.judge returned {_count(judged):,} scored tokens and "
+            f"cannot compute bits per byte: {display_name(model)}.judge returned {_count(judged):,} scored tokens and "
             f"{marked}, expected a mask with as many. Return EvaluationSums(..., scored=mask), True where scored"
         )
     widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)

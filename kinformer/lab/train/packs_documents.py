@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.model import Model
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
@@ -74,5 +74,5 @@ def _same(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
 
 def _outputs(probe: Documents, tokens: Tensor, documents: Tensor | None = None, seed: int = 0) -> Tensor:
     torch.manual_seed(seed)
-    ctx = numbered(tokens)
+    ctx = context_of_tokens(tokens)
     return probe.logits(tokens, ctx=ctx if documents is None else ctx.replace(only=Document(documents))).y

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.collected import added
+from kinformer.core.collected import add_stats
 from kinformer.core.layer import State
 from kinformer.core.loss import Loss
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.core.state import detach, leaves, map_state, select
 
 
@@ -79,7 +79,7 @@ def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
     names = {"accumulate": accumulate, "processes": processes}
     division = " and ".join(f"{name}={count}" for name, count in names.items() if count > 1)
     for reason in across_rows_reasons(model):
-        warnings.warn(f"{division} changes what this {called(model)} learns: {reason}", stacklevel=3)
+        warnings.warn(f"{division} changes what this {display_name(model)} learns: {reason}", stacklevel=3)
 
 
 def detach_loss(loss: Loss) -> Loss:
@@ -100,7 +100,7 @@ def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, 
         values = torch.stack([value.double() for value in named.values()]).tolist()  # waits for the device once
         for name, value in zip(named, values, strict=True):
             parts[name] = parts.get(name, 0.0) + share * value
-        stats = added(stats, loss.stats)
+        stats = add_stats(stats, loss.stats)
     return parts, stats
 
 

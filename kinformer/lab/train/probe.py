@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from kinformer.core.dropping import drop_nothing
-from kinformer.core.jitter import jitter
-from kinformer.core.model import Model, called
+from kinformer.core.dropout import disable_dropout
+from kinformer.core.model import Model, display_name
+from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 
 M = TypeVar("M", bound=Model)
@@ -38,14 +38,14 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
         if is_out_of_memory(error):
             raise
         raise ValueError(
-            f"cannot copy this {called(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
+            f"cannot copy this {display_name(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
         ) from error
     if next(probe.parameters()).device.type == "mps":  # which has no float64
         probe = probe.to("cpu")
     probe = probe.double()
-    drop_nothing(probe)
+    disable_dropout(probe)
     if share is not None:
-        jitter(probe, share)
+        add_parameter_noise(probe, share)
     probe.load_state_dict(probe.state_dict())  # for the hooks of parts that keep a number of their weights
     return probe
 

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Model, Predictor, called
+from kinformer.core.model import Model, Predictor, display_name
 from kinformer.lab.data.batches import on
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
@@ -36,8 +36,8 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
     reason = next(_declared_reasons(model), None)
     if reason is None:
         raise ValueError(
-            f"this {called(model)} reads ahead: got an output that changes with later tokens, expected one that does "
-            "not. Restrict its patterns with Causal() &, or train it as an MLM"
+            f"this {display_name(model)} reads ahead: got an output that changes with later tokens, expected one "
+            "that does not. Restrict its patterns with Causal() &, or train it as an MLM"
         )
     return reason
 
@@ -45,7 +45,7 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
 def warn_ahead(model: Model, reason: str) -> None:
     """Warn of a model that reads ahead, with the declared reason; no warning for the reason ""."""
     if reason:
-        warnings.warn(f"this {called(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
+        warnings.warn(f"this {display_name(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
 
 
 def warn_of_measuring(model: Model, length: int) -> None:
@@ -66,7 +66,7 @@ def refuse_no_state(model: Model, length: int) -> None:
         model.start(1, length)
     except NoState as error:
         raise ValueError(
-            f"this {called(model)} predicts the next token but cannot decode token by token: {error}"
+            f"this {display_name(model)} predicts the next token but cannot decode token by token: {error}"
         ) from error
 
 
@@ -91,7 +91,8 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
             if not is_out_of_memory(error):
                 raise
             warnings.warn(
-                f"this {called(model)} was not tried for reading ahead: memory is too small for its copy in float64",
+                f"this {display_name(model)} was not tried for reading ahead: memory is too small for its copy in "
+                "float64",
                 stacklevel=2,
             )
             return False

@@ -10,7 +10,7 @@ from torch import nn
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.choice import recomputed
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.nn.depth.luna import LunaBlock
 from kinformer.nn.depth.reversible import Reversible
 
@@ -25,7 +25,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     """
     found_blocks = blocks(model)
     if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
-        warnings.warn(f"this {called(model)} has no blocks to compute again: it keeps all", stacklevel=3)
+        warnings.warn(f"this {display_name(model)} has no blocks to compute again: it keeps all", stacklevel=3)
     apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
     for block in found_blocks:
         block.forward = _recomputed(block.forward)  # names of weights stay as they are

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from kinformer.core.checks import a_number, at_least, from_to, whole
+from kinformer.core.checks import check_at_least, check_finite_number, check_whole_between, check_whole_number
 from kinformer.core.recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
@@ -64,9 +64,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("batch", "length", "accumulate", "measures", "seed"):
-            whole(name, getattr(self, name))
+            check_whole_number(name, getattr(self, name))
         for name in ("clip", "decay", *(["lr"] if self.lr is not None else [])):
-            a_number(name, getattr(self, name))
+            check_finite_number(name, getattr(self, name))
         for name in ("batch", "length", "accumulate", "measures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, and {getattr(self, name)} came")
@@ -83,9 +83,9 @@ class Settings:
             raise ValueError(
                 f"accumulate={self.accumulate} is more than the {self.batch} rows of a batch; give at most as many"
             )
-        from_to("seed", self.seed, 0, LAST_SEED)
+        check_whole_between("seed", self.seed, 0, LAST_SEED)
         if self.valid_bytes is not None:
-            at_least("valid_bytes", self.valid_bytes, 2)
+            check_at_least("valid_bytes", self.valid_bytes, 2)
 
     @property
     def sample_bytes(self) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from kinformer.core.bias import Bias
 from kinformer.core.keywords import signature
-from kinformer.core.model import Model, called
+from kinformer.core.model import Model, display_name
 from kinformer.core.needs import has_effect
 from kinformer.core.recipe import Recipe
 from kinformer.lab.train.budget import Budget, StepBudget
@@ -99,9 +99,11 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
     if unfit:
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
         other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
-        if called(old) != called(new) and (other or not _keyword_difference(old, new)):
-            advice = f"give weights of {called(new)}"
-            raise ValueError(f"{source} is of the member {called(old)}, not of {called(new)}: {reason}; {advice}")
+        if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
+            advice = f"give weights of {display_name(new)}"
+            raise ValueError(
+                f"{source} is of the member {display_name(old)}, not of {display_name(new)}: {reason}; {advice}"
+            )
         raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
     if new.reads == old.reads and old.columns is not None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Heads, Pattern
 
 LABEL = 3  # tokens that have one label
 
@@ -122,7 +122,21 @@ def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K
 
 def vary_rows(pattern: Pattern) -> Pattern:
     """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
-    return pattern.with_tensors({name: _shift_rows(table) for name, table in pattern.tensors().items()})
+    return map_tensors(pattern, _shift_rows)
+
+
+def map_tensors(pattern: Pattern, change: Callable[[Tensor], Tensor]) -> Pattern:
+    """The same pattern with `change(tensor)` in place of each tensor of the batch that it holds, at every depth."""
+    if isinstance(pattern, Heads):
+        return Heads(*(map_tensors(part, change) for part in pattern.patterns))
+    changes: dict[str, Pattern | Tensor] = {}
+    for name in (field.name for field in dataclasses.fields(pattern)):
+        value = getattr(pattern, name)
+        if isinstance(value, Tensor):
+            changes[name] = change(value)
+        elif isinstance(value, Pattern):
+            changes[name] = map_tensors(value, change)
+    return dataclasses.replace(pattern, **changes) if changes else pattern
 
 
 def _shift_rows(table: Tensor) -> Tensor:
@@ -133,4 +147,4 @@ def _shift_rows(table: Tensor) -> Tensor:
 
 
 def _rows(pattern: Pattern | None, at: Tensor) -> Pattern | None:
-    return None if pattern is None else pattern.with_tensors({name: t[at] for name, t in pattern.tensors().items()})
+    return None if pattern is None else map_tensors(pattern, lambda tensor: tensor[at])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Out, State
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.laws.support.findings import Broken
 
 
@@ -95,7 +95,7 @@ def entries(
     if isinstance(state, Tensor):
         yield name, (state, pos)
         return
-    if isinstance(state, Exact):
+    if isinstance(state, UncastState):
         state = state.inside
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         inside = dict(zip(state._fields, state, strict=True))

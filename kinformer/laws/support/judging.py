@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from kinformer.core.discover import Record, modules
+from kinformer.core.discover import MemberRecord, modules
 from kinformer.core.example import Example
 from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.forms import forms, kind_of
@@ -67,7 +67,7 @@ class JudgedPart:
         """The word for what it is."""
         if isinstance(self.part, ModuleType):
             return "executor"
-        return "member" if isinstance(getattr(self.part, "member", None), Record) else kind_of(self.part)
+        return "member" if isinstance(getattr(self.part, "member", None), MemberRecord) else kind_of(self.part)
 
 
 def laws() -> dict[str, ModuleType]:

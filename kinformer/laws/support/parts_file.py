@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kinformer.core.discover import Origin, Record, own_module
+from kinformer.core.discover import MemberRecord, Origin, load_user_module
 from kinformer.core.example import Example
 from kinformer.core.keywords import nearest
 from kinformer.core.pattern import Pattern
@@ -55,7 +55,7 @@ def title_of(example: JudgedPart) -> str:
     part = example.make()
     if isinstance(part, ModuleType):
         return example.name
-    return part.member.name if isinstance(getattr(part, "member", None), Record) else type(part).__name__
+    return part.member.name if isinstance(getattr(part, "member", None), MemberRecord) else type(part).__name__
 
 
 def with_article(word: str) -> str:
@@ -65,7 +65,7 @@ def with_article(word: str) -> str:
 
 def _run(path: Path) -> ModuleType:
     try:
-        return own_module(str(path))
+        return load_user_module(str(path))
     except LookupError as error:
         raise Unreadable(str(error)) from error
     except ImportError as error:

@@ -17,7 +17,7 @@ from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 from kinformer.core.scores.product import Product
 from kinformer.laws.pattern import draw
 from kinformer.laws.support.batch import LABEL, equal_keys, vary_rows
@@ -168,7 +168,7 @@ def _make(length: int, kind: RequestForm, seed: int) -> Request:
         full=bool((q_pos >= 0).all() and (k_pos >= 0).all()),
     )
     if kind.where:
-        is_allowed = allowed(request)
+        is_allowed = full_mask(request)
         request = request.replace(where=is_allowed & (torch.rand(is_allowed.shape, generator=g) < 0.7))
     return request.prepared()
 

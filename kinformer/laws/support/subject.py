@@ -12,11 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.dropping import drop_nothing
-from kinformer.core.jitter import jitter
+from kinformer.core.dropout import disable_dropout
 from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
+from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
 
@@ -220,8 +220,8 @@ def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double().eval()
-        jitter(module)
-    drop_nothing(module)
+        add_parameter_noise(module)
+    disable_dropout(module)
     return module
 
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.causal import Causal
@@ -42,14 +42,14 @@ def early_exit(
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:
         norms = [LayerNorm(wiring.d) if wiring.norm == "pre" else nn.Identity() for _ in layers]
-        chance = UniformExit(depth) if at_least("paths", paths, 0) else None
+        chance = UniformExit(depth) if check_at_least("paths", paths, 0) else None
         return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=chance, gamma=gamma)
 
     training |= {"outputs": outputs, "tie": outputs == "shared", "paths": max(paths, 1)}
-    if one_of("form", form, Form) == "decoder":
+    if check_option("form", form, Form) == "decoder":
         layers = tuple(
             wiring.block(wiring.attention(pattern, dropout=wiring.dropout), MLP(wiring.d, activation="gelu_tanh"))
-            for _ in range(at_least("depth", depth, 1))
+            for _ in range(check_at_least("depth", depth, 1))
         )
         body, options = exits(layers), {"position": wiring.added_position(), "dropout": wiring.dropout, **training}
         return MultiExit(vocab, wiring.d, body, scale=wiring.scale, std=wiring.start, **options)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_unused
 from kinformer.core.layer import Layer
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
@@ -30,11 +30,11 @@ def build_form(
 
     Errors: ValueError for a form that is none, and for smoothing in one that has none.
     """
-    one_of("form", form, Form)
-    numbers = range(at_least("depth", depth, 1))
+    check_option("form", form, Form)
+    numbers = range(check_at_least("depth", depth, 1))
     keywords: dict[str, Any] = {"position": wiring.added_position(), "scale": wiring.scale, "dropout": wiring.dropout}
     if form != "encoder_decoder":
-        unread(f"form={form!r}", smoothing=(smoothing, 0.0))
+        check_unused(f"form={form!r}", smoothing=(smoothing, 0.0))
     if form == "encoder":
         return MLM(vocab, wiring.d, wiring.stack(map(reads, numbers)), **keywords)
     decoder = wiring.stack(map(writes, numbers))

@@ -1,6 +1,6 @@
 """Bodies of models that read steps of episodes: GPT-2's blocks, which know order by the pattern and the steps alone."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.members.support.wiring import Wiring
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP, Activation
@@ -22,5 +22,5 @@ def trajectory_body(
     def mlp() -> MLP:
         return MLP(d, hidden, activation=activation)
 
-    at_least("depth", depth, 1)
+    check_at_least("depth", depth, 1)
     return wiring.stack(wiring.block(wiring.attention(pattern, dropout=dropout), mlp()) for _ in range(depth))

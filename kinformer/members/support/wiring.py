@@ -9,7 +9,7 @@ from torch import nn
 
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias, Plus
-from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_probability, check_unused, resolve_head_dim
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -84,21 +84,21 @@ class Wiring:
     v_dim: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("position", self.position, Positions)
-        one_of("norm", self.norm, Norms)
-        at_least("length", self.length, 1)
+        check_option("position", self.position, Positions)
+        check_option("norm", self.norm, Norms)
+        check_at_least("length", self.length, 1)
         if self.per_layer and self.position not in ("learned", *SINUSOIDS):
             raise ValueError(
                 f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
             )
         if self.position != "relative":
-            unread(f"position={self.position!r}", by_head=(self.by_head, False))
-        a_probability("dropout", self.dropout)
+            check_unused(f"position={self.position!r}", by_head=(self.by_head, False))
+        check_probability("dropout", self.dropout)
 
     @property
     def width(self) -> int:
         """The width of a head."""
-        return head_width(self.d, self.heads, self.head_dim)
+        return resolve_head_dim(self.d, self.heads, self.head_dim)
 
     def added_position(self) -> Position | None:
         """What is added to the embedded tokens."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 
 
 def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
@@ -38,4 +38,4 @@ def mix_log_p(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: 
 
 def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:
     """Of logits, in float32 or better."""
-    return precise(logits).log_softmax(-1)
+    return at_least_float32(logits).log_softmax(-1)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.loss import token_nll
 from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.models.support.intensities import Intensities
@@ -29,8 +29,8 @@ class CategoricalIntensities(Intensities):
 
     def __init__(self, d: int, *, channels: int = 1, std: float = 0.02, zero: bool = False):
         super().__init__()
-        self.n, self.draws, self.channels = 1, 1, at_least("channels", channels, 1)
-        self.embedding = nn.Embedding(LEVELS * channels, at_least("d", d, 1))
+        self.n, self.draws, self.channels = 1, 1, check_at_least("channels", channels, 1)
+        self.embedding = nn.Embedding(LEVELS * channels, check_at_least("d", d, 1))
         self.head = nn.Linear(d, LEVELS)
         nn.init.normal_(self.embedding.weight, std=std)
         if zero:

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of, within
-from kinformer.core.layer import Context, Decoding, Layer, Out, prefixed
-from kinformer.core.loss import LEAVING, mean, token_nll
-from kinformer.core.model import Batch, Writer, total
+from kinformer.core.checks import check_at_least, check_in_range, check_option
+from kinformer.core.layer import Context, Decoding, Layer, Out, add_prefix
+from kinformer.core.loss import LEAVING, masked_mean, token_nll
+from kinformer.core.model import Batch, Writer, sum_and_count
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.classifiers import PerExit, of_exit
 from kinformer.nn.losses.aligned import Weights, aligned_loss, scale_gradient
@@ -48,9 +48,12 @@ class ManyExits(Writer):
 
     def set_training(self, weights: Weights, alpha: float, paths: int, outputs: Outputs) -> None:
         """How all exits are trained, and what reads them."""
-        self.weights, self.alpha = one_of("weights", weights, Weights), within("alpha", alpha, 0, math.inf)
-        self.paths, count = at_least("paths", paths, 1), len(self.exits.layers)
-        if one_of("outputs", outputs, Outputs) == "each":
+        self.weights, self.alpha = (
+            check_option("weights", weights, Weights),
+            check_in_range("alpha", alpha, 0, math.inf),
+        )
+        self.paths, count = check_at_least("paths", paths, 1), len(self.exits.layers)
+        if check_option("outputs", outputs, Outputs) == "each":
             if self.head.weight is self.embedding.weight:
                 raise ValueError("outputs='each' is a matrix for each exit, none of them the embedding; give tie=False")
             head = self.head
@@ -98,12 +101,12 @@ class ManyExits(Writer):
                 ]
             loss, count = aligned_loss(scaled, targets, self.weights, self.smoothing)
             loss = loss / count.clamp_min(1)
-            parts = {"nll": mean(token_nll(out.y, targets), real), "exits": loss}
+            parts = {"nll": masked_mean(token_nll(out.y, targets), real), "exits": loss}
         learned = body.rule.loss(states, logits, targets, ctx)
         if learned is not None:
-            parts[LEAVING] = mean(learned, real)
+            parts[LEAVING] = masked_mean(learned, real)
             loss = loss + self.alpha * parts[LEAVING]
-        stats = prefixed("rule", body.rule.stats(logits, targets)) if self.training else {}
+        stats = add_prefix("rule", body.rule.stats(logits, targets)) if self.training else {}
         return out._replace(stats={**out.stats, **stats}), loss, parts
 
     @abstractmethod
@@ -122,15 +125,15 @@ class ManyExits(Writer):
 
     def _mean_reading(self, readings: list[Out], targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """The first of the readings with the means of their aux, and their mean loss."""
-        losses = [mean(token_nll(out.y, targets, self.smoothing), targets >= 0) for out in readings]
-        nll = torch.stack([mean(token_nll(out.y, targets), targets >= 0) for out in readings]).mean()
+        losses = [masked_mean(token_nll(out.y, targets, self.smoothing), targets >= 0) for out in readings]
+        nll = torch.stack([masked_mean(token_nll(out.y, targets), targets >= 0) for out in readings]).mean()
         aux = {name: torch.stack([out.aux[name] for out in readings]).mean(0) for name in readings[0].aux}
         loss = torch.stack(losses).mean()
         return readings[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
     def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets, and the layers."""
-        return {**super().measured(out, targets), "layers": total(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
+        return {**super().measured(out, targets), "layers": sum_and_count(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import linear
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import check_at_least
 from kinformer.models.support.intensities import Intensities
 
 STEEPEST = -7.0  # log of the smallest scale, of intensities from -1 to 1: a ninth of a bin
@@ -45,9 +45,9 @@ class LogisticMixture(Intensities):
 
     def __init__(self, d: int, channels: int, mixtures: int = 10):
         super().__init__()
-        self.n, self.mixtures = at_least("channels", channels, 1), at_least("mixtures", mixtures, 1)
+        self.n, self.mixtures = check_at_least("channels", channels, 1), check_at_least("mixtures", mixtures, 1)
         self.draws = 1 + channels
-        self.pixel = nn.Linear(channels, at_least("d", d, 1))
+        self.pixel = nn.Linear(channels, check_at_least("d", d, 1))
         self.head = nn.Linear(d, mixtures * (1 + 2 * channels + channels * (channels - 1) // 2))
 
     def embed(self, values: Int[Tensor, "B T n"], first: int = 0) -> Float[Tensor, "B T D"]:
@@ -77,7 +77,7 @@ class LogisticMixture(Intensities):
         return values
 
     def _mixture(self, y: Float[Tensor, "*A D"]) -> _Mixture:
-        numbers = linear(self.head, y).unflatten(-1, (-1, self.mixtures))
+        numbers = linear_float32(self.head, y).unflatten(-1, (-1, self.mixtures))
         c = self.n
         starts = [1 + 2 * c + n * (n - 1) // 2 for n in range(1, c + 1)]  # of channel 1, 2, .. and the end
         along = [[numbers[..., k, :].tanh() for k in range(first, end)] for first, end in pairwise(starts)]

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from kinformer.core.autocast import linear
+from kinformer.core.autocast import linear_float32
 
 START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
 
@@ -28,7 +28,7 @@ class Policy(nn.Module, ABC):
 
     def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
         """The numbers of the distribution, in float32 or better, under autocast too."""
-        return linear(self.head, y)
+        return linear_float32(self.head, y)
 
     @abstractmethod
     def distribution(self, parameters: Float[Tensor, "*n K"]) -> Distribution:

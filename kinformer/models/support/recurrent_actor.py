@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, Seen, finite
+from kinformer.core.acting import Actor, Player, TimeStep, check_finite_outputs
 from kinformer.core.evaluating import evaluating
-from kinformer.core.experience import Told
 from kinformer.core.layer import State
+from kinformer.core.rollout import Observations
 from kinformer.core.state import reset
 from kinformer.models.support.policies import Policy
 
@@ -34,7 +34,7 @@ class PolicyModel(Player):
     policy: Policy
 
     @abstractmethod
-    def says(self, steps: Told, state: State | None = None) -> PolicyOutput:
+    def says(self, steps: Observations, state: State | None = None) -> PolicyOutput:
         """The policy and the value at each step. A state that was handed over is spent."""
 
 
@@ -60,7 +60,7 @@ class RecurrentActor(Actor):
         with evaluating(model):
             return ActingState(acted.to(like.device), steps, model.start(rows, 1))
 
-    def act(self, step: Seen, state: ActingState) -> tuple[Tensor, ActingState]:
+    def act(self, step: TimeStep, state: ActingState) -> tuple[Tensor, ActingState]:
         model, begins = self.model, step.begins
         before = state.acted if step.acted is None else step.acted.to(state.acted)
         acted = torch.where(begins if model.discrete else begins[:, None], -1 if model.discrete else 0, before)
@@ -70,14 +70,14 @@ class RecurrentActor(Actor):
                 single_step(_reshape(step.observation, model.observations), acted, step.reward), fresh_state
             )
             chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
-            done = model.policy.sample(finite(output.policy[:, 0]), chance).to(acted)
+            done = model.policy.sample(check_finite_outputs(output.policy[:, 0]), chance).to(acted)
         return done, ActingState(done, state.steps + 1, output.state)
 
 
-def single_step(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) -> Told:
+def single_step(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) -> Observations:
     """One step of all rows."""
     marks = torch.zeros_like(earned, dtype=torch.long)
-    return Told(marks[:, None], observed[:, None], acted[:, None], earned[:, None])
+    return Observations(marks[:, None], observed[:, None], acted[:, None], earned[:, None])
 
 
 def _reshape(observation: Float[Tensor, "B S"], shape: tuple[int, ...]) -> Float[Tensor, "B *n"]:

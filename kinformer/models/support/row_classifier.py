@@ -7,12 +7,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Device, Dtype, Layer, Out
-from kinformer.core.loss import Loss, gathered, weighted
+from kinformer.core.loss import Loss, sum_over_layers, weighted_loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.pooler import Pooler
 from kinformer.models.support.encoder import Encoder
 from kinformer.nn.poolers.mean import MeanPooler
@@ -33,7 +33,9 @@ class RowClassifier(Encoder):
     def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooler | None = None, **kwargs: Any):
         super().__init__(vocab, d, body, **kwargs)
         self.pooling = (
-            MeanPooler() if pooling is None else a_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
+            MeanPooler()
+            if pooling is None
+            else check_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
         )
         self.own = self.pooling.own
         self.head = nn.Linear(self.pooling.vectors * d, outputs)
@@ -45,12 +47,14 @@ class RowClassifier(Encoder):
         """The scores of each row; `labels` are whole numbers of a row that each of its tokens has, by name."""
         rows = self.pooling.rows(tokens, mark=self.vocab)
         of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
-        ctx = numbered(rows).replace(labels=of_tokens)
+        ctx = context_of_tokens(rows).replace(labels=of_tokens)
         out = self.body(self.embed_tokens(rows, ctx), None, ctx)
         pooled = F.dropout(self.pooling(out.y, rows >= 0), self.dropout, self.training)
         return out._replace(y=self.head(pooled))
 
     def class_loss(self, out: Out, tokens: Int[Tensor, "B T"], targets: Int[Tensor, " B"], progress: float) -> Loss:
         """The loss of a reading in which these were the classes, in nats a row."""
-        nll, sums = F.cross_entropy(out.y, targets), gathered(out.aux, tokens >= 0)
-        return Loss(weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets))
+        nll, sums = F.cross_entropy(out.y, targets), sum_over_layers(out.aux, tokens >= 0)
+        return Loss(
+            weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets)
+        )

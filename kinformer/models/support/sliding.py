@@ -9,9 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.collected import concatenated
+from kinformer.core.collected import concatenate_outs
 from kinformer.core.layer import Context, Device, Dtype, Out, State
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.state import reset
 
 
@@ -105,7 +105,7 @@ def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = N
     if ctx is None or ctx.decoding is None:
         return None
     step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
-    return numbered(rows, state).replace(decoding=ctx.decoding._replace(step=step))
+    return context_of_tokens(rows, state).replace(decoding=ctx.decoding._replace(step=step))
 
 
 def _last_tokens(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
@@ -156,4 +156,4 @@ def read_in_windows(
         out = read(tokens[:, first : first + most])
         aux = {name: value[:, half:] if value.dim() else value for name, value in out.aux.items()}
         outs.append(out._replace(y=out.y[:, half:], aux=aux))
-    return concatenated(outs)
+    return concatenate_outs(outs)

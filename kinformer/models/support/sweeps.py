@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Out
-from kinformer.core.model import total
+from kinformer.core.model import sum_and_count
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
 from kinformer.models.support.by_token import log_probabilities
@@ -125,5 +125,5 @@ def mixture_bits(
     for weight in WEIGHTS:
         mixed = torch.logaddexp(other + (math.log(weight) if weight else -math.inf), own + math.log1p(-weight))
         nats = -torch.where(other.isnan(), own, mixed)
-        sums[SweepChoice(k, temperature, weight).name] = total(nats / math.log(2), targets >= 0)
+        sums[SweepChoice(k, temperature, weight).name] = sum_and_count(nats / math.log(2), targets >= 0)
     return sums

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from kinformer.core.discover import modules
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Layer, Out, State
-from kinformer.core.model import called
-from kinformer.core.numbering import numbered
+from kinformer.core.model import display_name
+from kinformer.core.numbering import context_of_tokens
 
 LAST_FFN_INPUT = "last_ffn_input"
 BLOCKS, PLACES = 64, 8  # that are looked for without being counted: places in a block, and blocks of a smaller one
@@ -40,14 +40,16 @@ class Tap:
 
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
         if not getattr(model, "predicts_next", False) or model.reads != "text":
-            raise ValueError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
+            raise ValueError(
+                f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt"
+            )
         self.model, self.name = model, name
         with evaluating(model):
             self.place = _last_feed_forward(model) if name == LAST_FFN_INPUT else name
             taps = _read(model, _two_tokens(model), None, (self.place,)).taps
         if self.place not in taps:
             raise ValueError(
-                f"{called(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
+                f"{display_name(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
             )
         self.width: int = taps[self.place].shape[-1]
 
@@ -57,7 +59,7 @@ class Tap:
 
 
 def _read(model: Any, tokens: Int[Tensor, "B T"], state: State | None, taps: tuple[str, ...]) -> Out:
-    return model.logits(tokens, state, numbered(tokens, state).replace(taps=taps))
+    return model.logits(tokens, state, context_of_tokens(tokens, state).replace(taps=taps))
 
 
 def _two_tokens(model: nn.Module) -> Int[Tensor, "1 2"]:
@@ -70,14 +72,16 @@ def _last_feed_forward(model: Any) -> str:
     kinds = {module.__name__ for module in modules("feedforward").values()}
     layers = [part for part in model.modules() if isinstance(part, Layer) and type(part).__module__ in kinds]
     if not layers:
-        raise ValueError(f"{called(model)} has no feed-forward layer; name another inner state, such as 0.input")
+        raise ValueError(f"{display_name(model)} has no feed-forward layer; name another inner state, such as 0.input")
     inputs: list[Tensor] = []
     with _record_inputs(layers, inputs.append):
         taps = _read(model, _two_tokens(model), None, tuple(_places(model, len(layers)))).taps
     same = [name for name, state in taps.items() if state is inputs[-1]]
     same = same or [name for name, state in taps.items() if _is_among(state, inputs[-1])]
     if not same:
-        raise ValueError(f"{called(model)} hands back no input of its feed-forward layers; name another inner state")
+        raise ValueError(
+            f"{display_name(model)} hands back no input of its feed-forward layers; name another inner state"
+        )
     return same[-1]
 
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Out
 from kinformer.core.loss import token_nll
-from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, total
-from kinformer.core.numbering import numbered
+from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, sum_and_count
+from kinformer.core.numbering import context_of_tokens
 from kinformer.models.support.halting_steps import halting_steps
 from kinformer.models.support.sliding import fit_to_window, read_in_windows
 
@@ -36,13 +36,13 @@ class TextModel(Writer):
         if batch.documents is None:
             out = read_in_windows(lambda window: self.logits(window, state), read, self.window, state)
         else:
-            out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
+            out = self.logits(read, state, batch.limit_context(context_of_tokens(read, state), -1, state))
         answers = {} if batch.scored is None else accuracy(out.y, targets)
         return EvaluationSums({**answers, **self.measured(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
 
     def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(token_nll(out.y, targets) / math.log(2), targets >= 0)
+        bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
@@ -55,5 +55,5 @@ def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
 
     -1 where it, or what comes after it, is padding, or that is not scored, or is of another document.
     """
-    targets = batch.wanted[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
+    targets = batch.targets[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
     return targets if batch.documents is None else targets.masked_fill(batch.documents.diff() != 0, -1)

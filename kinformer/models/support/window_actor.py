@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, Seen, finite
-from kinformer.core.batch import Steps
+from kinformer.core.acting import Actor, Player, TimeStep, check_finite_outputs
+from kinformer.core.batch import EpisodeSteps
 from kinformer.core.evaluating import evaluating
 from kinformer.models.support.scale_buffers import ScaleBuffers
 
@@ -32,14 +32,14 @@ class TrajectoryModel(Player):
     measured: ScaleBuffers
 
     @abstractmethod
-    def says(self, batch: Steps) -> TrajectoryPrediction:
+    def says(self, batch: EpisodeSteps) -> TrajectoryPrediction:
         """What is said at each step, of real ones; nothing of what comes after them is read."""
 
 
 class RecentSteps(NamedTuple):
     """The last steps of each row, the newest at the right; -1 in times is none."""
 
-    steps: Steps
+    steps: EpisodeSteps
 
 
 class WindowActor(Actor):
@@ -64,9 +64,9 @@ class WindowActor(Actor):
         numbers = like.new_zeros(rows, size, model.states)
         actions = numbers[..., 0].long() if model.discrete else like.new_zeros(rows, size, model.actions)
         times = torch.full((rows, size), -1, device=like.device)
-        return RecentSteps(Steps(numbers[..., 0], numbers, actions, times))
+        return RecentSteps(EpisodeSteps(numbers[..., 0], numbers, actions, times))
 
-    def act(self, step: Seen, state: RecentSteps) -> tuple[Tensor, RecentSteps]:
+    def act(self, step: TimeStep, state: RecentSteps) -> tuple[Tensor, RecentSteps]:
         """An action for each row, and the steps with the newest one behind the others."""
         before, begins = state.steps, step.begins
         target_return = (
@@ -81,10 +81,10 @@ class WindowActor(Actor):
         if step.acted is not None:
             before.actions[:, -1] = step.acted.to(before.actions)
         pairs = zip(before, new, strict=True)
-        steps = Steps._make(torch.cat([old[:, 1:], newest[:, None].to(old)], 1) for old, newest in pairs)
+        steps = EpisodeSteps._make(torch.cat([old[:, 1:], newest[:, None].to(old)], 1) for old, newest in pairs)
         steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
         with evaluating(self.model):
-            actions = finite(self.model.says(_tight(steps)).actions[:, -1])
+            actions = check_finite_outputs(self.model.says(_tight(steps)).actions[:, -1])
         model = self.model
         action = actions.argmax(-1) if model.discrete else actions * model.measured.actions
         steps.actions[:, -1] = action.to(steps.actions)
@@ -96,7 +96,7 @@ def _earlier(times: Tensor) -> Tensor:
     return torch.arange(times.shape[1], device=times.device) < times.shape[1] - 1
 
 
-def _tight(steps: Steps) -> Steps:
+def _tight(steps: EpisodeSteps) -> EpisodeSteps:
     """The columns in which any row has a step."""
     first = int((steps.times >= 0).any(0).long().argmax())
-    return Steps._make(part[:, first:] for part in steps)
+    return EpisodeSteps._make(part[:, first:] for part in steps)

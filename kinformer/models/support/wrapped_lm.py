@@ -6,10 +6,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Context, Device, Dtype
-from kinformer.core.loss import Loss, mean, token_nll
-from kinformer.core.numbering import Numbered, numbered
+from kinformer.core.loss import Loss, masked_mean, token_nll
+from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
@@ -22,7 +22,7 @@ class WrappedLM(TextModel):
 
     def __init__(self, model: "LM | WrappedLM"):
         super().__init__()
-        self.model = a_part("model", model, (LM, WrappedLM), "a language model, such as load(folder)")
+        self.model = check_part("model", model, (LM, WrappedLM), "a language model, such as load(folder)")
         self.vocab: int = model.vocab
         self.d: int = model.d
         self.lanes, self.metric = model.lanes, model.metric
@@ -41,8 +41,8 @@ class WrappedLM(TextModel):
         """The loss of predicting each token, or each that is scored, from those before it."""
         batch = TokenBatch.of(batch)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
-        out = self.logits(read, state, batch.limited(number_tokens(read, state), -1, state))
-        nll = mean(token_nll(out.y, targets), targets >= 0)
+        out = self.logits(read, state, batch.limit_context(number_tokens(read, state), -1, state))
+        nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return Loss(nll, {"nll": nll}, out.state, out.stats, (targets >= 0).sum())
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
@@ -51,4 +51,4 @@ class WrappedLM(TextModel):
 
 def number_tokens(tokens: Int[Tensor, "B T"], state: Any) -> Context:
     """The context of tokens that are numbered from 0, or on from a state of any form."""
-    return numbered(tokens, None if state is None else Numbered(state.now, ()))
+    return context_of_tokens(tokens, None if state is None else NumberedState(state.now, ()))

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
-from kinformer.core.checks import a_flag, at_least, one_of, whole_numbers
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_whole_numbers
 from kinformer.core.request import Request
 from kinformer.nn.biases.of_distances import of_distances
 
@@ -101,7 +101,7 @@ class Masking(Bias):
 
     def __init__(self, *, nearest: Nearest = 0, itself: bool = True):
         super().__init__()
-        self.nearest, self.itself = one_of("nearest", nearest, Nearest), a_flag("itself", itself)
+        self.nearest, self.itself = check_option("nearest", nearest, Nearest), check_flag("itself", itself)
 
     @property
     def reach(self) -> float:
@@ -171,15 +171,15 @@ class StepMasking(Masking):
 
     def __init__(self, windows: tuple[int, ...], *, nearest: Nearest = 0, itself: bool = True):
         super().__init__(nearest=nearest, itself=itself)
-        self.windows = whole_numbers("windows", windows, 0)
-        at_least("the number of windows", len(windows), 1)
+        self.windows = check_whole_numbers("windows", windows, 0)
+        check_at_least("the number of windows", len(windows), 1)
 
     @property
     def reach(self) -> float:
         return max(self.windows) + self.nearest
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
-        of_heads(f"StepMasking of {len(self.windows)} windows", len(self.windows), piece)
+        check_bias_heads(f"StepMasking of {len(self.windows)} windows", len(self.windows), piece)
         # no table, which compiled flex cannot make in a score function
         return (x <= sum((h == n) * window for n, window in enumerate(self.windows))).to(x.dtype)
 

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads, entry
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
 from kinformer.nn.positions.sinusoidal import angular
@@ -43,14 +43,14 @@ class TransformerXL(Bias):
         clamp: int | None = None,
     ):
         super().__init__()
-        width = at_least("heads", heads, 1) * at_least("head_dim", head_dim, 1)
-        self.heads, self.d = heads, width if d is None else at_least("d", d, 2)
+        width = check_at_least("heads", heads, 1) * check_at_least("head_dim", head_dim, 1)
+        self.heads, self.d = heads, width if d is None else check_at_least("d", d, 2)
         if self.d % 2:
             raise ValueError(f"sinusoids come in pairs of sine and cosine, and d={self.d} is odd; give an even d")
         for name, shared in (("u", u), ("v", v)):
             if shared is not None and shared.shape != (heads, head_dim):
                 raise ValueError(f"{name} has shape {list(shared.shape)}; give one of [{heads}, {head_dim}]")
-        self.clamp = None if clamp is None else at_least("clamp", clamp, 1)
+        self.clamp = None if clamp is None else check_at_least("clamp", clamp, 1)
         self.position = nn.Linear(self.d, width, bias=False)
         self.u = _make_vector(heads, head_dim) if u is None else u
         self.v = _make_vector(heads, head_dim) if v is None else v
@@ -63,7 +63,7 @@ class TransformerXL(Bias):
         return [first, *rest][:layers]
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
+        check_bias_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
         q, k, q_pos, k_pos = piece.queries.q, piece.keys.k, piece.queries.pos, piece.keys.pos
         groups = k.shape[1]
         number_of_groups(self.heads, groups)
@@ -90,7 +90,7 @@ class TransformerXL(Bias):
         return score
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
-        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
+        check_bias_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
         q = request.queries.q
         n = far if self.clamp is None else far.clamp(-self.clamp, self.clamp)
         waves = sinusoids(n, self.d, self.position.weight.dtype)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.request import Request
 from kinformer.core.tree import Node, edge, node
 
@@ -29,10 +29,14 @@ class TreeEdges(Bias):
 
     def __init__(self, head_dim: int, k: int, clip: int = 6, *, causal: bool = False):
         super().__init__()
-        self.k, self.clip, self.causal = at_least("k", k, 1), at_least("clip", clip, 0), a_flag("causal", causal)
+        self.k, self.clip, self.causal = (
+            check_at_least("k", k, 1),
+            check_at_least("clip", clip, 0),
+            check_flag("causal", causal),
+        )
         self.types = (2 * k + 1) * (clip + 1)
         # drawn whole, so that the bound of the uniform numbers does not depend on causal
-        every = nn.init.xavier_uniform_(torch.empty(self.types, at_least("head_dim", head_dim, 1)))
+        every = nn.init.xavier_uniform_(torch.empty(self.types, check_at_least("head_dim", head_dim, 1)))
         self.keys = nn.Parameter(self._rows(every))
         self.register_load_state_dict_pre_hook(_upgrade)
 

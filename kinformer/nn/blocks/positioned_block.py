@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.position import Position
 
@@ -23,8 +23,8 @@ class PositionedBlock(Layer):
 
     def __init__(self, block: Layer, position: Position):
         super().__init__()
-        self.block = a_part("block", block, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
-        self.position = a_part("position", position, Position, "a position, such as Learned(d)")
+        self.block = check_part("block", block, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
+        self.position = check_part("position", position, Position, "a position, such as Learned(d)")
         self.d, self.wants, self.sends = block.d, block.wants, block.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:

@@ -8,16 +8,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.autocast import linear
+from kinformer.core.autocast import linear_float32
 from kinformer.core.block import ResidualBlock
-from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option, check_part
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.state import concatenate, select
-from kinformer.core.transforms import ordinary
+from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.depth.some_rows import can_read_some_rows, going_rows, on_rows
 from kinformer.nn.depth.some_tokens import (
     SelectedTokens,
@@ -92,9 +92,12 @@ class Halting(nn.Module):
         self, d: int, *, epsilon: float = 0.01, bias: float | None = 1.0, last: Last = "remainder", strict: bool = False
     ):
         super().__init__()
-        self.epsilon, self.last = within("epsilon", epsilon, 0, 1, open_end=True), one_of("last", last, Last)
-        self.strict = a_flag("strict", strict)
-        self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias is not None)
+        self.epsilon, self.last = (
+            check_in_range("epsilon", epsilon, 0, 1, open_end=True),
+            check_option("last", last, Last),
+        )
+        self.strict = check_flag("strict", strict)
+        self.unit = nn.Linear(check_at_least("d", d, 1), 1, bias=bias is not None)
         if bias is not None:
             nn.init.constant_(self.unit.bias, bias)
 
@@ -108,7 +111,7 @@ class Halting(nn.Module):
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
-        h = linear(self.unit, s)[..., 0].sigmoid()
+        h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive
@@ -157,10 +160,10 @@ class ACT(Layer):
         judged: Judged = "input",
     ):
         super().__init__()
-        self.universal = a_part("universal", universal, Universal, "one, such as Universal(block, 4)")
-        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.universal = check_part("universal", universal, Universal, "one, such as Universal(block, 4)")
+        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
         self.d, self.mix, self.wants = universal.d, mix, universal.wants
-        self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
+        self.halted, self.judged = check_option("halted", halted, Halted), check_option("judged", judged, Judged)
         self.divisible, self.by_tokens = can_read_some_rows(universal.block), serves_tokens(universal.block)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -206,7 +209,7 @@ class ACT(Layer):
         block = self.universal.block
         if (
             torch.compiler.is_compiling()
-            or not (self.by_tokens and x.numel() and ordinary(x))
+            or not (self.by_tokens and x.numel() and are_plain_tensors(x))
             or ctx.taps
             or ctx.labels
         ):

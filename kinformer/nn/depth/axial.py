@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least, if_given
+from kinformer.core.checks import check_at_least, check_optional_part, check_part
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, check_in_order, make_state_spec
 from kinformer.core.position import Position
 
 
@@ -63,10 +63,10 @@ class AxialDecoder(Layer):
     ):
         super().__init__()
         example = "layers, such as Stack([...])"
-        self.outer, self.inner = a_part("outer", outer, Layer, example), a_part("inner", inner, Layer, example)
-        self.encoder = if_given("encoder", encoder, Layer, example)
-        self.columns, self.position, self.beside = at_least("columns", columns, 1), position, inner_position
-        self.plane = None if planes is None else at_least("planes", planes, 1) * columns
+        self.outer, self.inner = check_part("outer", outer, Layer, example), check_part("inner", inner, Layer, example)
+        self.encoder = check_optional_part("encoder", encoder, Layer, example)
+        self.columns, self.position, self.beside = check_at_least("columns", columns, 1), position, inner_position
+        self.plane = None if planes is None else check_at_least("planes", planes, 1) * columns
         if (self.plane is None) is not (encoder is None):
             raise ValueError("an encoder reads the planes above, and planes say how large one is; give both or neither")
         widths = {part.d for part in (outer, inner, encoder) if part is not None}
@@ -75,7 +75,7 @@ class AxialDecoder(Layer):
         self.d = widths.pop()
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> AxialState:
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         inner = self.inner.start(batch, length, dtype=new.dtype, device=new.device)
         return self._empty(batch, length, new.dtype, new.device)._replace(inner=inner)
 
@@ -85,7 +85,7 @@ class AxialDecoder(Layer):
         return AxialState(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
 
     def forward(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> Out:
-        in_order(ctx, "AxialDecoder")
+        check_in_order(ctx, "AxialDecoder")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "AxialDecoder hands whole rows down and cannot honour ctx.only or ctx.also; use Causal() & Axial(...)"
@@ -105,10 +105,10 @@ class AxialDecoder(Layer):
 
     def _report(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
         """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
-        aux, stats = prefixed("inner", out.aux), prefixed("inner", out.stats)
+        aux, stats = add_prefix("inner", out.aux), add_prefix("inner", out.stats)
         for name, report in reports.items():
-            aux |= prefixed(name, {key: value for key, value in report.aux.items() if not value.dim()})
-            stats |= prefixed(name, report.stats)
+            aux |= add_prefix(name, {key: value for key, value in report.aux.items() if not value.dim()})
+            stats |= add_prefix(name, report.stats)
         return Out(out.y, None if picture is None else picture._replace(inner=out.state), aux, stats=stats)
 
     def _with_inputs(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, if_given
+from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected, flow, summed
+from kinformer.core.collected import Collected, add_aux, wants_and_sends
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
 from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.depth.some_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
@@ -79,8 +79,8 @@ class EarlyExit(Layer):
         if len(widths) > 1:
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
-        self.rule = a_part("rule", rule, Rule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
-        self.chance = if_given("chance", chance, Rule, "a rule, such as UniformExit(depth)")
+        self.rule = check_part("rule", rule, Rule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
+        self.chance = check_optional_part("chance", chance, Rule, "a rule, such as UniformExit(depth)")
         for each_rule in (rule, *([] if chance is None else [chance])):
             each_rule.agree(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
@@ -88,7 +88,7 @@ class EarlyExit(Layer):
         # by exit, what its own loss teaches its layer more
         above = range(len(layers) - 1, -1, -1)
         self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
-        self.wants, _ = flow(layers, rising=True)
+        self.wants, _ = wants_and_sends(layers, rising=True)
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(can_read_some_rows(layer) for layer in layers)
@@ -129,7 +129,7 @@ class EarlyExit(Layer):
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
             out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
-            collected.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
+            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             exits = exits + inside

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import And, Pattern
@@ -42,8 +42,8 @@ class GlobalNodes(Layer):
 
     def __init__(self, layer: Layer, n: int):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
-        self.d, self.n, self.wants = layer.d, at_least("n", n, 1), layer.wants
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.n, self.wants = layer.d, check_at_least("n", n, 1), layer.wants
         self.node = nn.Parameter(torch.randn(n, layer.d))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:

@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import if_given
+from kinformer.core.checks import check_optional_part
 from kinformer.core.layer import Context, Layer
 from kinformer.core.pattern import Pattern
 from kinformer.nn.depth.global_nodes import GlobalNodes
@@ -33,7 +33,10 @@ class GlobalTokens(GlobalNodes):
 
     def __init__(self, layer: Layer, n: int, *, hard: tuple[str, ...] = (), only: Pieces | None = None):
         super().__init__(layer, n)
-        self.hard, self.only = pieces_of("hard", hard), if_given("only", only, Pieces, f"Pieces({n}, g2l=Band(3))")
+        self.hard, self.only = (
+            pieces_of("hard", hard),
+            check_optional_part("only", only, Pieces, f"Pieces({n}, g2l=Band(3))"),
+        )
         if only is not None and only.n != n:
             raise ValueError(
                 f"only={only} does not fit: got {only.n} global tokens, expected {n}. Pass Pieces({n}, ...)"

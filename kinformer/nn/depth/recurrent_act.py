@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.checks import check_at_least, check_part
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
 from kinformer.core.state import concatenate, select
 from kinformer.nn.depth.act import Halt, Halting, Mix, running, weighted
 
@@ -55,18 +55,18 @@ class RecurrentACT(Layer):
 
     def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
         super().__init__()
-        self.d, self.steps, self.mix = at_least("d", d, 1), at_least("steps", steps, 1), mix
-        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.d, self.steps, self.mix = check_at_least("d", d, 1), check_at_least("steps", steps, 1), mix
+        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
         self.cells = d if isinstance(cell, nn.LSTMCell) else 0
         self.weights = sum(p.numel() for p in self.cell.parameters())
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> RecurrentACTState:
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         return self._empty(batch, torch.empty(0, dtype=new.dtype, device=new.device))
 
     def forward(self, x: Float[Tensor, "B T D"], state: RecurrentACTState | None, ctx: Context) -> Out:
-        in_order(ctx, "RecurrentACT")
+        check_in_order(ctx, "RecurrentACT")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"

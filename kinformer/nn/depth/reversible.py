@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
-from kinformer.core.checks import a_probability
+from kinformer.core.checks import check_probability
 from kinformer.core.choice import Choices
 from kinformer.core.collected import Collected
 from kinformer.core.example import Example
@@ -29,7 +29,7 @@ class OntoHalf(Join):
 
     def __init__(self, onto: int, dropout: float = 0.0):
         super().__init__()
-        self.onto, self.dropout = onto, a_probability("dropout", dropout)
+        self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
     def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         """What is added to the half."""
@@ -140,7 +140,7 @@ class Sublayer(NamedTuple):
     def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
         """The same once more, with its part of a state."""
         old = None if state is None else state[self.n][self.i]
-        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.under(self.i)))
+        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from kinformer.core.block import ResidualBlock
 from kinformer.core.collected import Collected
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
@@ -128,7 +128,7 @@ def _context(ctx: Context, rows: Rows) -> Context:
     def of(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.index_select(0, rows)
 
-    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), fresh()), "rows", ctx.pos, rows)
+    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), empty_memo()), "rows", ctx.pos, rows)
     labels = {name: of(label) for name, label in ctx.labels.items()}
     source, source_pos, decoding = of(ctx.source), of(ctx.source_pos), ctx.decoding
     if decoding is not None and len(decoding.step) > 1:

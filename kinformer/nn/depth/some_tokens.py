@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.alone import alone
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.collected import Collected
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.hooks import has_hooks
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.scores.product import Product
-from kinformer.core.watched import watched
+from kinformer.core.tokenwise import check_tokenwise
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
@@ -89,7 +89,7 @@ def tokens_at(
         )
         order[slots[real]] = used + real.flatten().nonzero()[:, 0]
         used += real.numel()
-    return SelectedTokens(at, positions[None], rows, tuple(groups), order, fresh())
+    return SelectedTokens(at, positions[None], rows, tuple(groups), order, empty_memo())
 
 
 def serves_tokens(layer: Layer) -> bool:
@@ -124,7 +124,7 @@ def _reads_each_query(attention: Attention) -> bool:
 
 def _alone(layer: Layer) -> bool:
     try:
-        return bool(alone("layer", layer, "be read by tokens"))
+        return bool(check_tokenwise("layer", layer, "be read by tokens"))
     except ValueError:
         return False
 
@@ -151,7 +151,7 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
 def unwatched(block: ResidualBlock) -> bool:
     """True if no hook is registered on a module that `read_tokens` does not call."""
     parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
-    return not any(watched(part) or watched(getattr(part, "mechanism", part)) for part in parts)
+    return not any(has_hooks(part) or has_hooks(getattr(part, "mechanism", part)) for part in parts)
 
 
 def read_tokens(
@@ -167,7 +167,15 @@ def read_tokens(
     A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
     """
     flat = ctx.replace(
-        pos=tokens.pos, run=False, only=None, also=None, source=None, source_pos=None, labels={}, below={}, memo=fresh()
+        pos=tokens.pos,
+        run=False,
+        only=None,
+        also=None,
+        source=None,
+        source_pos=None,
+        labels={},
+        below={},
+        memo=empty_memo(),
     )
     collected = Collected(flat, state)
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
@@ -216,12 +224,12 @@ def _attention(
     q, read = layer.projection.queries(z, tokens.pos).q[0], []  # [H n K]
     # a request without real queries, which narrows the pattern and writes the cache
     nobody = Queries(q.new_zeros(()).expand(*ctx.pos.shape, sizes.heads, sizes.k_dim).transpose(1, 2), ctx.by_head)
-    request, new_state = mechanism.asked(nobody, keys, state, ctx)
+    request, new_state = mechanism.prepare_request(nobody, keys, state, ctx)
     for group in tokens.groups:
         queries = Queries(q[:, group.slots].transpose(0, 1), group.pos)
         group_keys = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
-        part = request.apart(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
-        read.append(mechanism.answered(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
+        part = request.regroup(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
+        read.append(mechanism.read_with_aux(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
     y = torch.cat(read)[tokens.order] if read else q.new_zeros(0, sizes.heads, sizes.v_dim)
     return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), new_state)
 

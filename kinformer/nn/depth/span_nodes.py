@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, a_part
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, in_order
+from kinformer.core.checks import check_flag, check_part
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, check_in_order
 from kinformer.core.mechanism import NoState
-from kinformer.core.numbering import after
+from kinformer.core.numbering import next_positions
 from kinformer.core.tree import HIGHEST, leaf, node
 
 
@@ -62,9 +62,9 @@ class SpanNodes(Layer):
 
     def __init__(self, layer: Layer, *, causal: bool, norm: nn.Module | None = None):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
         self.d, self.wants = layer.d, layer.wants
-        self.causal, self.norm = a_flag("causal", causal), norm
+        self.causal, self.norm = check_flag("causal", causal), norm
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SpanNodesState:
         if not self.causal:
@@ -73,13 +73,13 @@ class SpanNodes(Layer):
         return SpanNodesState(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
 
     def forward(self, x: Float[Tensor, "B T D"], state: SpanNodesState | None, ctx: Context) -> Out:
-        in_order(ctx, "a tree of spans")
+        check_in_order(ctx, "a tree of spans")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
         places = self.places(ctx)
         x = x if self.norm is None else self.norm(x)
         out = self.layer(places.spread(x), None if state is None else state.body, self.node_context(places, ctx))
-        new_state = None if state is None else SpanNodesState(out.state, after(state.now, ctx.pos))
+        new_state = None if state is None else SpanNodesState(out.state, next_positions(state.now, ctx.pos))
         of: Callable[[Tensor], Tensor] = places.tokens
         aux = {name: of(value) if value.dim() else value for name, value in out.aux.items()}
         taps = {name: of(value) for name, value in out.taps.items()}

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_probability, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_probability
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, check_in_order
 from kinformer.core.mechanism import NoState
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
@@ -49,7 +49,7 @@ class RingAttention(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
     ) -> Float[Tensor, "B T D"]:
-        queries, own = self.projection.both(h, ring.pos)
+        queries, own = self.projection.queries_and_keys(h, ring.pos)
         first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
         k, v = (
             torch.stack([*ring.neighbours(x), x, y, z.expand_as(x)], 3)  # [B H T 5 N]
@@ -112,9 +112,9 @@ class StarRounds(Layer):
     def __init__(self, rounds: Iterable[StarRound], *, out: Outgoing = "tokens", dropout: float = 0.0):
         super().__init__()
         self.rounds = nn.ModuleList(rounds)
-        at_least("rounds", len(self.rounds), 1)
-        self.d, self.dropout = self.rounds[0].relay.d, a_probability("dropout", dropout)
-        self.out = one_of("out", out, Outgoing)
+        check_at_least("rounds", len(self.rounds), 1)
+        self.d, self.dropout = self.rounds[0].relay.d, check_probability("dropout", dropout)
+        self.out = check_option("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("the relay reads the whole row, so nothing goes on from a part of it; use a causal layer")
@@ -127,7 +127,7 @@ class StarRounds(Layer):
 
     def read(self, e: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
         """The tokens and the relay after the last round."""
-        in_order(ctx, "a ring")
+        check_in_order(ctx, "a ring")
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.around(ctx), ctx.pos >= 0

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys
+from kinformer.core.hooks import is_plain_linear
 from kinformer.core.layer import Context
 from kinformer.core.projection import by_head
-from kinformer.core.watched import plain
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
 from kinformer.nn.depth.some_tokens import MakeKeys, SelectedTokens, input_of, source_keys
@@ -114,7 +114,7 @@ class StepKeys:
             isinstance(self.block.joins[0], NormLast)
             and type(projection) is QKV
             and projection.rotation is None
-            and plain(projection.qkv)
+            and is_plain_linear(projection.qkv)
             and (timing is None or type(timing) is Timing)
         )
 

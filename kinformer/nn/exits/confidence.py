@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from kinformer.core.autocast import linear, precise
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.autocast import at_least_float32, linear_float32
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.loss import LEAVING, Penalty
 
 States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
@@ -104,8 +104,8 @@ class Saturation(Confidence):
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
-            return torch.full_like(precise(states[-1][..., 0]), -torch.inf)
-        return F.cosine_similarity(precise(states[-1]), precise(states[-2]), dim=-1)
+            return torch.full_like(at_least_float32(states[-1][..., 0]), -torch.inf)
+        return F.cosine_similarity(at_least_float32(states[-1]), at_least_float32(states[-2]), dim=-1)
 
 
 class Probe(Confidence):
@@ -133,12 +133,12 @@ class Probe(Confidence):
 
     def __init__(self, d: int, *, bias: bool = True, balance: bool = False, depth: int | None = None):
         super().__init__()
-        self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), a_flag("balance", balance)
+        self.unit, self.balance = nn.Linear(check_at_least("d", d, 1), 1, bias=bias), check_flag("balance", balance)
         if balance and depth is None:
             raise ValueError(
                 "balance=True needs the number of layers: got depth=None, expected at least 1. Pass depth="
             )
-        layers = 0 if depth is None else at_least("depth", depth, 1) - 1
+        layers = 0 if depth is None else check_at_least("depth", depth, 1) - 1
         self.register_buffer("share", torch.full((layers,), 0.5) if balance else None)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long) if balance else None)
 
@@ -160,12 +160,12 @@ class Probe(Confidence):
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        return linear(self.unit, states[-1])[..., 0].sigmoid()
+        return linear_float32(self.unit, states[-1])[..., 0].sigmoid()
 
     def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
         if len(states) < 2:
             return None
-        agreement = torch.stack([linear(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
+        agreement = torch.stack([linear_float32(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
         agrees = _agrees(logits)
         losses = F.binary_cross_entropy_with_logits(agreement, agrees.to(agreement.dtype), reduction="none")
         if self.share is not None:
@@ -210,7 +210,7 @@ def _probabilities(
     if read is None:
         raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
     logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
-    return precise(logits).softmax(-1)
+    return at_least_float32(logits).softmax(-1)
 
 
 def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
@@ -218,16 +218,18 @@ def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
 
     Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
     """
-    wide = precise(x)
+    wide = at_least_float32(x)
     low = any(weight.dtype != wide.dtype for weight in module.parameters() if weight.is_floating_point())
     if not low and not torch.is_autocast_enabled(x.device.type):
         return module(wide)
-    weights = {name: precise(weight) for name, weight in module.named_parameters() if weight.is_floating_point()}
+    weights = {
+        name: at_least_float32(weight) for name, weight in module.named_parameters() if weight.is_floating_point()
+    }
     with torch.autocast(x.device.type, enabled=False):
         return functional_call(module, weights, (wide,)) if low else module(wide)
 
 
 def evenly_spaced(first: float, last: float, count: int) -> list[float]:
     """So many numbers from the first to the last, all as far apart."""
-    steps = at_least("thresholds", count, 2) - 1
+    steps = check_at_least("thresholds", count, 2) - 1
     return [first + (last - first) * n / steps for n in range(steps)] + [last]

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 
 Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
@@ -36,9 +36,9 @@ class DecayingThreshold:
 
     def __post_init__(self) -> None:
         checked_threshold(self.threshold, 0, torch.inf)
-        within("temperature", self.temperature, 0, torch.inf)
-        at_least("length", self.length, 1)
-        one_of("form", self.form, ("paper", "code"))
+        check_in_range("temperature", self.temperature, 0, torch.inf)
+        check_at_least("length", self.length, 1)
+        check_option("form", self.form, ("paper", "code"))
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -64,8 +64,8 @@ class DecayingThreshold:
 def checked_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
     """The same; ValueError for a number that is not between these two."""
     if not isinstance(threshold, tuple):
-        return within("threshold", threshold, low, high)
-    return tuple(within(f"threshold[{n}]", value, low, high) for n, value in enumerate(threshold))
+        return check_in_range("threshold", threshold, low, high)
+    return tuple(check_in_range(f"threshold[{n}]", value, low, high) for n, value in enumerate(threshold))
 
 
 def of_layer(threshold: Threshold, layer: int) -> float:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kinformer.core.checks import at_least, inside
+from kinformer.core.checks import check_at_least, check_strictly_between
 from kinformer.nn.exits.decaying_threshold import Threshold
 
 
@@ -64,16 +64,16 @@ def learn_then_test(
 
 def check_delta(value: float) -> float:
     """A risk: between 0 and 1."""
-    return inside("delta", value, 0, 1)
+    return check_strictly_between("delta", value, 0, 1)
 
 
 def check_epsilon(value: float) -> float:
     """A chance: between 0 and 1."""
-    return inside("epsilon", value, 0, 1)
+    return check_strictly_between("epsilon", value, 0, 1)
 
 
 def _test_threshold(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
-    count = at_least("calibration texts", len(losses), 1)
+    count = check_at_least("calibration texts", len(losses), 1)
     wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:
         raise ValueError(f"a loss of {wrong[0]:g} came for the threshold {threshold}; give losses from 0 to 1")

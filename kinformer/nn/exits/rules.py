@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import linear, precise
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.autocast import at_least_float32, linear_float32
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.choice import choice
-from kinformer.core.layer import Context, State, prefixed
+from kinformer.core.layer import Context, State, add_prefix
 from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly_spaced
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
@@ -93,8 +93,8 @@ class ConfidenceThreshold(Rule):
 
     def __init__(self, confidence: Confidence, threshold: Threshold | DecayingThreshold, *, strict: bool = False):
         super().__init__()
-        self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
-        self.strict = a_flag("strict", strict)
+        self.confidence = check_part("confidence", confidence, Confidence, "one, such as Saturation()")
+        self.strict = check_flag("strict", strict)
         checked_threshold(
             threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold, *confidence.range
         )
@@ -137,7 +137,7 @@ class ConfidenceThreshold(Rule):
         return self.confidence.loss(states, logits, targets)
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        return prefixed("confidence", self.confidence.stats(logits, targets))
+        return add_prefix("confidence", self.confidence.stats(logits, targets))
 
 
 class Multinomial(Rule):
@@ -155,17 +155,17 @@ class Multinomial(Rule):
     def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
         super().__init__()
         self.oracle = oracle or Likelihood()
-        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
         _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by."""
-        return linear(self.choice, states[0]).log_softmax(-1)
+        return linear_float32(self.choice, states[0]).log_softmax(-1)
 
     def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
-        return linear(self.choice, states[0]).argmax(-1) < len(states)
+        return linear_float32(self.choice, states[0]).argmax(-1) < len(states)
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
@@ -193,7 +193,11 @@ class Geometric(Rule):
         super().__init__()
         self.oracle = oracle or Likelihood()
         self.threshold = checked_threshold(threshold, 0, 1)
-        self.d, self.depth, self.shared = at_least("d", d, 1), at_least("depth", depth, 1), a_flag("shared", shared)
+        self.d, self.depth, self.shared = (
+            check_at_least("d", d, 1),
+            check_at_least("depth", depth, 1),
+            check_flag("shared", shared),
+        )
         self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
 
     def agree(self, d: int, depth: int) -> None:
@@ -209,12 +213,12 @@ class Geometric(Rule):
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
         unit = self.stop[0 if self.shared else n]
         assert isinstance(unit, nn.Linear)
-        return linear(unit, states[n])[..., 0]
+        return linear_float32(unit, states[n])[..., 0]
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
         if len(states) == 1:
-            return torch.zeros_like(precise(states[0][..., :1]))
+            return torch.zeros_like(at_least_float32(states[0][..., :1]))
         logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
@@ -243,7 +247,7 @@ class UniformExit(Rule):
 
     def __init__(self, depth: int):
         super().__init__()
-        self.depth = at_least("depth", depth, 1)
+        self.depth = check_at_least("depth", depth, 1)
 
     def agree(self, d: int, depth: int) -> None:
         if depth != self.depth:
@@ -285,7 +289,7 @@ class BySequence(Rule):
             raise ValueError(
                 f"sigma={self.oracle.sigma} smooths over tokens, and BySequence names an exit for a row; give 0"
             )
-        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
         _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
@@ -297,7 +301,7 @@ class BySequence(Rule):
         """Log-probabilities of the exits, to train by."""
         real = (source_pos >= 0)[..., None]
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
-        return linear(self.choice, mean).log_softmax(-1)
+        return linear_float32(self.choice, mean).log_softmax(-1)
 
     def begin_call(self, state: SequenceExitState, ctx: Context) -> SequenceExitState:
         if ctx.source is not None and ctx.source_pos is not None:

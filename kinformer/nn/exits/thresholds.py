@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.loss import token_nll
 
@@ -106,9 +106,9 @@ def search(
     Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
-    at_least("depth", depth, 2)
-    at_least("draws", draws, 1)
-    at_least("segments", segments, 1)
+    check_at_least("depth", depth, 2)
+    check_at_least("draws", draws, 1)
+    check_at_least("segments", segments, 1)
     vectors = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return _best(vectors, *_measured(measure, vectors), depth, segments)
 
@@ -126,10 +126,10 @@ def grid_search(
 
     Errors: ValueError for a single layer, and for more than 100,000 vectors, with their number.
     """
-    layers = at_least("depth", depth, 2) - 1
+    layers = check_at_least("depth", depth, 2) - 1
     refuse_large_grid(len(values), layers)
     vectors = torch.cartesian_prod(*[torch.tensor(values, dtype=torch.float64)] * layers).view(-1, layers)
-    return _best(vectors, *_measured(measure, vectors), depth, at_least("segments", segments, 1))
+    return _best(vectors, *_measured(measure, vectors), depth, check_at_least("segments", segments, 1))
 
 
 def coordinate_search(
@@ -147,7 +147,7 @@ def coordinate_search(
 
     Errors: ValueError for a single layer. Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
     """
-    layers = at_least("depth", depth, 2) - 1
+    layers = check_at_least("depth", depth, 2) - 1
     current, cost = [values[0]] * layers, math.inf
     vectors, measures = list[Tensor](), list[tuple[Tensor, Tensor]]()
     changed = True
@@ -162,7 +162,7 @@ def coordinate_search(
             if quality[cheapest] >= least and float(layers_used[cheapest]) < cost:
                 current, cost, changed = tried[cheapest].tolist(), float(layers_used[cheapest]), True
     qualities, costs = (torch.cat(column) for column in zip(*measures, strict=True))
-    return _best(torch.cat(vectors), qualities, costs, depth, at_least("segments", segments, 1))
+    return _best(torch.cat(vectors), qualities, costs, depth, check_at_least("segments", segments, 1))
 
 
 def refuse_large_grid(values: int, layers: int) -> None:

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_probability, at_least, one_of, whole_numbers
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_whole_numbers
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
 from kinformer.core.mechanism import NoState
 from kinformer.nn.feedforward.mlp import Activation, activate
 
@@ -50,10 +50,13 @@ class SeparableConv(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, self.causal = at_least("d", d, 1), a_flag("causal", causal)
-        self.hidden = 4 * d if hidden is None else at_least("hidden", hidden, 1)
-        self.activation, self.dropout = one_of("activation", activation, Activation), a_probability("dropout", dropout)
-        if len(whole_numbers("kernels", kernels, 1)) != 2:
+        self.d, self.causal = check_at_least("d", d, 1), check_flag("causal", causal)
+        self.hidden = 4 * d if hidden is None else check_at_least("hidden", hidden, 1)
+        self.activation, self.dropout = (
+            check_option("activation", activation, Activation),
+            check_probability("dropout", dropout),
+        )
+        if len(check_whole_numbers("kernels", kernels, 1)) != 2:
             raise ValueError(f"kernels={kernels}: give two, one for each convolution")
         if not causal and not all(kernel % 2 for kernel in kernels):
             raise ValueError(f"kernels={kernels} look both ways, and one is even; give odd ones, or causal=True")
@@ -67,7 +70,7 @@ class SeparableConv(Layer):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SeparableConvState:
         if not self.causal:
             raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         return SeparableConvState(
             *(
                 torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
@@ -76,7 +79,7 @@ class SeparableConv(Layer):
         )
 
     def forward(self, x: Float[Tensor, "B T D"], state: SeparableConvState | None, ctx: Context) -> Out:
-        in_order(ctx, "SeparableConv")
+        check_in_order(ctx, "SeparableConv")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
         if not x.shape[1]:

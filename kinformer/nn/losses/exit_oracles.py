@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import within
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_in_range
 from kinformer.core.loss import token_nll
 
 Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
@@ -28,7 +28,10 @@ class ExitOracle(ABC):
     """
 
     def __init__(self, price: float = 0.01, *, sigma: float = 0.0):
-        self.price, self.sigma = within("price", price, 0, math.inf), within("sigma", sigma, 0, math.inf)
+        self.price, self.sigma = (
+            check_in_range("price", price, 0, math.inf),
+            check_in_range("sigma", sigma, 0, math.inf),
+        )
 
     @abstractmethod
     def merit(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
@@ -45,7 +48,7 @@ class ExitOracle(ABC):
             near = torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
             if documents is not None:
                 near = near * (documents[:, :, None] == documents[:, None])
-            with exact(merit):
+            with disable_autocast(merit):
                 merit = (merit[:, :, None] @ near)[:, :, 0]
         return self._best(merit)
 

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.checks import a_part, one_of
+from kinformer.core.checks import check_option, check_part
 from kinformer.core.heads import Keys
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput, by_blocks, weights
+from kinformer.core.read import AttentionOutput, map_query_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 
 Over = Literal["sum", "mean"]
 Guide = Pattern | int | None
@@ -43,10 +43,10 @@ class GuidedAttention(Regulariser):
         super().__init__()
         for guide in guides:
             if guide is not None and not isinstance(guide, int):
-                a_part("guides", guide, Pattern, "a pattern, such as Tokens(1), a label, or None")
+                check_part("guides", guide, Pattern, "a pattern, such as Tokens(1), a label, or None")
         if not any(guide is not None for guide in guides):
             raise ValueError(f"guides={guides} guide no head; give one a pattern")
-        self.guides, self.over = guides, one_of("over", over, Over)
+        self.guides, self.over = guides, check_option("over", over, Over)
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         q, lse = request.queries.q, read.lse
@@ -55,11 +55,11 @@ class GuidedAttention(Regulariser):
             raise ValueError(f"there are guides for {heads} heads, and the layer has {q.shape[1]}; give each one")
 
         empty = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([empty, *by_blocks(request, partial(self._squared_distance, request, lse))], 1)
+        return torch.cat([empty, *map_query_blocks(request, partial(self._squared_distance, request, lse))], 1)
 
     def _squared_distance(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
         rows = request.piece(at, None)
-        may = allowed(rows)  # [B H R S]
+        may = full_mask(rows)  # [B H R S]
         weight = weights(request, lse, at)
         total = weight.new_zeros(weight.shape[0], weight.shape[2])
         for h, guide in enumerate(self.guides):

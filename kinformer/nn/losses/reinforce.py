@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import one_of, within
+from kinformer.core.checks import check_in_range, check_option
 
 Per = Literal["token", "row"]
 
@@ -33,7 +33,7 @@ class Reinforce(nn.Module):
 
     def __init__(self, per: Per = "row", decay: float = 0.9):
         super().__init__()
-        self.per, self.decay = one_of("per", per, Per), within("decay", decay, 0, 1)
+        self.per, self.decay = check_option("per", per, Per), check_in_range("decay", decay, 0, 1)
         self.register_buffer("baseline", torch.zeros(()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least, one_of, unread, whole
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_unused, check_whole_number
 from kinformer.core.feature_map import FeatureMap
 
 Lengths = Literal["normal", "equal"]
@@ -30,7 +30,7 @@ class RandomFeatures(FeatureMap):
         super().__init__()
         if redraw is not None and redraw < 1:
             raise ValueError(f"redraw={redraw}: draw anew every so many steps, at least 1, or None for never")
-        self.redraw, self.seed = redraw, whole("seed", seed)
+        self.redraw, self.seed = redraw, check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Directions(RandomFeatures):
 
     def __init__(self, k_dim: int, directions: int, orthogonal: bool, lengths: Lengths, redraw: int | None, seed: int):
         super().__init__(redraw, seed)
-        at_least("k_dim", k_dim, 1)
-        self.shape = (at_least("directions", directions, 1), k_dim)
-        self.orthogonal, self.lengths = a_flag("orthogonal", orthogonal), one_of("lengths", lengths, Lengths)
+        check_at_least("k_dim", k_dim, 1)
+        self.shape = (check_at_least("directions", directions, 1), k_dim)
+        self.orthogonal, self.lengths = check_flag("orthogonal", orthogonal), check_option("lengths", lengths, Lengths)
         if not orthogonal:
-            unread("orthogonal=False", lengths=(lengths, "normal"))
+            check_unused("orthogonal=False", lengths=(lengths, "normal"))
         self.begin()
 
     def draw(self, seed: int) -> Float[Tensor, "m K"]:
@@ -103,7 +103,11 @@ class HeadDirections(RandomFeatures):
 
     def __init__(self, heads: int, k_dim: int, directions: int, redraw: int | None, seed: int):
         super().__init__(redraw, seed)
-        at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), at_least("directions", directions, 1)
+        (
+            check_at_least("heads", heads, 1),
+            check_at_least("k_dim", k_dim, 1),
+            check_at_least("directions", directions, 1),
+        )
         self.shape = (heads, directions, k_dim)
         self.begin()
 

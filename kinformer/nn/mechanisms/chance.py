@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import whole
+from kinformer.core.checks import check_whole_number
 
 
 class Chance(nn.Module):
@@ -23,7 +23,7 @@ class Chance(nn.Module):
 
     def __init__(self, seed: int = 0):
         super().__init__()
-        self.seed = whole("seed", seed)
+        self.seed = check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:

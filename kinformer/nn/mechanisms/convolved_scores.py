@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern, a_probability, a_scale
+from kinformer.core.checks import check_pattern, check_probability, check_scale
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
@@ -63,8 +63,8 @@ class ConvolvedScores(KeyValueMechanism):
         dropout: float,
     ):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.scale, self.convolution = a_scale(scale), ScoreConvolution(heads, size, kernel, slope)
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
+        self.scale, self.convolution = check_scale(scale), ScoreConvolution(heads, size, kernel, slope)
 
     @abstractmethod
     def inputs(
@@ -96,7 +96,7 @@ class ConvolvedScores(KeyValueMechanism):
                 "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
                 "ctx.also) cannot be kept; give each document a row of its own"
             )
-        request, cache = self.asked(queries, keys, None if state is None else state.kv, ctx)
+        request, cache = self.prepare_request(queries, keys, None if state is None else state.kv, ctx)
         out, rows = self._read(request, state)
         if state is None or cache is None:
             return out

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
@@ -41,8 +41,8 @@ class Delayed(Mechanism):
 
     def __init__(self, linear: LinearAttention, by: int):
         super().__init__()
-        self.linear = a_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
-        self.by = at_least("by", by, 1)
+        self.linear = check_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
+        self.by = check_at_least("by", by, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.linear.key_extras(sizes)

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import a_flag, at_least, one_of
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_flag, check_option
 from kinformer.core.choice import choice
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
-from kinformer.core.ties import equals, tolerance_of
+from kinformer.core.ties import equal_to_largest, tolerance_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.mechanisms.chance import Chance, content
 
@@ -48,7 +48,7 @@ class EdgePredictor(nn.Module):
 
     def __init__(self, width: int, clip: int):
         super().__init__()
-        self.width, self.clip = at_least("width", width, 1), at_least("clip", clip, 0)
+        self.width, self.clip = check_at_least("width", width, 1), check_at_least("clip", clip, 0)
         self.cell = nn.LSTMCell(width, width)
         self.match = nn.Linear(width, width, bias=False)
         self.first = nn.Parameter(torch.randn(3, width) * width**-0.5)
@@ -77,7 +77,7 @@ class EdgePredictor(nn.Module):
         """A column, drawn where there is noise and else the likeliest, the log of its probability, and the walk on."""
         u, walk = self.step(walk)
         far = distance.clamp(0, self.clip).expand(-1, u.shape[1], -1)
-        with exact(nodes):  # or shares of keys would not add up to 1
+        with disable_autocast(nodes):  # or shares of keys would not add up to 1
             near = u @ self.distance.to(u.dtype).mT  # [B P clip + 1]
             logits = (nodes @ u[..., None])[..., 0] + near.gather(2, far)
         logits = logits.masked_fill(~may, NEVER)
@@ -87,7 +87,7 @@ class EdgePredictor(nn.Module):
                 return (logits + noise).masked_fill(~may, NEVER).argmax(-1, keepdim=True)
             # equal tokens beyond the clip have equal scores, whatever rounding makes of them: of these the furthest
             size = u.norm(dim=-1, keepdim=True) * nodes.norm(dim=-1).masked_fill(~may, 0.0).amax(-1, keepdim=True)
-            return torch.where(equals(logits, tolerance_of(size)), distance, -1).argmax(-1, keepdim=True)
+            return torch.where(equal_to_largest(logits, tolerance_of(size)), distance, -1).argmax(-1, keepdim=True)
 
         at = choice(best)
         log_p = (logits.gather(2, at) - logits.logsumexp(-1, keepdim=True))[..., 0]
@@ -101,12 +101,12 @@ class EdgeChooser(nn.Module):
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
         """How many are chosen for a token, by which network, and for whom."""
-        self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
+        self.edges, self.by = check_at_least("edges", edges, 1), check_option("by", by, By)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
 
     def sent(self, name: str, send: bool) -> frozenset[str]:
         """What is handed up; ValueError where there are several sets of it."""
-        if a_flag("send", send) and self.by == "head":
+        if check_flag("send", send) and self.by == "head":
             raise ValueError(f"send=True hands up one set of {name}; give by='layer' beside it")
         return frozenset({name} if send else ())
 
@@ -119,7 +119,7 @@ class EdgeChooser(nn.Module):
 
     def nodes(self, request: Request) -> Float[Tensor, "B P S n"]:
         """Tokens as the network sees them: for each head of the keys, or once for the layer."""
-        nodes = precise(request.keys.extras["node"])
+        nodes = at_least_float32(request.keys.extras["node"])
         return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
 
     def noise(

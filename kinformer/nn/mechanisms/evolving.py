@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.example import Example
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
@@ -52,7 +52,7 @@ class EvolvingAttention(ConvolvedScores):
         dropout: float = 0.0,
     ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
-        self.alpha, self.beta = within("alpha", alpha, 0.0, 1.0), within("beta", beta, 0.0, 1.0)
+        self.alpha, self.beta = check_in_range("alpha", alpha, 0.0, 1.0), check_in_range("beta", beta, 0.0, 1.0)
 
     def inputs(
         self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None

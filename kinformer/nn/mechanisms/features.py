@@ -10,7 +10,7 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context
 from kinformer.core.read import AttentionOutput
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
@@ -79,7 +79,7 @@ def divide_by_weights(
     # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
     is_divisible = real & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
     safe = torch.where(is_divisible, divisor, torch.inf)
-    slow = torch.compiler.is_compiling() or transformed()
+    slow = torch.compiler.is_compiling() or is_transformed()
     y = (y / safe[..., None] if slow else Quotient.apply(y, safe)).to(queries.q.dtype)
     return AttentionOutput(
         y, None if map.signed else torch.where(is_divisible, safe.log() + level.flatten(1, 2), -torch.inf)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.bias import Bias
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
@@ -34,14 +34,14 @@ class FourPieces(GlobalSoftmax):
     """
 
     def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **settings: Any):
-        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **settings)
+        super().__init__(pattern, Rows(check_at_least("n", n, 0)), bias, copied=copied, **settings)
         self.n = n
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
         return {**super().key_extras(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         return False  # a global query reads keys of two matrices
 
     def forward(

@@ -11,14 +11,14 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, a_pattern
+from kinformer.core.checks import check_flag, check_pattern
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
-from kinformer.core.keyed import no_peeking
+from kinformer.core.hooks import has_hooks
+from kinformer.core.key_value_mechanism import check_reads_no_future
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrow_pattern
 from kinformer.core.read import AttentionOutput, merge
-from kinformer.core.watched import watched
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.marked import MarkedRows
 from kinformer.nn.patterns.rows import Rows
@@ -71,7 +71,7 @@ def few_rows(own: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> Few
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
     """The y of values, from that of what they are made of; 0 where there was no key."""
     assert read.lse is not None
-    return torch.where(read.lse[..., None] > -torch.inf, v.mean(read.y), 0.0)
+    return torch.where(read.lse[..., None] > -torch.inf, v.project_mean(read.y), 0.0)
 
 
 class GlobalSoftmaxState(NamedTuple):
@@ -125,8 +125,8 @@ class GlobalSoftmax(Mechanism):
         impl: str = "auto",
     ):
         super().__init__()
-        self.pattern, self.rows = a_pattern("pattern", pattern), a_pattern("rows", rows)
-        self.copied = a_flag("copied", copied)
+        self.pattern, self.rows = check_pattern("pattern", pattern), check_pattern("rows", rows)
+        self.copied = check_flag("copied", copied)
         self.near = _Near(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wants = self.near.wants
@@ -143,11 +143,11 @@ class GlobalSoftmax(Mechanism):
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
         if not sizes.cross:
-            no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
+            check_reads_no_future(self.pattern)  # by the pattern that was given, which its refusal shows
         return GlobalSoftmaxState(self.near.start(room, sizes), self.wide.start(room, sizes))
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
-        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
+        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(has_hooks, self.modules())):
             return False
         return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
 
@@ -173,23 +173,25 @@ class GlobalSoftmax(Mechanism):
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
         few, unmade = self._asking(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
-        near, _ = self.near.asked(queries, keys, None, ctx)
+        near, _ = self.near.prepare_request(queries, keys, None, ctx)
         if few.alone and ctx.also is None:
             near = near.replace(
-                pattern=narrowed(self.pattern, ctx.only, None)
+                pattern=narrow_pattern(self.pattern, ctx.only, None)
             )  # their holes in it cost more than they do
-        q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
-        key_queries, constant = unmade["global_k"].asked(q)
-        wide, _ = self.wide.asked(few.of(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
+        q, x = unmade["global_q"].cut(few.places).materialize(), unmade["global_k"].x[:, None]
+        key_queries, constant = unmade["global_k"].absorb_queries(q)
+        wide, _ = self.wide.prepare_request(few.of(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
         scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
-        read = self.wide.answered(wide.replace(scale=scale, run=False, full=False)).y
+        read = self.wide.read_with_aux(wide.replace(scale=scale, run=False, full=False)).y
         assert read.lse is not None
         lse = read.lse if constant is None else read.lse + scale * constant
-        return Out(few.insert(self.near.answered(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse)))
+        return Out(
+            few.insert(self.near.read_with_aux(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse))
+        )
 
     def _asking(self, ctx: Context) -> FewRows:
         """The queries that may be global."""
-        near, wide = self.near.limited(ctx), self.wide.limited(ctx)
+        near, wide = self.near.batch_pattern(ctx), self.wide.batch_pattern(ctx)
         return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
 
 
@@ -200,9 +202,9 @@ class _Near(Softmax):
         super().__init__(_without_rows(pattern, rows), bias, **settings)
         self.whole, self.rows = pattern, rows
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         def make() -> Pattern:
-            return _without_rows(narrowed(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
+            return _without_rows(narrow_pattern(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
 
         return ctx.memo.get(make, "near", self.whole, self.rows)
 
@@ -210,9 +212,9 @@ class _Near(Softmax):
 class _Wide(Softmax):
     """The pairs that global queries read."""
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         return ctx.memo.get(
-            lambda: narrowed(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
+            lambda: narrow_pattern(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
         )
 
 

@@ -9,16 +9,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.choice import recomputed
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.mechanisms.features import (
     check_heads,
     check_limits,
@@ -89,13 +89,13 @@ class LinearAttention(Mechanism):
 
     def __init__(self, map: FeatureMap, update: StateUpdate | None = None, *, piece: int = 64):
         super().__init__()
-        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
+        self.map = check_part("map", map, FeatureMap, "a feature map, such as ELU()")
         self.update = (
             AdditiveUpdate()
             if update is None
-            else a_part("update", update, StateUpdate, "an update, such as AdditiveUpdate()")
+            else check_part("update", update, StateUpdate, "an update, such as AdditiveUpdate()")
         )
-        self.piece = at_least("piece", piece, 1)
+        self.piece = check_at_least("piece", piece, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:  # checked when a layer is built, and so refused there
@@ -103,10 +103,10 @@ class LinearAttention(Mechanism):
         check_heads(sizes)
         return self.update.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
-        return Exact(empty_state(room, sizes, self.map.features(sizes.k_dim)))
+        return UncastState(empty_state(room, sizes, self.map.features(sizes.k_dim)))
 
     def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
@@ -117,12 +117,14 @@ class LinearAttention(Mechanism):
                 f"LinearAttention got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys; give each token both"
             )
         check_limits(ctx)
-        in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
+        check_in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
         return keys
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         keys = self.checked(queries, keys, ctx)
-        with exact(keys.k):
+        with disable_autocast(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)
             sums = _empty_state(self.map, keys, dtype) if old is None else _cast(old, dtype)
@@ -132,7 +134,7 @@ class LinearAttention(Mechanism):
             for chunk in chunks:
                 read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
-            return Out(_concatenate(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
+            return Out(_concatenate(reads), None if old is None else UncastState(_cast(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
         """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.

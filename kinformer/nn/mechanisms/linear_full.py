@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import torch
 
 import kinformer as kf
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_part
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_part
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.mechanisms.features import (
     check_heads,
     check_limits,
@@ -42,23 +42,25 @@ class FullLinearAttention(Mechanism):
 
     def __init__(self, map: FeatureMap):
         super().__init__()
-        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
+        self.map = check_part("map", map, FeatureMap, "a feature map, such as ELU()")
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         check_heads(sizes)  # checked when a layer is built, and so refused there
         return {}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if not sizes.cross:
             raise _no_state()
-        return Exact(empty_state(room, sizes, 0))
+        return UncastState(empty_state(room, sizes, 0))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         if keys is not None and keys.own:
             check_limits(ctx)  # what a batch says of its own pairs says nothing of a source
             if state is not None:
                 raise _no_state()
-        with exact(queries.q):
+        with disable_autocast(queries.q):
             if keys is not None:
                 sums = _sum_keys(self.map, keys, precision(keys.k, None if state is None else state.inside))
             elif state is None or not state.inside.s.shape[2]:
@@ -67,7 +69,7 @@ class FullLinearAttention(Mechanism):
                 )
             else:
                 sums = state.inside
-            new_state = None if state is None else Exact(sums)
+            new_state = None if state is None else UncastState(sums)
             if ctx.remember:
                 return Out(AttentionOutput(queries.q[..., :0], None), new_state)
             q, constant = query_features(self.map, queries, sums.s.shape[1], sums.s.dtype)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.cache import KV
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
@@ -65,10 +65,10 @@ class LowRankBand(Mechanism):
         self, heads: int, near: Pattern, far: Pattern, rank: int = 8, *, combine: Combine = "gate", dropout: float = 0.0
     ):
         super().__init__()
-        self.heads, self.rank = at_least("heads", heads, 1), at_least("rank", rank, 1)
+        self.heads, self.rank = check_at_least("heads", heads, 1), check_at_least("rank", rank, 1)
         self.band = Softmax(near, dropout=dropout, lse=False)
         self.low = _Narrow(far, dropout=dropout, lse=False)
-        gated = one_of("combine", combine, Combine) == "gate"
+        gated = check_option("combine", combine, Combine) == "gate"
         self.gate = nn.Parameter(torch.zeros(heads)) if gated else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import a_pattern, a_scale, at_least, whole
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_pattern, check_scale, check_whole_number
 from kinformer.core.choice import choice
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -64,11 +64,14 @@ class Rotations(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        if at_least("buckets", buckets, 2) % 2:
+        if check_at_least("buckets", buckets, 2) % 2:
             raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
-        self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
-        self._rounds = at_least("rounds", rounds, 1)
-        self._eval_rounds = None if eval_rounds is None else at_least("eval_rounds", eval_rounds, 1)
+        self.redraw, self.seed = (
+            None if redraw is None else check_at_least("redraw", redraw, 1),
+            check_whole_number("seed", seed),
+        )
+        self._rounds = check_at_least("rounds", rounds, 1)
+        self._eval_rounds = None if eval_rounds is None else check_at_least("eval_rounds", eval_rounds, 1)
         self.register_buffer("r", draw_rotations((heads, k_dim, rounds, buckets // 2), seed))
         self.register_buffer("more", self.r[:, :, :0], persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
@@ -81,7 +84,7 @@ class Rotations(nn.Module):
 
     @rounds.setter
     def rounds(self, rounds: int) -> None:
-        self._rounds = at_least("rounds", rounds, 1)
+        self._rounds = check_at_least("rounds", rounds, 1)
         self._extend()
 
     @property
@@ -91,7 +94,7 @@ class Rotations(nn.Module):
 
     @eval_rounds.setter
     def eval_rounds(self, rounds: int | None) -> None:
-        self._eval_rounds = None if rounds is None else at_least("eval_rounds", rounds, 1)
+        self._eval_rounds = None if rounds is None else check_at_least("eval_rounds", rounds, 1)
         self._extend()
 
     @property
@@ -102,9 +105,9 @@ class Rotations(nn.Module):
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
-        groups, wide = x.shape[1], precise(x)
+        groups, wide = x.shape[1], at_least_float32(x)
         r = self.now.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
-        with exact(x):  # or it would round what was just made precise
+        with disable_autocast(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both
         (high, highest), (low, lowest) = turned.max(-1), turned.min(-1)
@@ -154,11 +157,11 @@ class Hashed(KeyValueMechanism):
         seed: int,
     ):
         super().__init__()
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.hash = Rotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
         self.buckets = buckets
-        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale = a_scale(scale)
+        self.pattern = Causal() if pattern is None else check_pattern("pattern", pattern)
+        self.scale = check_scale(scale)
 
     @property
     def rounds(self) -> int:
@@ -182,7 +185,7 @@ class Hashed(KeyValueMechanism):
         check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_no_additions(self, ctx, "buckets")
         if ctx.remember:
             return queries, keys
@@ -263,7 +266,8 @@ def in_float32(request: Request) -> Request:
     """A request in float32 at least: a score of -1e5 is none in float16."""
     queries, keys = request.queries, request.keys
     return request.replace(
-        queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k), v=precise(keys.v))
+        queries=queries._replace(q=at_least_float32(queries.q)),
+        keys=keys._replace(k=at_least_float32(keys.k), v=at_least_float32(keys.v)),
     )
 
 

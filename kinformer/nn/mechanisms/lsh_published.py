@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.attend import read
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
@@ -182,19 +182,19 @@ class PublishedLSH(Hashed):
             scale=scale,
             seed=seed,
         )
-        self.chunk = at_least("chunk", chunk, 1)
-        self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
+        self.chunk = check_at_least("chunk", chunk, 1)
+        self.restricted, self.divided = check_flag("restricted", restricted), check_flag("divided", divided)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._other_sequence_message())
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
             raise ValueError(self._other_sequence_message())
         check_no_limits(self, ctx, "chunks", "LSH")
-        return super().ready(queries, keys, ctx)
+        return super().preprocess(queries, keys, ctx)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         dtype, request = request.queries.q.dtype, in_float32(request)
@@ -227,7 +227,7 @@ class PublishedLSH(Hashed):
         q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
         q_tags = {"chunk": gather_columns(chunk, item), "bucket": gather_columns(bucket, item), "round": q_turn}
         k_tags = {"chunk": gather_columns(chunk, column), "bucket": gather_columns(bucket, column), "round": k_turn}
-        return request.apart(
+        return request.regroup(
             queries=Queries(
                 gather_columns(queries.q, query),
                 gather_positions(queries.pos, query, windows.query >= 0),

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_part, check_probability, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.mechanisms.features import check_heads, check_limits
 from kinformer.nn.mechanisms.linear import AdditiveUpdate
 from kinformer.nn.mechanisms.packs import Packs
@@ -73,11 +73,11 @@ class LunaCausal(Mechanism):
         piece: int = 64,
     ):
         super().__init__()
-        self.packs = a_part("packs", packs, Packs, "one, such as Packs(16, d)")
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
-        self.weight, self.scale = one_of("weight", weight, Weight), a_scale(scale)
-        self.dropout, self.piece = a_probability("dropout", dropout), at_least("piece", piece, 1)
-        self.ask = nn.Linear(packs.d, heads * k_dim, bias=a_flag("bias", bias))
+        self.packs = check_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
+        self.weight, self.scale = check_option("weight", weight, Weight), check_scale(scale)
+        self.dropout, self.piece = check_probability("dropout", dropout), check_at_least("piece", piece, 1)
+        self.ask = nn.Linear(packs.d, heads * k_dim, bias=check_flag("bias", bias))
         self.update = AdditiveUpdate()
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -87,24 +87,26 @@ class LunaCausal(Mechanism):
         self._refuse(sizes.key_heads, sizes.k_dim)
         return {"pack": ExtraProjection(sizes.k_dim)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
         batch, heads, count = room.batch, sizes.key_heads, self.packs.count
         like = torch.zeros(batch, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
         k, v = like.new_zeros(batch, heads, sizes.k_dim, count), like.new_zeros(batch, heads, count, sizes.v_dim)
-        return Exact(LunaCausalState(k, v, like))
+        return UncastState(LunaCausalState(k, v, like))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         self._refuse(keys.k.shape[1], keys.k.shape[3])
         check_limits(ctx)
-        in_order(ctx, "LunaCausal", "")
-        with exact(keys.k):
+        check_in_order(ctx, "LunaCausal", "")
+        with disable_autocast(keys.k):
             old = None if state is None else state.inside
             y, new = self._read(queries, keys, self._empty_state(keys) if old is None else old, ctx.remember)
-            return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else Exact(new))
+            return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else UncastState(new))
 
     def _read(
         self, queries: Queries, keys: Keys, old: LunaCausalState, remember: bool

@@ -1,7 +1,7 @@
 """Pooling: a query reads what pooling makes of the keys in a wide window about it."""
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys
 from kinformer.nn.mechanisms.shortened import Shortened
@@ -35,11 +35,11 @@ class Pooling(Shortened):
     def __init__(
         self, window: int, pool: WindowShortener, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
     ):
-        size = a_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
-        if size > 2 * at_least("window", window, 0) + 1:
+        size = check_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
+        if size > 2 * check_at_least("window", window, 0) + 1:
             raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
         # a kernel stands at its last key, moved on until kernels of a query stand at multiples of the stride from it
-        offset = (window - size + 1) % at_least("stride", stride, 1)
+        offset = (window - size + 1) % check_at_least("stride", stride, 1)
         left = window - size + 1 - offset
         pattern = Band(left, 2 * window + 1 - size - left) & Strided(stride)
         super().__init__(Softmax(pattern, scale=scale, dropout=dropout), pool)

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.score_convolution import Kernel
@@ -35,7 +35,7 @@ class PredictiveAttention(ConvolvedScores):
         dropout: float = 0.0,
     ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
-        self.alpha = within("alpha", alpha, 0.0, 1.0)
+        self.alpha = check_in_range("alpha", alpha, 0.0, 1.0)
 
     def inputs(
         self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None

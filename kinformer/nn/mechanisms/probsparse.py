@@ -9,20 +9,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, a_probability, a_scale, at_least, one_of, unread
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_scale, check_unused
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
-from kinformer.core.ties import places, tolerance_of
+from kinformer.core.ties import compare_to_last, tolerance_of
 from kinformer.nn.mechanisms.chance import Chance
 
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
@@ -80,14 +80,14 @@ class ProbSparse(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.pattern = Causal() if a_flag("causal", causal) else Full()
-        self.factor, self.measure = at_least("factor", factor, 1), one_of("measure", measure, Measure)
-        self.divisor, self.rest = one_of("divisor", divisor, Divisor), one_of("rest", rest, Rest)
+        self.pattern = Causal() if check_flag("causal", causal) else Full()
+        self.factor, self.measure = check_at_least("factor", factor, 1), check_option("measure", measure, Measure)
+        self.divisor, self.rest = check_option("divisor", divisor, Divisor), check_option("rest", rest, Rest)
         if measure != "sampled":
-            unread(f"measure={measure!r}", divisor=(divisor, "sample"))
+            check_unused(f"measure={measure!r}", divisor=(divisor, "sample"))
         if not causal:
-            unread("causal=False", rest=(rest, "mean"))
-        self.scale, self.dropout, self.lse = a_scale(scale), a_probability("dropout", dropout), False
+            check_unused("causal=False", rest=(rest, "mean"))
+        self.scale, self.dropout, self.lse = check_scale(scale), check_probability("dropout", dropout), False
         self.chance = Chance(seed) if measure == "sampled" else None
 
     @property
@@ -106,7 +106,7 @@ class ProbSparse(KeyValueMechanism):
             "generate(..., recompute=True)"
         )
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
         if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
@@ -116,7 +116,7 @@ class ProbSparse(KeyValueMechanism):
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
             raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")
         if self.causal:
-            in_order(ctx, "ProbSparse(causal=True)")
+            check_in_order(ctx, "ProbSparse(causal=True)")
             if not keys.own:
                 raise ValueError("ProbSparse(causal=True) got keys of another sequence; give causal=False")
         return queries, keys
@@ -127,7 +127,7 @@ class ProbSparse(KeyValueMechanism):
         q = queries.q.take_along_dim(at[..., None], 2)
         pos = queries.pos.expand(-1, at.shape[1], -1).gather(2, at).masked_fill(~real, -1)
         asking = Queries(q, pos, head=queries.head)
-        y = read(request.apart(queries=asking)).y
+        y = read(request.regroup(queries=asking)).y
         rest = self.unchosen(request).to(y.dtype)
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
@@ -143,7 +143,7 @@ class ProbSparse(KeyValueMechanism):
         value, column = scores.sort(dim=-1, descending=True)
         turn = (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
         last, near = value.gather(2, turn), _tolerance(request).gather(2, column.gather(2, turn))
-        order = places(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
+        order = compare_to_last(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
             ..., : self._most(pos.shape[2])
         ]
         mine = torch.arange(order.shape[-1], device=pos.device) < share
@@ -152,11 +152,11 @@ class ProbSparse(KeyValueMechanism):
     def measured(self, request: Request) -> Float[Tensor, "B H T"]:
         """M of each query, in float32 or better."""
         if not request.keys.k.shape[2]:
-            return precise(torch.zeros_like(request.queries.q[..., 0]))
+            return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
         with torch.no_grad():
             if self.measure == "sampled":
                 return self._by_sample(request)
-            is_key, logits = request.keys.pos[:, :, None] >= 0, precise(scores(request))
+            is_key, logits = request.keys.pos[:, :, None] >= 0, at_least_float32(scores(request))
             mean = logits.where(is_key, 0.0).sum(-1) / is_key.sum(-1).clamp_min(1)
             logits = logits.masked_fill(~is_key, -torch.inf)
             return (logits.amax(-1) if self.measure == "max-mean" else logits.logsumexp(-1)) - mean
@@ -173,8 +173,8 @@ class ProbSparse(KeyValueMechanism):
     def unchosen(self, request: Request) -> Float[Tensor, "B H T V"]:
         """What queries that are not chosen get."""
         heads, length = request.queries.q.shape[1:3]
-        real = precise((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
-        total, count = precise(request.keys.v) * real, real
+        real = at_least_float32((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
+        total, count = at_least_float32(request.keys.v) * real, real
         if self.causal:
             total, count = total.cumsum(2), count.cumsum(2)
         else:
@@ -209,7 +209,7 @@ class ProbSparse(KeyValueMechanism):
         count: Int[Tensor, "B 1"],
         sample_size: Int[Tensor, "B 1"],
     ) -> Float[Tensor, "B H t"]:
-        product = precise(product)
+        product = at_least_float32(product)
         over = sample_size if self.divisor == "sample" else count
         mean = product.where(used, 0.0).sum(-1) / over[..., None].clamp_min(1)
         return product.masked_fill(~used, -torch.inf).amax(-1) - mean
@@ -228,7 +228,7 @@ class ProbSparse(KeyValueMechanism):
 @torch.no_grad()
 def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
     """How far apart M of equal queries may be computed; it is a mean over keys, so their longest decides."""
-    q, k = precise(request.queries.q), precise(request.keys.k)
+    q, k = at_least_float32(request.queries.q), at_least_float32(request.keys.k)
     size = torch.where(request.keys.pos >= 0, k.norm(dim=-1), 0.0)  # [B G S]
     longest = size.amax(-1, keepdim=True) if size.shape[-1] else size.sum(-1, keepdim=True)
     by_head = longest.repeat_interleave(number_of_groups(q.shape[1], k.shape[1]), 1)

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism
@@ -33,11 +33,11 @@ class Regularised(Mechanism):
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
         super().__init__()
-        self.mechanism = a_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
+        self.mechanism = check_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
         if not mechanism.merges:
             raise ValueError(f"{type(mechanism).__name__} tells no weights of pairs; regularise a Softmax")
         for regulariser in regularisers:
-            a_part("regularisers", regulariser, Regulariser, "one, such as OutputDisagreement()")
+            check_part("regularisers", regulariser, Regulariser, "one, such as OutputDisagreement()")
             if regulariser.needs_lse and not mechanism.lse:
                 raise ValueError(f"{type(regulariser).__name__} needs the mechanism's lse; make it without lse=False")
         keys = [regulariser.key for regulariser in regularisers]
@@ -64,8 +64,8 @@ class Regularised(Mechanism):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if not self.training or ctx.remember:
             return self.mechanism(queries, keys, state, ctx)
-        request, new_state = self.mechanism.asked(queries, keys, state, ctx)
-        out = self.mechanism.answered(request)
+        request, new_state = self.mechanism.prepare_request(queries, keys, state, ctx)
+        out = self.mechanism.read_with_aux(request)
         own = keys if keys is not None and keys.own else None
         aux = {regulariser.key: regulariser(request, out.y, own) for regulariser in self._all}
         return out._replace(state=new_state, aux={**out.aux, **aux})

@@ -6,14 +6,14 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.attend import read
-from kinformer.core.checks import a_pattern, a_probability
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.checks import check_pattern, check_probability
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import weighted
+from kinformer.core.score_matrix import weigh_values
 from kinformer.nn.scores.below import check_pairs, of_pairs
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Reused(KeyValueMechanism):
 
     def __init__(self, pattern: Pattern, *, dropout: float = 0.0):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         sent = request.below.get("weights")
@@ -56,7 +56,7 @@ class Reused(KeyValueMechanism):
             return Out(AttentionOutput(read(request.replace(queries=queries, keys=keys, scale=scale)).y, None))
         weights = of_pairs("weights", request)
         assert weights is not None
-        return Out(AttentionOutput(weighted(F.dropout(weights, request.dropout), request), None))
+        return Out(AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), None))
 
     def _check_pattern(self, sent: Below) -> None:
         """ValueError for weights of another pattern: they are not those that this layer would sum to 1."""

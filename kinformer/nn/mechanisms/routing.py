@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_pattern, check_scale
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
@@ -55,10 +55,14 @@ class Routed(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
-        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), SameGroupScore("cluster")
+        self.pattern = Causal() if pattern is None else check_pattern("pattern", pattern)
+        self.scale, self.norm, self.score = (
+            check_scale(scale),
+            check_option("norm", norm, Norm),
+            SameGroupScore("cluster"),
+        )
 
     def penalties(self) -> dict[str, Penalty]:
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
@@ -73,7 +77,7 @@ class Routed(KeyValueMechanism):
             raise ValueError(self._other_sequence_message())
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_no_additions(self, ctx, "clusters")
         if keys is None or not keys.own:
             raise ValueError(self._other_sequence_message())
@@ -94,7 +98,7 @@ class Routed(KeyValueMechanism):
         if self.norm == "none":
             return x
         # a token a row: PyTorch's compiler takes gradients of other layouts for what they are not
-        flat = precise(x).flatten(0, -2)
+        flat = at_least_float32(x).flatten(0, -2)
         return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
     def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -105,10 +109,10 @@ class Routed(KeyValueMechanism):
         column, has_key = own_column(request)
         at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
         k, k_cluster = (
-            unit(precise(gather_columns(keys.k, at))),
+            unit(at_least_float32(gather_columns(keys.k, at))),
             gather_columns(by_query_head(keys.tags["cluster"], heads), at)[..., 0],
         )
-        q, q_cluster = unit(precise(queries.q)), queries.tags["cluster"][..., 0]
+        q, q_cluster = unit(at_least_float32(queries.q)), queries.tags["cluster"][..., 0]
         distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
         if not self.training:
             return {"commitment": distance}, {}

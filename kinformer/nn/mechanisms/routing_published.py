@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, at_least, one_of, within
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
@@ -90,9 +90,9 @@ class PublishedRouting(Routed):
         super().__init__(
             heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
         )
-        self.window, self.eps = at_least("window", window, 1), within("eps", eps, 0, math.inf)
-        self.alone = one_of("alone", alone, Alone)
-        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if a_flag("null", null) else None
+        self.window, self.eps = check_at_least("window", window, 1), check_in_range("eps", eps, 0, math.inf)
+        self.alone = check_option("alone", alone, Alone)
+        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if check_flag("null", null) else None
         self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -106,11 +106,11 @@ class PublishedRouting(Routed):
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
-        q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
+        q, k, v = (at_least_float32(x) for x in (queries.q, keys.k, keys.v))
         query_choice, key_choice = self._choose_queries(request), self._choose_keys(keys)
         q = gather_columns(q, query_choice.column)
         output = read(
-            request.apart(
+            request.regroup(
                 queries=Queries(q, query_choice.pos, head=queries.head),
                 keys=Keys(gather_columns(k, key_choice.column), gather_columns(v, key_choice.column), key_choice.pos),
                 score=PRODUCT,
@@ -126,9 +126,9 @@ class PublishedRouting(Routed):
         y = query_choice.mean(output.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
         return Out(AttentionOutput(y, None), aux=aux, stats=stats)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_no_limits(self, ctx, "clusters", "Routing")
-        queries, keys = super().ready(queries, keys, ctx)
+        queries, keys = super().preprocess(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():
             liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
@@ -151,7 +151,7 @@ class PublishedRouting(Routed):
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
-            near = math.ceil(float(tolerance_of(precise(queries.q.new_ones(())))) * UNIT)
+            near = math.ceil(float(tolerance_of(at_least_float32(queries.q.new_ones(())))) * UNIT)
             return is_among_largest(liked, self.window, near).take_along_dim(own, 2) & has_key
 
         is_chosen = choice(best)

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from kinformer.attend import read
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_scale
+from kinformer.core.checks import check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, PerToken, Want, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, PerToken, Want, check_in_order
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
@@ -37,11 +37,11 @@ class EdgeAttention(KeyValueMechanism):
 
     def __init__(self, scale: float | None):
         super().__init__()
-        self.pattern, self.scale = Causal(), a_scale(scale)
+        self.pattern, self.scale = Causal(), check_scale(scale)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
-        in_order(ctx, name)
+        check_in_order(ctx, name)
         check_no_additions(self, ctx, "chosen keys")
         if ctx.only is not None:
             raise ValueError(f"{name} goes from token to token of a whole row and cannot keep ctx.only; drop it")
@@ -78,7 +78,7 @@ class EdgeAttention(KeyValueMechanism):
         q_pos = request.queries.pos.expand(-1, heads, -1).transpose(1, 2).flatten(0, 1)[..., None]
         batch = torch.arange(len(at), device=at.device).repeat_interleave(length)
         of_tokens = read(
-            request.apart(
+            request.regroup(
                 queries=Queries(q, q_pos, head=request.queries.head),
                 keys=Keys(gather_columns(request.keys.k, at), gather_columns(request.keys.v, at), pos),
                 rows=batch,
@@ -138,8 +138,8 @@ class SAC(EdgeChooser, EdgeAttention):
     def forward(  # type: ignore[override]
         self, queries: Queries, keys: Keys | None, state: SACState | None, ctx: Context
     ) -> Out[AttentionOutput]:
-        queries, keys = self.ready(queries, keys, ctx)
-        request, new_state = self.request(queries, keys, None if state is None else state.keys, ctx)
+        queries, keys = self.preprocess(queries, keys, ctx)
+        request, new_state = self.make_request(queries, keys, None if state is None else state.keys, ctx)
         position, log_p, walk = self.choose(request, state)
         if state is not None:
             assert new_state is not None

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_pattern, a_scale
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_pattern, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
@@ -20,7 +20,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import mask, scores, softmax, weighted
+from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
 from kinformer.nn.mechanisms.edges import By, EdgeChooser
 from kinformer.nn.mechanisms.groups import own_pairs
 
@@ -32,12 +32,12 @@ class EdgePairAttention(KeyValueMechanism):
 
     def __init__(self, pattern: Pattern | None, scale: float | None):
         super().__init__()
-        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
+        self.pattern, self.scale = Full() if pattern is None else check_pattern("pattern", pattern), check_scale(scale)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
         if keys is None or not keys.own:
             raise ValueError(f"{name} has pairs of one sequence and got keys of another; across use Softmax")
@@ -52,7 +52,7 @@ class EdgePairAttention(KeyValueMechanism):
         may = mask(request, heads)
         logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
         weights, lse = softmax(logits)
-        return AttentionOutput(weighted(F.dropout(weights, request.dropout), request), lse)
+        return AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), lse)
 
 
 class PublishedSAC(EdgeChooser, EdgePairAttention):
@@ -110,7 +110,7 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
         real, current = pos >= 0, pos.new_zeros(batch, walkers, 1)
         tokens = real.sum(-1, keepdim=True)
         chosen = torch.zeros(batch, walkers, length * length, dtype=torch.bool, device=pos.device)
-        log_p = precise(nodes.new_zeros(batch, walkers, length))
+        log_p = at_least_float32(nodes.new_zeros(batch, walkers, length))
         for n in range(self.edges * length):
             goes_on = n < self.edges * tokens  # [B P 1]
             turn = torch.full_like(current, 2 * n)

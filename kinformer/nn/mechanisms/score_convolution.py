@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
 from kinformer.nn.mechanisms.by_position import find_columns, take_at
@@ -32,12 +32,12 @@ class ScoreConvolution(nn.Module):
 
     def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):
         super().__init__()
-        if at_least("size", size, 1) % 2 == 0 and one_of("kernel", kernel, Kernel) != "causal":
+        if check_at_least("size", size, 1) % 2 == 0 and check_option("kernel", kernel, Kernel) != "causal":
             raise ValueError(f"size={size} has no middle; give an odd one, or kernel='causal'")
-        self.slope = within("slope", slope, 0.0, 1.0)
-        self.conv = nn.Conv2d(at_least("heads", heads, 1), heads, size)
+        self.slope = check_in_range("slope", slope, 0.0, 1.0)
+        self.conv = nn.Conv2d(check_at_least("heads", heads, 1), heads, size)
         centred, back = range(-(size // 2), size // 2 + 1), range(1 - size, 1)
-        self.of_queries = centred if one_of("kernel", kernel, Kernel) == "centred" else back
+        self.of_queries = centred if check_option("kernel", kernel, Kernel) == "centred" else back
         self.of_keys = back if kernel == "causal" else centred
 
     @property

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import KV, LAST, written
-from kinformer.core.checks import a_part, if_given
+from kinformer.core.cache import KV, LAST, update_cache
+from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.numbering import after
+from kinformer.core.numbering import next_positions
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.projection import Projection
 from kinformer.core.read import AttentionOutput
@@ -89,7 +89,7 @@ class OpenGroup(NamedTuple):
         at = left.clamp_max(max(length - 1, 0))
         left_pos = torch.where(left < count, pos.take_along_dim(at, 1), -1)
         ends = F.pad(pos, (0, -length % size), value=-1)[:, size - 1 :: size]
-        return cls(order, pos[:, None], ends, at, left_pos, after(now, new))
+        return cls(order, pos[:, None], ends, at, left_pos, next_positions(now, new))
 
 
 def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
@@ -128,9 +128,9 @@ class Shortened(Mechanism):
 
     def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
         super().__init__()
-        self.mechanism = a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
-        self.shorten = a_part("shorten", shorten, Shorten, "one, such as MeanPooled(4)")
-        self.null = if_given("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
+        self.mechanism = check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
+        self.shorten = check_part("shorten", shorten, Shorten, "one, such as MeanPooled(4)")
+        self.null = check_optional_part("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -139,7 +139,7 @@ class Shortened(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.mechanism.key_extras(sizes)
 
-    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+    def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
         # a state of groups wants the tokens of the last one
         if self.shorten.group is not None or ctx.only is not None or ctx.also is not None:
             return None
@@ -228,7 +228,7 @@ class Shortened(Mechanism):
         left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
-        short, new_cache = written(cache, whole, queries, HELD, at)
+        short, new_cache = update_cache(cache, whole, queries, HELD, at)
         assert new_cache is not None
         return short, ShortenedState(new_cache._replace(now=plan.now), left)
 
@@ -253,7 +253,7 @@ class Shortened(Mechanism):
     def _read_stairs(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
         stair_queries, stair_keys = stairs.folded(queries, short)
-        request, _ = self.mechanism.request(
+        request, _ = self.mechanism.make_request(
             stair_queries, stair_keys, None, ctx.replace(pos=stair_queries.pos[:, 0], labels={})
         )
         return stairs.unfolded(self.mechanism.read(request).y)

@@ -10,13 +10,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of, within
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_option,
+    check_part,
+    check_probability,
+    check_scale,
+)
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -93,23 +101,23 @@ class Sinkhorn(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.block = at_least("block", block, 1)
-        self.net = a_part("net", net, SortNet, "one, such as PairNet(8)")
-        self.pattern = Causal() if a_flag("causal", causal) else Full()
-        self.iterations = at_least("iterations", iterations, 0)
-        self.chance = Chance(seed) if a_flag("noise", noise) else None
-        self.temperature = within("temperature", temperature, 1e-6, torch.inf, open_end=True)
-        self.pool, self.mixture = one_of("pool", pool, Pool), a_flag("mixture", mixture)
-        self.cut = None if cut is None else at_least("cut", cut, 1)
+        self.block = check_at_least("block", block, 1)
+        self.net = check_part("net", net, SortNet, "one, such as PairNet(8)")
+        self.pattern = Causal() if check_flag("causal", causal) else Full()
+        self.iterations = check_at_least("iterations", iterations, 0)
+        self.chance = Chance(seed) if check_flag("noise", noise) else None
+        self.temperature = check_in_range("temperature", temperature, 1e-6, torch.inf, open_end=True)
+        self.pool, self.mixture = check_option("pool", pool, Pool), check_flag("mixture", mixture)
+        self.cut = None if cut is None else check_at_least("cut", cut, 1)
         if causal and cut is not None:
             raise ValueError(f"cut={cut} lets every block read blocks that come later; give causal=False beside it")
-        if a_flag("near", near) and cut is None:
+        if check_flag("near", near) and cut is None:
             raise ValueError("near=True is of a cut; without one the own block is always read, so leave it out")
         self.near = near
-        self.apart = one_of("softmax", softmax, Together) == "apart"
+        self.apart = check_option("softmax", softmax, Together) == "apart"
         if self.apart and cut is not None:
             raise ValueError("softmax='apart' is of the own block beside the sorted one; with a cut leave it out")
-        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+        self.scale, self.dropout = check_scale(scale), check_probability("dropout", dropout)
         self.lse = not (mixture or self.apart)
 
     @property
@@ -131,8 +139,8 @@ class Sinkhorn(KeyValueMechanism):
         self.net.refuse(room.length, self.block)
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        in_order(ctx, "Sinkhorn")
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        check_in_order(ctx, "Sinkhorn")
         if keys is None or not keys.own:
             raise ValueError("Sinkhorn sorts the blocks of the sequence that asks and got another one; use Softmax")
         if ctx.only is not None or ctx.also is not None:
@@ -160,7 +168,7 @@ class Sinkhorn(KeyValueMechanism):
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
         """S: how much of block m stands in the place of block n."""
-        pooled = self.pooled(precise(side), blocks)
+        pooled = self.pooled(at_least_float32(side), blocks)
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
@@ -256,7 +264,7 @@ def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) ->
 
 def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
     """The read of other keys, at positions that are no row's."""
-    return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
+    return request.regroup(queries=queries, keys=keys, rows=rows, lse=True)
 
 
 _APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}

@@ -10,12 +10,12 @@ from torch.autograd.function import FunctionCtx
 
 from kinformer.attend import read
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 from kinformer.nn.mechanisms.groups import LAST_RESORT, SameGroupScore, groups_of, own_column
 
 FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
@@ -30,7 +30,7 @@ def read_groups(request: Request, groups: int) -> AttentionOutput:
     compiled reads densely, and so does what is transformed.
     """
     pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
-    if torch.compiler.is_compiling() or transformed() or pairs <= FEW:
+    if torch.compiler.is_compiling() or is_transformed() or pairs <= FEW:
         return read(request)
     rounds = sort_rounds(request, groups)
     if sum(PAIR * sorted_round.pairs + TOKEN * request.queries.q.shape[2] for sorted_round in rounds) > pairs:
@@ -183,7 +183,7 @@ def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int
             x[n].view(batch * count, heads, size, x[n].shape[-1])
             for x, size in ((q, m), (k, w), (v, w), (q_pos, m), (k_pos, w), (q_tags, m), (k_tags, w))
         )
-        tiles = request.apart(
+        tiles = request.regroup(
             queries=Queries(q_, at[..., 0], head=queries.head),
             keys=Keys(k_, v_, of[..., 0], own=keys.own),
             score=Product(),
@@ -249,7 +249,7 @@ def _first_found(
         where = k < q if lonely else k <= q
     else:
         heads = range(tiles.queries.head, tiles.queries.head + q.shape[1])
-        where = pairs(tiles.pattern, tiles.queries.pos, tiles.keys.pos, heads, tiles.rows)
+        where = pair_mask(tiles.pattern, tiles.queries.pos, tiles.keys.pos, heads, tiles.rows)
         where = where & (q != k) if lonely else where
     for of_q, of_k in zip(q_groups.unbind(-1), k_groups.unbind(-1), strict=True):
         where = where & (of_q[..., :, None] != of_k[..., None, :])

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 LOWEST = -1e30  # the log of a weight that is none; finite, so that nothing becomes NaN beside it
 
@@ -22,7 +22,7 @@ class SortNet(nn.Module, ABC):
 
     def __init__(self, width: int):
         super().__init__()
-        self.width = at_least("width", width, 1)
+        self.width = check_at_least("width", width, 1)
 
     @abstractmethod
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
@@ -42,7 +42,7 @@ class BlockNet(SortNet):
 
     def __init__(self, width: int, blocks: int):
         super().__init__(width)
-        self.blocks = at_least("blocks", blocks, 1)
+        self.blocks = check_at_least("blocks", blocks, 1)
         self.weight = nn.Parameter(torch.randn(width, blocks) * width**-0.5)
         self.bias = nn.Parameter(torch.zeros(blocks))
 
@@ -67,7 +67,7 @@ class PairNet(SortNet):
     """
 
     def __init__(self, width: int):
-        super().__init__(2 * at_least("width", width, 1))
+        super().__init__(2 * check_at_least("width", width, 1))
 
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
         query, key = pooled.chunk(2, -1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.heads import HeadSizes, Keys, Queries
-from kinformer.core.layer import Context, Out, State, under
+from kinformer.core.layer import Context, Out, State, entries_under
 from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.of_parts import OfParts
 
@@ -32,7 +32,7 @@ class SplitHeads(OfParts):
                 self._queries_of(queries, n),
                 None if keys is None else self._keys_of(keys, n),
                 None if state is None else state[n],
-                ctx.under(n),
+                ctx.for_sublayer(n),
             )
             for n, part in enumerate(self.parts)
         ]
@@ -60,7 +60,7 @@ class SplitHeads(OfParts):
         )
 
     def _runs(self, entries: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
-        return {name: self._run(x, n) for name, x in under(n, entries).items()}
+        return {name: self._run(x, n) for name, x in entries_under(n, entries).items()}
 
     def _run(self, x: Tensor, n: int) -> Tensor:
         """What belongs to part n of what is given per head [B H ..]; a single head belongs to all."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from kinformer.core.heads import ExtraProjection, HeadSizes
-from kinformer.core.transforms import first_order, transformed
+from kinformer.core.transforms import first_order, is_transformed
 
 
 class UpdateWeights(NamedTuple):
@@ -49,7 +49,7 @@ class UpdateWeights(NamedTuple):
 
     def plain(self) -> bool:
         """Is there nothing to learn through them, and are tensors what they seem?"""
-        seem = torch.compiler.is_compiling() or transformed()
+        seem = torch.compiler.is_compiling() or is_transformed()
         return not (seem or any(weight.requires_grad for weight in self))
 
 

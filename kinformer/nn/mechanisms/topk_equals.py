@@ -16,7 +16,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.folded import read_columns
@@ -90,7 +90,9 @@ def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
         for n in range(lo, hi):
             if not whole[n]:
                 own = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
-                own.masked_fill_(~allowed(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf)
+                own.masked_fill_(
+                    ~full_mask(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf
+                )
         best = _best(x, k, partial(score_tolerance, piece))
         if best is None:
             return request.queries.pos.new_empty(*x.shape[:2], count, 0)

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -64,11 +64,11 @@ class TreeSoftmax(Softmax):
     def __init__(
         self, k: int, bias: TreeEdges | None = None, *, causal: bool = True, dropout: float = 0.0, lse: bool = True
     ):
-        tree = Tree(at_least("k", k, 1))
-        pattern: Pattern = Causal() & tree if a_flag("causal", causal) else tree
+        tree = Tree(check_at_least("k", k, 1))
+        pattern: Pattern = Causal() & tree if check_flag("causal", causal) else tree
         super().__init__(pattern, bias, dropout=dropout, lse=lse)
         self.k, self.causal, self.whole = k, causal, pattern
-        if bias is not None and a_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
+        if bias is not None and check_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
             raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
 
     def read(self, request: Request) -> Out[AttentionOutput]:
@@ -106,7 +106,7 @@ class TreeSoftmax(Softmax):
         attention, lse = softmax(logits)
         attention = F.dropout(attention, request.dropout).unflatten(2, (count, size)).unflatten(1, (v.shape[1], -1))
         y = torch.einsum("burntw,bunwv->burntv", attention, v).flatten(1, 2).flatten(2, 3)
-        return AttentionOutput(y[:, :, :length], precise(lse[:, :, :length]))
+        return AttentionOutput(y[:, :, :length], at_least_float32(lse[:, :, :length]))
 
     def _spans(
         self, request: Request, q: Float[Tensor, "B H n K"], k: Float[Tensor, "B G T K"], v: Tensor, level: int
@@ -120,7 +120,7 @@ class TreeSoftmax(Softmax):
             score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
         attention, lse = softmax(score * request.scale)
         attention = F.dropout(attention, request.dropout).unflatten(1, (v.shape[1], -1))
-        return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
+        return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), at_least_float32(lse))
 
 
 def _take_nodes(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:

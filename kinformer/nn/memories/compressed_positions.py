@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
 
 
@@ -36,7 +36,7 @@ class BySlots(CompressedPositions):
     limits = False
 
     def back(self, compressed: int, rate: int, length: int) -> int:
-        return at_least("compressed", compressed, 0)
+        return check_at_least("compressed", compressed, 0)
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
         real = pos >= 0
@@ -55,7 +55,7 @@ class ByTokens(CompressedPositions):
 
     def back(self, compressed: int, rate: int, length: int) -> int:
         # the slots of one segment may all be made of its last states, or all of its first
-        return -(-rate * at_least("compressed", compressed, 0) // length) * length
+        return -(-rate * check_at_least("compressed", compressed, 0) // length) * length
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
         return pos

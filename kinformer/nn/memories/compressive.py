@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import survivors
-from kinformer.core.checks import a_part, at_least, if_given, multiple
+from kinformer.core.cache import surviving_columns
+from kinformer.core.checks import check_at_least, check_multiple, check_optional_part, check_part
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.core.memory import Memory, Remembered, most, moved
+from kinformer.core.memory import Memory, MemoryCost, slots_needed, update_slots
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.losses.compression import CompressionLoss
@@ -79,8 +79,8 @@ class Compressive(Memory):
         places: CompressedPositions | None = None,
     ):
         super().__init__()
-        rate = a_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
-        multiple("length", length, "rate", rate)
+        rate = check_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
+        check_multiple("length", length, "rate", rate)
         if loss is None and any(True for _ in compression.parameters()):
             raise ValueError(
                 f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
@@ -93,25 +93,25 @@ class Compressive(Memory):
                     f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={own}; "
                     "give both the same"
                 )
-        self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
-        self.places = a_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
+        self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
+        self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
-        self.loss = if_given("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
+        self.loss = check_optional_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
 
     @property
-    def hears(self) -> Segment:
+    def receptive_field(self) -> Segment:
         return Segment(self.length, self.memory + self.older)
 
-    def remembered(self) -> Remembered:
-        return Remembered(self.length, self.memory, self.slots)
+    def memory_cost(self) -> MemoryCost:
+        return MemoryCost(self.length, self.memory, self.slots)
 
-    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
-        super().agree(pattern, heads, d)
+    def check_pattern(self, pattern: Pattern, heads: int, d: int) -> None:
+        super().check_pattern(pattern, heads, d)
         if self.compression.d not in (None, d):
             name = type(self.compression).__name__
             raise ValueError(f"{name} compresses states of width {self.compression.d}, and the layer's are {d} wide")
@@ -122,7 +122,7 @@ class Compressive(Memory):
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
     def start(self, room: StateSpec, width: int) -> CompressiveStates:
-        near = most(self.near, room.length)
+        near = slots_needed(self.near, room.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:
             pos = torch.full((room.batch, slots), -1, device=room.device)
@@ -145,13 +145,13 @@ class Compressive(Memory):
                 f"ctx.only={ctx.only} limits tokens, and BySlots() counts compressed states by slots; give the "
                 "Compressive memory places=ByTokens()"
             )
-        plan = moved(state.pos, state.now, ctx, self.near)
+        plan = update_slots(state.pos, state.now, ctx, self.near)
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)
         used = F.pad(state.used, (0, x.shape[1]))
         source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
         first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
         pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
-        new_state = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
+        new_state = CompressiveStates(near, plan.positions, used, state.old, state.left, plan.now)
         return source, pos, new_state, self._aux(x, state, plan.now, ctx, read)
 
     def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
@@ -170,14 +170,16 @@ class Compressive(Memory):
                     leaves = ((slot_pos >= 0) & (slot_pos < end)).any(1, keepdim=True)
                     last, pos, _ = self._cut(x, slot_pos, used, end - self.length, self.length, now)
                     left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
-        plan = ctx.memo.get(lambda: moved(slot_pos[:, :slots], now, ctx, self.near), "kept", self.near, slot_pos, now)
+        plan = ctx.memo.get(
+            lambda: update_slots(slot_pos[:, :slots], now, ctx, self.near), "kept", self.near, slot_pos, now
+        )
         x, used = (cut(leaf, plan.order, 1).contiguous() for leaf in (x, used))
         return CompressiveStates(x, plan.pos, used, old, left, now)
 
-    def cuts(self, ctx: Context) -> list[int]:
-        cuts = super().cuts(ctx)
+    def segment_cuts(self, ctx: Context) -> list[int]:
+        cuts = super().segment_cuts(ctx)
         for lo, hi in pairwise([0, *cuts, ctx.pos.shape[1]] if cuts else []):
-            ctx.columns(lo, hi).memo.put(True, "a piece")
+            ctx.columns(lo, hi).memo.store(True, "a piece")
         return cuts
 
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
@@ -205,7 +207,7 @@ class Compressive(Memory):
         live = pos >= 0
         if self.places.limits:  # a slot by its tokens may be out of reach, which a jump of positions makes it
             live = live & self.reads.live(pos, now[:, None])
-        order, pos = survivors(pos, live, self.slots)
+        order, pos = surviving_columns(pos, live, self.slots)
         return Slots(cut(x, order, 1), pos)
 
     def _aux(

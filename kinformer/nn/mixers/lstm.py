@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from kinformer.core.autocast import precision
-from kinformer.core.checks import a_probability, at_least, within
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
-from kinformer.core.transforms import derived_forward, ordinary
+from kinformer.core.autocast import autocast_dtype
+from kinformer.core.checks import check_at_least, check_in_range, check_probability
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.transforms import are_plain_tensors, is_forward_mode
 
 Pair = tuple[Tensor, Tensor]
 
@@ -47,20 +47,20 @@ class LSTM(Layer):
 
     def __init__(self, d: int, depth: int = 1, *, dropout: float = 0.0, forget: float = 0.0):
         super().__init__()
-        self.d, self.dropout = at_least("d", d, 1), a_probability("dropout", dropout)
-        self.cells = nn.ModuleList(nn.LSTMCell(d, d) for _ in range(at_least("depth", depth, 1)))
-        within("forget", forget, -math.inf, math.inf, open_end=True)
+        self.d, self.dropout = check_at_least("d", d, 1), check_probability("dropout", dropout)
+        self.cells = nn.ModuleList(nn.LSTMCell(d, d) for _ in range(check_at_least("depth", depth, 1)))
+        check_in_range("forget", forget, -math.inf, math.inf, open_end=True)
         with torch.no_grad():
             for cell in self.cells:
                 cell.bias_ih[d : 2 * d] += forget
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> LSTMState:
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         empty = torch.zeros(batch, len(self.cells), self.d, dtype=new.dtype, device=new.device)
         return LSTMState(empty, empty.clone())
 
     def forward(self, x: Float[Tensor, "B T D"], state: LSTMState | None, ctx: Context) -> Out:
-        in_order(ctx, "LSTM")
+        check_in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
         if x.shape[2] != self.d:  # PyTorch's fast form looks at no width and reads what lies behind
@@ -88,9 +88,9 @@ class LSTM(Layer):
 
 def _has_fast_kernel(x: Tensor) -> bool:
     """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
-    if torch.compiler.is_compiling() or not ordinary(x) or derived_forward():
+    if torch.compiler.is_compiling() or not are_plain_tensors(x) or is_forward_mode():
         return False
-    return x.device.type != "cpu" or precision(x) != torch.float16
+    return x.device.type != "cpu" or autocast_dtype(x) != torch.float16
 
 
 def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:

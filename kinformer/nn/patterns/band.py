@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import whole
+from kinformer.core.checks import check_whole_number
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -27,9 +27,9 @@ class Band(Pattern):
     right: int | None = None
 
     def __post_init__(self) -> None:
-        whole("Band.left", self.left)
+        check_whole_number("Band.left", self.left)
         if self.right is not None:
-            whole("Band.right", self.right)
+            check_whole_number("Band.right", self.right)
         if self.left + self.ahead < 0:
             raise ValueError(f"{self} holds no key; make left + right at least 0")
 

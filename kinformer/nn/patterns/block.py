@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -27,8 +27,8 @@ class Block(Pattern):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        at_least("Block.size", self.size, 1)
-        if whole("Block.back", self.back) + whole("Block.ahead", self.ahead) < 0:
+        check_at_least("Block.size", self.size, 1)
+        if check_whole_number("Block.back", self.back) + check_whole_number("Block.ahead", self.ahead) < 0:
             raise ValueError(f"{self} holds no block; make back + ahead at least 0")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

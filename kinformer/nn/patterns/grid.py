@@ -6,7 +6,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Or, Pattern
 from kinformer.core.raster import Raster
@@ -26,8 +26,8 @@ class _Around(Pattern):
     block: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        at_least("Grid.rows", self.rows, 0)
-        at_least("Grid.columns", self.columns, 0)
+        check_at_least("Grid.rows", self.rows, 0)
+        check_at_least("Grid.columns", self.columns, 0)
         _ = self.raster  # refuses a width that does not split
 
     @property
@@ -93,7 +93,7 @@ class _Around(Pattern):
             least, most = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
             first, final = q.right * columns - self.columns, q.left * columns + columns - 1 + self.columns
             for k in keys:
-                has_places = q.there & k.there
+                has_places = q.has_places & k.has_places
                 meets = (k.bottom >= up) & (k.top <= down) & (k.right >= left) & (k.left <= right)
                 inside = (k.top >= least) & (k.bottom <= most) & (k.left >= first) & (k.right <= final)
                 any_pair, every_pair = any_pair | (has_places & meets), every_pair & (inside | ~has_places)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.checks import check_at_least, check_pattern
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.nn.patterns.band import Band
@@ -36,9 +36,9 @@ class Pieces(Pattern):
     l2l: Pattern = Full()
 
     def __post_init__(self) -> None:
-        at_least("Pieces.n", self.n, 0)
+        check_at_least("Pieces.n", self.n, 0)
         for name in PIECES:
-            a_pattern(f"Pieces.{name}", getattr(self, name))
+            check_pattern(f"Pieces.{name}", getattr(self, name))
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         q, k = torch.as_tensor(q), torch.as_tensor(k)

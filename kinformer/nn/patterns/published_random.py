@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.random import among, count_drawn, draws, of_all
 
@@ -43,10 +43,10 @@ class PublishedRandom(Pattern):
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("window", self.window, 0))
         for name, value, lowest in least:
-            at_least(f"PublishedRandom.{name}", value, lowest)
-        at_least("PublishedRandom.among", self.among, self.first + 1)
-        whole("PublishedRandom.seed", self.seed)
-        at_least("PublishedRandom.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"PublishedRandom.{name}", value, lowest)
+        check_at_least("PublishedRandom.among", self.among, self.first + 1)
+        check_whole_number("PublishedRandom.seed", self.seed)
+        check_at_least("PublishedRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block

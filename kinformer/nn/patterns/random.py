@@ -8,7 +8,7 @@ from functools import partial, reduce
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least, whole
+from kinformer.core.checks import check_at_least, check_flag, check_whole_number
 from kinformer.core.pattern import Index, Pattern
 
 _MASK = 0xFFFFFFFF
@@ -49,10 +49,10 @@ class Random(Pattern):
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("back", self.back, 0))
         for name, value, lowest in least:
-            at_least(f"Random.{name}", value, lowest)
-        whole("Random.seed", self.seed)
-        a_flag("Random.symmetric", self.symmetric)
-        at_least("Random.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"Random.{name}", value, lowest)
+        check_whole_number("Random.seed", self.seed)
+        check_flag("Random.symmetric", self.symmetric)
+        check_at_least("Random.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block

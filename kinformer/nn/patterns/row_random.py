@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.published_random import draw_outside_window
 from kinformer.nn.patterns.random import among
@@ -51,9 +51,9 @@ class RowRandom(Pattern):
             ("window", self.window, -1),
         )
         for name, value, lowest in least:
-            at_least(f"RowRandom.{name}", value, lowest)
-        whole("RowRandom.seed", self.seed)
-        at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"RowRandom.{name}", value, lowest)
+        check_whole_number("RowRandom.seed", self.seed)
+        check_at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block

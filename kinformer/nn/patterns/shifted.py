@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.checks import check_at_least, check_pattern
 from kinformer.core.layer import Context
 from kinformer.core.layout import Layout
 from kinformer.core.pattern import And, Heads, Index, Or, Pattern
@@ -28,8 +28,8 @@ class Shifted(Pattern):
     n: int
 
     def __post_init__(self) -> None:
-        a_pattern("Shifted.pattern", self.pattern)
-        at_least("Shifted.n", self.n, 0)
+        check_pattern("Shifted.pattern", self.pattern)
+        check_at_least("Shifted.n", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         old_pairs = self.pattern(b, h, self._back(q), self._back(k))
@@ -49,7 +49,7 @@ class Shifted(Pattern):
 
     @property
     def layout(self) -> Layout:
-        return self.pattern.layout.moved(self.n)
+        return self.pattern.layout.shifted(self.n)
 
     def reach(self) -> tuple[float, float]:
         return self.pattern.reach()

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -23,7 +23,7 @@ class Since(Pattern):
     first: Int[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("Since.first", self.first)
+        check_position_table("Since.first", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.first.shape[1] - 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import Layout, Residue
 from kinformer.core.pattern import Index, Pattern
 
@@ -26,7 +26,7 @@ class Strided(Pattern):
     stride: int
 
     def __post_init__(self) -> None:
-        at_least("Strided.stride", self.stride, 1)
+        check_at_least("Strided.stride", self.stride, 1)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q - k) % self.stride == 0)

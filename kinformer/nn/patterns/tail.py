@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern, Spelled
 
 
@@ -67,7 +67,7 @@ class Tail(Spelled):
 
 def check_one_each(name: str, first: Tensor) -> None:
     """ValueError for what is not one position for each row."""
-    if a_table(name, first).shape[1] != 1:
+    if check_position_table(name, first).shape[1] != 1:
         raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.tree import HIGHEST, Node, ahead, behind, node
@@ -29,7 +29,7 @@ class Tree(Pattern):
     k: int
 
     def __post_init__(self) -> None:
-        at_least("Tree.k", self.k, 1)
+        check_at_least("Tree.k", self.k, 1)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         query, key = node(torch.as_tensor(q)), node(torch.as_tensor(k))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.tree import ahead, behind
 
@@ -29,9 +29,9 @@ class TreeLevel(Pattern):
     causal: bool = False
 
     def __post_init__(self) -> None:
-        at_least("TreeLevel.k", self.k, 1)
-        at_least("TreeLevel.level", self.level, 0)
-        a_flag("TreeLevel.causal", self.causal)
+        check_at_least("TreeLevel.k", self.k, 1)
+        check_at_least("TreeLevel.level", self.level, 0)
+        check_flag("TreeLevel.causal", self.causal)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         token, x = torch.as_tensor(q), torch.as_tensor(k)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.position import Position
 
 
@@ -23,8 +23,8 @@ class Learned(Position):
 
     def __init__(self, d: int, length: int = 1024):
         super().__init__()
-        self.length = at_least("length", length, 1)
-        self.table = nn.Embedding(length, at_least("d", d, 1))
+        self.length = check_at_least("length", length, 1)
+        self.table = nn.Embedding(length, check_at_least("d", d, 1))
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:

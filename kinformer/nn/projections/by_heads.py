@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
 
@@ -31,7 +31,7 @@ class ByHeads(Projection):
         if not parts:
             raise ValueError("ByHeads got no projection; give it one for each run of heads")
         for part in parts:
-            a_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
+            check_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
             for name in SIZES:
                 expected, other = getattr(parts[0], name), getattr(part, name)
                 if expected != other:
@@ -53,8 +53,8 @@ class ByHeads(Projection):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return _join_keys([part.keys(source, pos) for part in self._parts()])
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        queries, keys = zip(*(part.both(x, pos) for part in self._parts()), strict=True)
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        queries, keys = zip(*(part.queries_and_keys(x, pos) for part in self._parts()), strict=True)
         return _join_queries(queries), _join_keys(keys)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_flag, check_option, resolve_head_dim
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.nn.projections.qkv import QKV
@@ -50,16 +50,16 @@ class Collaborative(Projection):
         bias: bool = True,
     ):
         super().__init__()
-        self.d, self.heads, self.key_heads = at_least("d", d, 1), at_least("heads", heads, 1), 1
-        self.shared = d if shared is None else at_least("shared", shared, 1)
-        self.v_dim = head_width(d, heads) if v_dim is None else at_least("v_dim", v_dim, 1)
-        self.scale, self.bias = one_of("scale", scale, Scale), a_flag("bias", bias)
+        self.d, self.heads, self.key_heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1), 1
+        self.shared = d if shared is None else check_at_least("shared", shared, 1)
+        self.v_dim = resolve_head_dim(d, heads) if v_dim is None else check_at_least("v_dim", v_dim, 1)
+        self.scale, self.bias = check_option("scale", scale, Scale), check_flag("bias", bias)
         # the score of a key alone, one number per head, rides behind it; each head's query picks its own
-        self.k_dim = self.shared + (heads if a_flag("content", content) else 0)
+        self.k_dim = self.shared + (heads if check_flag("content", content) else 0)
         self.q = nn.Linear(d, self.shared, bias=False)
         self.k = nn.Linear(d, self.k_dim, bias=False)
         self.v = nn.Linear(d, heads * self.v_dim, bias=bias)
-        self.mixing = nn.Parameter(_initial_mixing(heads, self.shared, one_of("mixing", mixing, Mixing)))
+        self.mixing = nn.Parameter(_initial_mixing(heads, self.shared, check_option("mixing", mixing, Mixing)))
 
     @property
     def value_heads(self) -> int:
@@ -164,7 +164,7 @@ def _factors(
         directions, sizes, _ = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)
         rank = min(shared, int((sizes > 1e-10 * sizes.max()).sum()))
         start[:, :rank] = directions[:, :rank]  # the main directions of each side, which random ones seldom reach
-    for _ in range(at_least("sweeps", sweeps, 1)):
+    for _ in range(check_at_least("sweeps", sweeps, 1)):
         m = _solve("hab,ar,br->hr", whole, a, b)
         a = _solve("hab,hr,br->ar", whole, m, b)
         b = _solve("hab,hr,ar->br", whole, m, a)

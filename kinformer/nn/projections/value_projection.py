@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_flag, check_option, resolve_head_dim
 from kinformer.core.heads import Keys, Queries, number_of_groups
 from kinformer.core.projection import Projection, by_head
 
@@ -29,10 +29,10 @@ class ValueProjection(Projection):
         self, d: int, heads: int, *, value_heads: int | None = None, v_dim: int | None = None, bias: bool = True
     ):
         super().__init__()
-        self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
-        self.key_heads = heads if value_heads is None else at_least("value_heads", value_heads, 1)
+        self.d, self.heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1)
+        self.key_heads = heads if value_heads is None else check_at_least("value_heads", value_heads, 1)
         number_of_groups(heads, self.key_heads, "value heads")
-        self.v_dim, self.bias = head_width(d, heads, v_dim), a_flag("bias", bias)
+        self.v_dim, self.bias = resolve_head_dim(d, heads, v_dim), check_flag("bias", bias)
         self.v = nn.Linear(d, self.key_heads * self.v_dim, bias=bias)
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
@@ -43,7 +43,7 @@ class ValueProjection(Projection):
         return Keys(value[..., :0], value, pos[:, None])
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        if one_of("name", name, ("q", "k", "v")) != "v":
+        if check_option("name", name, ("q", "k", "v")) != "v":
             return super().matrix(name)
         return self.v.weight, self.v.bias
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, one_of
+from kinformer.core.checks import check_option, check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.request import Request
 from kinformer.core.score import Score
@@ -35,10 +35,10 @@ class Mixture(Score):
         if not scores:
             raise ValueError("a Mixture got no score; give it at least one, such as Product()")
         for score in scores:
-            a_part("a score of a Mixture", score, Score, "a score, such as Product()")
+            check_part("a score of a Mixture", score, Score, "a score, such as Product()")
         self.scores = nn.ModuleList(scores)
         self.wants = tuple({want: None for score in scores for want in score.wants})
-        learned = one_of("weights", weights, Weights) == "learned"
+        learned = check_option("weights", weights, Weights) == "learned"
         self.weights = nn.Parameter(torch.zeros(len(scores))) if learned else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, within
+from kinformer.core.checks import check_flag, check_in_range
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns, everywhere, lines
 
@@ -30,8 +30,8 @@ class RandomSynthesizer(Synthesizer):
 
     def __init__(self, heads: int, length: int, *, trained: bool = True, std: float = 1.0):
         super().__init__(heads, length)
-        table = torch.randn(heads, length, length) * within("std", std, 0, math.inf, open_end=True)
-        if a_flag("trained", trained):
+        table = torch.randn(heads, length, length) * check_in_range("std", std, 0, math.inf, open_end=True)
+        if check_flag("trained", trained):
             self.table = nn.Parameter(table)
         else:
             self.register_buffer("table", table)

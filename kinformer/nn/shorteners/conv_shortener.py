@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import Keys
 from kinformer.nn.shorteners.group_shortener import Align, GroupShortener
 from kinformer.nn.shorteners.matrices import Matrices
@@ -44,9 +44,9 @@ class ConvShortener(GroupShortener):
         align: Align = "first",
     ):
         super().__init__(size, align)
-        widths = at_least("k_dim", k_dim, 1), k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
+        widths = check_at_least("k_dim", k_dim, 1), k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)
         self.weight = Matrices(heads, tied, *((size, width, width) for width in widths))
-        self.bias = Matrices(heads, tied, *((width,) for width in widths)) if a_flag("bias", bias) else None
+        self.bias = Matrices(heads, tied, *((width,) for width in widths)) if check_flag("bias", bias) else None
         for weight in self.parameters():  # as torch.nn.Conv1d starts
             bound = (size * weight.shape[-1]) ** -0.5
             nn.init.uniform_(weight, -bound, bound)

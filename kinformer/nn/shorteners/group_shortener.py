@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.heads import Keys
 from kinformer.core.shorten import Shorten
 
@@ -31,7 +31,7 @@ class GroupShortener(Shorten):
 
     def __init__(self, size: int, align: Align = "first"):
         super().__init__()
-        self.size, self.align = at_least("size", size, 1), one_of("align", align, Align)
+        self.size, self.align = check_at_least("size", size, 1), check_option("align", align, Align)
         self.group = self.size if align == "first" else None
 
     @abstractmethod

@@ -5,11 +5,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
+from kinformer.core.hooks import has_hooks, is_plain_linear
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.shorten import Shorten
-from kinformer.core.watched import plain, watched
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.shorteners.matrices import Matrices
 
@@ -43,7 +43,7 @@ class Linformer(Shorten):
 
     def __init__(self, length: int, k: int = 128, *, heads: int | None = None, tied: bool = False):
         super().__init__()
-        self.length, self.k = at_least("length", length, 1), at_least("k", k, 1)
+        self.length, self.k = check_at_least("length", length, 1), check_at_least("k", k, 1)
         self.along = Matrices(heads, tied, (length, k), (length, k))
         for matrix in self.parameters():
             nn.init.normal_(matrix, std=k**-0.5)  # the theorem's: products keep their size
@@ -59,7 +59,7 @@ class Linformer(Shorten):
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
-        if not plain(projection.qkv) or watched(self):
+        if not is_plain_linear(projection.qkv) or has_hooks(self):
             return None  # what stands in for a layer, or looks on, wants the layer to be called
         wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
         matrices = 1 if self.along.v is None else 2

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import Keys
 
 Which = Literal["k", "v"]
@@ -20,9 +20,9 @@ class Matrices(nn.Module):
 
     def __init__(self, heads: int | None, tied: bool, *shapes: tuple[int, ...]):
         super().__init__()
-        self.heads = None if heads is None else at_least("heads", heads, 1)
+        self.heads = None if heads is None else check_at_least("heads", heads, 1)
         k, v = (nn.Parameter(torch.empty(self.heads or 1, *shape)) for shape in shapes)
-        if a_flag("tied", tied) and k.shape != v.shape:
+        if check_flag("tied", tied) and k.shape != v.shape:
             raise ValueError(
                 f"keys want {list(k.shape)} and values {list(v.shape)}, which cannot be tied; make widths equal"
             )

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 from kinformer.core.shorten import Shorten
 
@@ -29,7 +29,7 @@ class WindowShortener(Shorten):
 
     def __init__(self, size: int):
         super().__init__()
-        self.size = at_least("size", size, 1)
+        self.size = check_at_least("size", size, 1)
 
     @abstractmethod
     def pooled(
@@ -102,8 +102,8 @@ class DynamicWindows(WindowShortener):
 
     def __init__(self, size: int, heads: int, k_dim: int, v_dim: int):
         super().__init__(size)
-        self.k = nn.Parameter(torch.zeros(at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), size))
-        self.v = nn.Parameter(torch.zeros(heads, at_least("v_dim", v_dim, 1), size))
+        self.k = nn.Parameter(torch.zeros(check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1), size))
+        self.v = nn.Parameter(torch.zeros(heads, check_at_least("v_dim", v_dim, 1), size))
 
     def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         weight = self.k if name == "k" else self.v

@@ -22,7 +22,7 @@ from kinformer.core.discover import members
 from kinformer.core.expression import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 from kinformer.core.state import detach
 from kinformer.lab.cost.cost import cost, counting, filled_state, sample_rows
 from kinformer.lab.cost.tally import Tally
@@ -267,7 +267,7 @@ def counted_live(model: Any, length: int) -> int:
             began = counter.get_total_flops()
             found = reference.read(request)
             if type(request.pattern) not in (Full, Causal):
-                live = allowed(request)
+                live = full_mask(request)
                 share = float(live.sum()) / max(live.numel(), 1)
                 spared[0] += (counter.get_total_flops() - began) * (1 - share)
             return found

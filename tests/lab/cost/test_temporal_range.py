@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinformer.core.discover import find_member
-from kinformer.core.memory import Remembered
+from kinformer.core.memory import MemoryCost
 from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
 from kinformer.nn.attention import Attention
 
@@ -79,7 +79,7 @@ def test_it_is_that_of_the_papers_before_a_segment(memory: int, compressed: int,
         3 * (memory + rate * compressed), 3 * (memory + rate * compressed) + 3
     )
     (part,) = set(remembered_by_layer(model).values())
-    assert part == Remembered(4, memory, compressed) and part.pairs == 16 + 4 * (memory + compressed)
+    assert part == MemoryCost(4, memory, compressed) and part.pairs == 16 + 4 * (memory + compressed)
 
 
 def test_a_bound_is_told_as_one(float64: None) -> None:

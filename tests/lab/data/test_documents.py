@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.lab.data.lanes import DocumentLanes
 from kinformer.lab.data.random_windows import RandomWindows
@@ -45,7 +45,7 @@ def test_packed_documents_are_read_as_each_alone(name: str) -> None:
     model = PACKING[name]().eval()
     tokens = model.sample(1, sum(SIZES), 3)
     with torch.no_grad():
-        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(IDS))).y
+        packed = model.logits(tokens, ctx=context_of_tokens(tokens).replace(only=Document(IDS))).y
         alone = torch.cat([model.logits(one).y for one in tokens.split(SIZES, 1)], 1)
         joined = model.logits(tokens).y
     assert torch.allclose(packed, alone, atol=1e-4 * float(alone.abs().max()))

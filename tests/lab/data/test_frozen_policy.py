@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.after_step import FrozenBuffers, hears
+from kinformer.core.after_step import FrozenBuffers, has_after_step
 from kinformer.core.discover import examples
 from kinformer.lab.data.env import read
 from kinformer.lab.data.support.rollout_stream import RolloutStream
@@ -121,7 +121,7 @@ def test_the_moved_buffers_are_those_of_a_training_that_holds_nothing_still() ->
     """Redraws come after as many steps as they would without rollouts, one update later at most."""
     learning = Learning(MOVED[1], 0)
     learning.without_learning(5)
-    there = {name: x.clone() for name, x in learning.rollouts.frozen.moved.items() if "steps" in name}
+    there = {name: x.clone() for name, x in learning.rollouts.frozen.changed.items() if "steps" in name}
     assert [int(x) for x in there.values()] == [5] and int(learning.agent.get_buffer(*there)) == 4
     learning.rollouts.at(6)
     assert int(learning.agent.get_buffer(*there)) == 5
@@ -158,7 +158,7 @@ def test_no_member_s_policy_changes_within_an_update(burn_in: int) -> None:
     found: dict[str, float] = {}
     held: list[str] = []
     for name, stack in stacks():
-        held += [name] * any(hears(part) and any(True for _ in part.buffers()) for part in stack.modules())
+        held += [name] * any(has_after_step(part) and any(True for _ in part.buffers()) for part in stack.modules())
         found[name] = max(Learning(stack, burn_in).without_learning(3 * EPOCHS))
     assert {name: apart for name, apart in found.items() if apart > 1e-12} == {}
     assert len(found) > 50 and len(held) >= 7

@@ -13,7 +13,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.support.training import fitting
 from kinformer.cli.support.wanted import wanted
-from kinformer.core.batch import Steps
+from kinformer.core.batch import EpisodeSteps
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.episodes import Episode, episodes, write_episodes
@@ -39,7 +39,7 @@ def spec_of(folder: Path, found: list[Episode]) -> str:
     return f"offline={folder}/a.npz"
 
 
-def as_read(steps: Steps, row: int) -> dict[str, numpy.ndarray]:
+def as_read(steps: EpisodeSteps, row: int) -> dict[str, numpy.ndarray]:
     real = steps.times[row] >= 0
     return {name: part[row][real].numpy() for name, part in steps._asdict().items()}
 

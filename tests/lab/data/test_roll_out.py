@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, Seen
+from kinformer.core.acting import Actor, Player, TimeStep
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments
 from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.members.agent import agent
@@ -26,12 +26,12 @@ class Noted(Actor):
     """Takes 1 at odd steps of the world, and keeps what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[Seen] = []
+        self.told: list[TimeStep] = []
 
     def start(self, rows: int) -> Tensor:
         return torch.zeros(rows)
 
-    def act(self, seen: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+    def act(self, seen: TimeStep, state: Tensor) -> tuple[Tensor, Tensor]:
         self.told.append(seen)
         return (seen.observation[:, 1] % 2).long(), state + 1
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from kinformer import fit
-from kinformer.core.experience import Experience, Told
 from kinformer.core.model import Model
+from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.lab.data.env import EnvironmentData, read
 from kinformer.lab.data.resumable_stream import StepError
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
@@ -57,7 +57,7 @@ def rollouts(stack: str, spec: str = MAZE, rows: int = 3, length: int = 11, **ke
     return found
 
 
-def replayed(model: Agent, batch: Experience) -> tuple[Tensor, Tensor]:
+def replayed(model: Agent, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
     """The logs of what was done as the model says them now, and as it said them when it acted."""
     real = batch.told.marks >= 0
     said = model.policy.distribution(model.replay(batch).policy).log_prob(batch.actions)
@@ -71,7 +71,7 @@ def test_what_is_replayed_before_a_step_is_what_was_acted(stack: str, burn_in: i
     per = there.model.epochs * there.pieces
     for step in (0, 1, per, per + 1):
         batch = there.at(step)
-        assert (batch.before.marks.shape[1] > 0) == (burn_in > 0 and step >= per)
+        assert (batch.burn_in.marks.shape[1] > 0) == (burn_in > 0 and step >= per)
         torch.testing.assert_close(*replayed(there.model, batch), atol=1e-10, rtol=0)
 
 
@@ -94,7 +94,7 @@ def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
     for row in range(4):
         first = 0
         for end in (held.ended[row].nonzero().squeeze(1) + 1).tolist():
-            alone = Told(*(part[row : row + 1, first:end] for part in held.transitions))
+            alone = Observations(*(part[row : row + 1, first:end] for part in held.transitions))
             said = model.policy.of(model.says(alone, model.start(1, 8)).policy).log_prob(held.actions[row, first:end])
             torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
             seen, first = seen + (first > 0), end
@@ -113,11 +113,11 @@ def test_advantages_that_differ_by_rounding_alone_stay_small() -> None:
 def test_each_step_of_a_rollout_is_in_one_piece() -> None:
     there = rollouts("lstm", rows=5, length=23, pieces=2)
     batches = [there.at(step) for step in range(2)]
-    rewards = torch.cat([batch.rewards[batch.told.marks >= 0] for batch in batches])
+    rewards = torch.cat([batch.rewards[batch.observations.marks >= 0] for batch in batches])
     held = there.held
     assert held is not None and len(rewards) == 5 * 23
     torch.testing.assert_close(rewards.sum(), held.rewards.sum())
-    assert sum(int(batch.ended[batch.told.marks >= 0].sum()) for batch in batches) == int(held.ended.sum())
+    assert sum(int(batch.ended[batch.observations.marks >= 0].sum()) for batch in batches) == int(held.ended.sum())
 
 
 def test_what_was_done_and_earned_is_told_at_the_next_step_and_not_beyond_an_episode() -> None:
@@ -153,7 +153,7 @@ def test_an_episode_that_is_cut_short_is_worth_what_was_expected_of_its_last_sta
     held, model = there.held, there.model
     assert held is not None and held.ended[:, -1].all() and not held.ended[:, :-1].any() and shown[-1].cut.all()
     after = single_step(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
-    whole = Told(*(torch.cat(part, 1) for part in zip(held.transitions, after, strict=True)))
+    whole = Observations(*(torch.cat(part, 1) for part in zip(held.transitions, after, strict=True)))
     want = model.discount * model.says(whole, model.start(2, 4)).value[:, -1]
     assert (want != 0).all()
     torch.testing.assert_close(held.returns[:, -1] - held.rewards[:, -1], want, atol=1e-9, rtol=0)
@@ -193,7 +193,7 @@ def test_what_was_in_eval_mode_is_trained_as_what_was_not(tmp_path: Path) -> Non
 def test_chance_in_the_first_rollout_follows_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     at, drawn = RolloutStream.at, []
 
-    def noted(self: RolloutStream, step: int) -> Experience:
+    def noted(self: RolloutStream, step: int) -> RolloutBatch:
         drawn.append(float(torch.rand(())))
         return at(self, step)
 
@@ -280,7 +280,7 @@ def test_an_environment_that_fails_at_once_leaves_no_run(own: str, tmp_path: Pat
 
 
 def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> Experience:
+    def fails(*_: object) -> RolloutBatch:
         raise EnvironmentFailure("it broke")
 
     model, data = made("lstm")

@@ -22,7 +22,7 @@ from kinformer.members.transformer_xl import transformer_xl
 SMALL = {"d": 16, "depth": 1, "heads": 2}
 OWN = """
 from dataclasses import dataclass
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 
 @dataclass(frozen=True)
 class Twice(Task):
@@ -34,7 +34,7 @@ class Twice(Task):
 
     def row(self, chance):
         n = int(chance.integers(self.most))
-        return Row([(b"%02d=" % n, b"%d" % (2 * n % 10))])
+        return TaskRow([(b"%02d=" % n, b"%d" % (2 * n % 10))])
 """
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Out
-from kinformer.core.model import EvaluationSums, Metric, Model, total
+from kinformer.core.model import EvaluationSums, Metric, Model, sum_and_count
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
@@ -132,7 +132,7 @@ class Silent(Model):
         self.scores = torch.nn.Parameter(torch.zeros(1))
 
     def judge(self, batch: Tensor, state: Any = None) -> EvaluationSums:
-        return EvaluationSums({"bits per masked byte": total(torch.ones(batch.shape), batch > 20)})
+        return EvaluationSums({"bits per masked byte": sum_and_count(torch.ones(batch.shape), batch > 20)})
 
     def forward(self, batch: Any, state: Any = None, progress: float = 1.0) -> Any:
         raise NotImplementedError

@@ -19,7 +19,7 @@ from kinformer.checkpoint.checkpoint import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.text import TextData
@@ -192,7 +192,7 @@ def read_alike(model: LM | MLM, sizes: list[int]) -> bool:
     tokens = model.sample(1, sum(sizes), 11)
     ids = torch.tensor([[n for n, size in enumerate(sizes) for _ in range(size)]])
     try:
-        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(ids))).y
+        packed = model.logits(tokens, ctx=context_of_tokens(tokens).replace(only=Document(ids))).y
     except (ValueError, NotImplementedError):
         return False
     alone = torch.cat([model.logits(document).y for document in tokens.split(sizes, 1)], 1)

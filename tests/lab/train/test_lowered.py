@@ -90,7 +90,7 @@ def test_values_of_steps_near_one_another_stay_apart() -> None:
     made = agent(observations=(2,)).train()
     with torch.no_grad():
         made.value.bias.fill_(100.0)  # as of a pole that stands
-    told = made.sample(2, 40, 0).told
+    told = made.sample(2, 40, 0).observations
     with lowered(True):
         value = made.says(told).value
     assert value.dtype == torch.float32 and value.unique().numel() > 40

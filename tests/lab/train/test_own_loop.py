@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.loss import Fading
+from kinformer.core.loss import FadingWeight
 from kinformer.core.model import Model
 from kinformer.laws.support.judging import JudgedPart
 from kinformer.laws.support.reading import trainable
@@ -61,7 +61,7 @@ def test_lower_layers_of_al_rfou_predict_in_it() -> None:
 def test_guides_have_their_whole_weight_in_it() -> None:
     model = guided_attention(d=16, depth=2, heads=4, alpha=2.0, vocab=64).train()
     loss = model(model.sample(2, 13, 0))
-    assert model.penalties == {"guided_attention": Fading(2.0, 0.5)}
+    assert model.penalties == {"guided_attention": FadingWeight(2.0, 0.5)}
     whole = loss.parts["nll"] + 2.0 * loss.parts["guided_attention"]
     assert loss.total.item() == pytest.approx(whole.item(), rel=1e-5)
 

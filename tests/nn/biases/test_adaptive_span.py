@@ -12,7 +12,7 @@ from torch import Tensor
 from kinformer.attend import attend
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
-from kinformer.core.loss import gathered, penalties_of
+from kinformer.core.loss import penalties_of, sum_over_layers
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.aggregations.out_projection import Concat
@@ -176,7 +176,7 @@ def test_the_penalty_is_the_mean_span_and_moves_what_it_declares(bias: Ramp) -> 
     out = layer(x, None, Context(POS[:, 0], run=True))
     (penalty,) = penalties_of(layer)["span"]
     assert isinstance(bias, DynamicSpan) or float(out.aux["span"].detach()) == pytest.approx(2.5)
-    gathered(out.aux, POS[:, 0] >= 0)["span"].backward()
+    sum_over_layers(out.aux, POS[:, 0] >= 0)["span"].backward()
     moved = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
     beneath = () if layer.side is None else tuple(layer.side.parameters())
     assert penalty.reaches_x is isinstance(bias, DynamicSpan)

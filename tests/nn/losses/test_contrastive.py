@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.members.etc import etc
 from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM
@@ -51,13 +51,13 @@ def test_the_loss_is_that_of_the_equation() -> None:
 @pytest.mark.parametrize("projections", ["reader", "four", "shared", "own"])
 def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> None:
     model, tokens = made(projections=projections), batch()
-    body, ctx = model.body, numbered(tokens)
+    body, ctx = model.body, context_of_tokens(tokens)
     labelled = ctx.replace(labels={"segment": segments(tokens)})
     found = body.whole(model.embed_tokens(tokens, ctx), body.apart(labelled)).y[:, : body.n]
     for r, row in enumerate(segments(tokens)):
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
-            own = numbered(alone)
+            own = context_of_tokens(alone)
             seen = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
             torch.testing.assert_close(found[r, n], body.whole(model.embed_tokens(alone, own), seen).y[0, 0])
 

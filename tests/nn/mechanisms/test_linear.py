@@ -12,7 +12,7 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import merge
-from kinformer.core.state import Exact, fork, reset
+from kinformer.core.state import UncastState, fork, reset
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.elu import ELU
@@ -215,7 +215,7 @@ def test_the_state_does_not_grow_and_resets_by_row():
     mechanism = LinearAttention(ELU())
     q, k, v, _ = inputs()
     fresh = begun(mechanism, 1)
-    assert isinstance(fresh, Exact) and fresh.inside.s.shape == (B, H, K, V + 1)
+    assert isinstance(fresh, UncastState) and fresh.inside.s.shape == (B, H, K, V + 1)
     used = call(mechanism, q, k, v, state=fresh).state
     half = call(mechanism, q, k, v, state=reset(fork(used), torch.tensor([True, False]))).state
     for ours, once in zip(sums(half), sums(used), strict=True):
@@ -369,7 +369,7 @@ def test_gates_come_from_the_input():
     """Attention projects one number per head and token; the layer is the recurrence with their sigmoid."""
     layer = Attention(QKV(16, H), LinearAttention(ELU(), GatedUpdate()), aggregation=Concat())
     x = torch.randn(B, T, 16)
-    queries, keys = layer.projection.both(x, numbered())
+    queries, keys = layer.projection.queries_and_keys(x, numbered())
     gate = (x @ layer.key_side.weight.T + layer.key_side.bias).transpose(1, 2)[..., None]
     wanted, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
     y = layer(x, None, run(numbered())).y.unflatten(-1, (H, K)).transpose(1, 2)

@@ -40,7 +40,7 @@ def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern, scale: float =
     weights: dict[tuple[int, int, int], Tensor] = {}
     for n, block in enumerate(stack.layers):
         attention, z = block.layers[0], block.norms[0](x)
-        queries, keys = attention.projection.both(z, pos)
+        queries, keys = attention.projection.queries_and_keys(z, pos)
         y = torch.zeros(len(x), x.shape[1], heads, 4)
         for b, h, i in ((b, h, i) for b in range(len(x)) for h in range(heads) for i in range(x.shape[1])):
             may = [j for j in range(x.shape[1]) if min(pos[b, i], pos[b, j]) >= 0 and allowed[pos[b, i], pos[b, j]]]

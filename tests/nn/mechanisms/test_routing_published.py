@@ -91,7 +91,7 @@ def test_what_a_cluster_without_an_earlier_key_counts_for():
 def test_with_keys_that_are_their_queries_no_causal_cluster_is_without_a_key():
     """The paper's causal form: K = Q, so every query that a centroid took finds itself there."""
     layer, x = Attention(SharedQK(16, 2, unit=False), PublishedRouting(2, 8, 4, 3)), torch.randn(2, 9, 16)
-    queries, keys = layer.projection.both(x, torch.arange(9).expand(2, -1))
+    queries, keys = layer.projection.queries_and_keys(x, torch.arange(9).expand(2, -1))
     assert torch.equal(queries.q, keys.k)
     zero = PublishedRouting(2, 8, 4, 3, alone="zero")
     first = call(layer.mechanism, queries.q, keys.k, keys.v).y.y

@@ -41,7 +41,7 @@ def layer(mechanism, **given):
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_it_reads_the_means_where_they_stand(pattern, key_heads):
     part = layer(Shortened(Softmax(pattern, ALiBi(2)), MeanPooled(3)), key_heads=key_heads)
-    queries, keys = part.projection.both(X, POS)
+    queries, keys = part.projection.queries_and_keys(X, POS)
     means = [x.unflatten(2, (3, 3)).mean(3) for x in (keys.k, keys.v)]
     at = torch.tensor([2, 5, 8]).expand(2, 1, 3)
     wanted = attend(queries.q, *means, pattern=pattern, bias=ALiBi(2), q_pos=POS[:, None], k_pos=at).y
@@ -125,7 +125,7 @@ def test_stairs_read_what_a_mask_reads(size, null, length):
     projection, found = layer(Softmax(Full()), key_heads=1).projection, []
     for promises in ({"run": True, "full": True}, {}):
         ctx = Context(pos, **promises)
-        read = part(*projection.both(x, pos), None, ctx).y
+        read = part(*projection.queries_and_keys(x, pos), None, ctx).y
         seen = read.lse > -torch.inf
         weights = [x, *part.parameters(), *projection.parameters()]
         total = read.y.sin().sum() + read.lse[seen].cos().sum()
@@ -199,7 +199,7 @@ def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_
     "shorten", [MeanPooled(3), MaxPooled(3), ConvShortener(3, 4), Linformer(9, 4), Linformer(9, 4, heads=2)]
 )
 def test_fused_kernels_can_take_what_it_makes(shorten):
-    _, keys = layer(Softmax(Full())).projection.both(X, POS)
+    _, keys = layer(Softmax(Full())).projection.queries_and_keys(X, POS)
     short = shorten(keys)
     assert short.k.stride(3) == short.v.stride(3) == 1
 
@@ -240,7 +240,7 @@ def test_what_it_cannot_do_is_refused_with_advice():
     for limits in ({"only": Causal()}, {"also": Band(1)}):
         with pytest.raises(ValueError, match="ctx.only and ctx.also speak of single tokens"):
             layer(part)(X, None, Context(POS, **limits))
-    queries, keys = layer(part).projection.both(X, POS)
+    queries, keys = layer(part).projection.queries_and_keys(X, POS)
     by_head = keys._replace(pos=POS[:, None].expand(2, 2, 9))
     with pytest.raises(ValueError, match=r"positions by head \[2, 2, 9\]"):
         part(queries, by_head, None, Context(POS))

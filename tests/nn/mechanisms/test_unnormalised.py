@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import attend, explain
-from kinformer.attend.planning import planned
+from kinformer.attend.planning import plan_request
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -107,7 +107,7 @@ def test_a_window_bounds_its_cost() -> None:
         bias = HardCodedGaussian((-1, 0))
         request = Request(queries, keys, Causal() & Band(8), Product(), bias, run=True, full=True)
         assert next(iter(explain(request))) == "pieces"
-        found = planned(request)
+        found = plan_request(request)
         assert not isinstance(found, Refusal)
         return found.pairs / length
 

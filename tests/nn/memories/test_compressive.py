@@ -15,7 +15,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.depth.stack import Stack
@@ -459,7 +459,7 @@ def test_all_layers_look_as_often_as_one(way: str, monkeypatch: pytest.MonkeyPat
 
     def counted(depth: int) -> list[int]:
         body = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(depth))
-        state, found = shared(body.start(2, LENGTH)), []
+        state, found = share_positions(body.start(2, LENGTH)), []
         for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
             looks.clear()
             state = body(x[:, at], state, Context(pos[:, at])).state

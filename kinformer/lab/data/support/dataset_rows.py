@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinformer.checkpoint.unpacked import lines
-from kinformer.core.absent import absent
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest
+from kinformer.core.missing_path import missing_path
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 PACKINGS = (".gz", ".xz", ".zst")
@@ -101,7 +101,7 @@ def _load(datasets: Any, name: str) -> dict[str, Any]:
     if path.is_dir():
         return datasets.load_dataset(str(path), streaming=True)
     if path.suffix in BUILDERS or name.startswith(("/", ".", "~")):
-        raise ValueError(absent(name))
+        raise ValueError(missing_path(name))
     owner, _, config = name.rpartition("/")
     try:
         return datasets.load_dataset(name, streaming=True)

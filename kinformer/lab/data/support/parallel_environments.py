@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy
 from jaxtyping import Bool, Float
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.lab.data.support.scales import refuse_flattened
 from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
 
@@ -53,7 +53,7 @@ class ParallelEnvironments:
         refuse_without_gymnasium()
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        self.spec, self.rows, self.seed_of = spec, at_least("rows", rows, 1), seed_of
+        self.spec, self.rows, self.seed_of = spec, check_at_least("rows", rows, 1), seed_of
         self.vector: Any = SyncVectorEnv(
             [lambda: flatten_observations(make(spec))] * rows, autoreset_mode=AutoresetMode.DISABLED
         )

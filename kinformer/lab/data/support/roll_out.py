@@ -8,9 +8,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, Seen, finite
-from kinformer.core.checks import at_least, within
-from kinformer.core.model import called
+from kinformer.core.acting import Actor, Player, TimeStep, check_finite_outputs
+from kinformer.core.checks import check_at_least, check_in_range
+from kinformer.core.model import display_name
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 
@@ -64,8 +64,8 @@ def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_no
     for returns that it cannot ask for; WorldError, in one line, for an environment that fails, for what is not finite
     in what the player says, and for an episode longer than it can read. What has ended before is given before.
     """
-    within("random", settings.random, 0, 1)
-    rows = min(at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
+    check_in_range("random", settings.random, 0, 1)
+    rows = min(check_at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
     spec = f"{settings.spec},render_mode=rgb_array" if settings.render else settings.spec
     worlds = ParallelEnvironments(spec, rows, lambda row, number: settings.seed + number * rows + row)
     try:
@@ -80,14 +80,14 @@ def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
 
     observed, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space
     if observed != player.states:
-        raise ValueError(f"{spec} shows {observed} numbers, and this {called(player)} reads {player.states}")
+        raise ValueError(f"{spec} shows {observed} numbers, and this {display_name(player)} reads {player.states}")
     kinds = isinstance(space, Discrete)
     takes = int(space.n) if isinstance(space, Discrete) else int(numpy.prod(space.shape))
     if kinds != player.discrete or takes != player.actions:
         mine, theirs = ("kinds of actions" if is_discrete else "numbers" for is_discrete in (player.discrete, kinds))
         advice = f"; train it with actions={takes}" if kinds and player.discrete and takes > player.actions else ""
         raise ValueError(
-            f"{spec} takes {takes} {theirs}, and this {called(player)} says {player.actions} {mine}{advice}"
+            f"{spec} takes {takes} {theirs}, and this {display_name(player)} says {player.actions} {mine}{advice}"
         )
 
 
@@ -166,10 +166,10 @@ class _Roll:
         if self.actor is None:
             return random_actions, None
         done = None if acted is None else self._tensor(acted)
-        observation = Seen(self._tensor(flat), self._tensor(reward), self._tensor(begins), done)
+        observation = TimeStep(self._tensor(flat), self._tensor(reward), self._tensor(begins), done)
         try:
             output, state = self.actor.act(observation, state)
-            finite(output)
+            check_finite_outputs(output)
         except (ValueError, IndexError) as error:  # a table that is too short for an episode, weights that are spoiled
             raise EnvironmentFailure(str(error)) from error
         actions = output.cpu().numpy().astype(self.space.dtype)

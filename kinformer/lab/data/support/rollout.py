@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import State
+from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import reset, select
 
 
 class Rollout(NamedTuple):
     """Steps of all rows, as in Experience; `state` is what was remembered before all of them."""
 
-    transitions: Told
+    transitions: Observations
     state: State
     actions: Tensor
     log_p: Float[Tensor, "B T"]
@@ -31,7 +31,9 @@ class Rollout(NamedTuple):
         def joined(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old[:, old.shape[1] - window :], new], 1)
 
-        transitions = Told(*(joined(old, new) for old, new in zip(before.transitions, self.transitions, strict=True)))
+        transitions = Observations(
+            *(joined(old, new) for old, new in zip(before.transitions, self.transitions, strict=True))
+        )
         rest = (joined(old, new) for old, new in zip(before[2:], self[2:], strict=True))
         return Rollout(transitions, self.state, *rest)
 
@@ -56,7 +58,7 @@ def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[
     return pieces_of_rows
 
 
-def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> Experience:
+def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
     """The pieces of episodes of these rows, a row each, padded behind; the window is read alone."""
     row_spans = spans(rollout.ended, rows, window)
     place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)
@@ -67,10 +69,10 @@ def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> Experience:
         _cut(rollout.transitions, place, learned),
         [_gathered(part, place, learned)[0] for part in rollout[2:]],
     )
-    return Experience(transitions, _cut(rollout.transitions, place, before), state, *rest)
+    return RolloutBatch(transitions, _cut(rollout.transitions, place, before), state, *rest)
 
 
-def under_way(rollout: Rollout, early: State, window: int) -> tuple[Told, State]:
+def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations, State]:
     """The last `window` steps of the running episodes, one row each, and the state before these steps.
 
     early: the state of all rows before the last `window` steps.
@@ -83,11 +85,11 @@ def under_way(rollout: Rollout, early: State, window: int) -> tuple[Told, State]
     return _cut(rollout.transitions, place, ends), reset(early, ended.any(1))
 
 
-def _cut(transitions: Told, place: Tensor, ends: Sequence[tuple[int, int]]) -> Told:
+def _cut(transitions: Observations, place: Tensor, ends: Sequence[tuple[int, int]]) -> Observations:
     """Columns first .. end - 1 of each row, -1 in their marks behind."""
     _, real = _gathered(transitions.marks, place, ends)
     parts = (_gathered(part, place, ends)[0] for part in transitions[1:])
-    return Told(torch.where(real, 0, -1), *parts)
+    return Observations(torch.where(real, 0, -1), *parts)
 
 
 def _gathered(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kinformer.core.after_step import FrozenBuffers
 from kinformer.core.evaluating import evaluating
-from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import State
+from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import fork, reset
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
@@ -44,7 +44,7 @@ class RolloutState(NamedTuple):
     state: State
 
     @property
-    def transition(self) -> Told:
+    def transition(self) -> Observations:
         """The same as one step."""
         return single_step(self.observed, self.acted, self.earned)
 
@@ -75,7 +75,7 @@ class RolloutStream(ResumableStream):
         self.done = self.worlds.progress  # up to the end of the last whole rollout
         self.frozen = FrozenBuffers(model)
 
-    def at(self, step: int) -> Experience:
+    def at(self, step: int) -> RolloutBatch:
         number, step = divmod(step, self.model.epochs * self.pieces)
         if number != self.number:
             try:
@@ -139,7 +139,9 @@ class RolloutStream(ResumableStream):
     def _join_steps(self, steps: list["RolloutStep"], last: Tensor, stored: State) -> Rollout:
         """The steps of a rollout with their advantages."""
         model = self.model
-        transitions = Told(*(torch.cat(part, 1) for part in zip(*(step.transition for step in steps), strict=True)))
+        transitions = Observations(
+            *(torch.cat(part, 1) for part in zip(*(step.transition for step in steps), strict=True))
+        )
         values, final = (torch.stack([getattr(step, name) for step in steps], 1) for name in ("value", "final"))
         outcomes = StepOutcome(*(numpy.stack(part, 1) for part in zip(*(step.outcome for step in steps), strict=True)))
         rewards, ended = _to_device(outcomes.rewards, values).to(values.dtype), _to_device(outcomes.ended, values)
@@ -159,7 +161,7 @@ class RolloutStream(ResumableStream):
     # Measuring -------------------------------------------------------------------------------------------------------
 
     @property
-    def measured(self) -> tuple[Experience, ...]:
+    def measured(self) -> tuple[RolloutBatch, ...]:
         """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
 
         Errors: ValueError for an environment that fails, and where the agent can play no further.
@@ -186,7 +188,7 @@ class RolloutStream(ResumableStream):
             "sizes": torch.tensor([len(row_actions) for row_actions in self.done.history]),
             "history": torch.stack(actions) if actions else torch.zeros(0),
         }
-        buffers = {f"moved/{name}": buffer for name, buffer in self.frozen.moved.items()}
+        buffers = {f"moved/{name}": buffer for name, buffer in self.frozen.changed.items()}
         return {f"rollouts/{name}": tensor for name, tensor in (tensors | progress | buffers).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -196,7 +198,7 @@ class RolloutStream(ResumableStream):
         }
         like, device = (self.now, self.early, self.held), device_of(self.model)
         self.now, self.early, self.held = restore_state(like, saved, saved["places"].tolist(), device)
-        self.frozen.moved = {
+        self.frozen.changed = {
             name.removeprefix("moved/"): buffer.to(device)
             for name, buffer in saved.items()
             if name.startswith("moved/")
@@ -220,7 +222,7 @@ class RolloutStream(ResumableStream):
 class RolloutStep(NamedTuple):
     """A step of all rows: what was told, done and expected, what came, and what is expected where it was cut short."""
 
-    transition: Told
+    transition: Observations
     done: Tensor
     log_p: Float[Tensor, " B"]
     value: Float[Tensor, " B"]
@@ -228,7 +230,7 @@ class RolloutStep(NamedTuple):
     outcome: StepOutcome
 
 
-def play_episodes(model: Agent, spec: str, seeds: range) -> Experience:
+def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
     """An episode of each seed, in one step each: what it returned, and its success."""
     worlds = ParallelEnvironments(spec, len(seeds), lambda row, episode: seeds[row])
     earned, success = numpy.zeros(len(seeds)), numpy.full(len(seeds), -1.0)
@@ -252,8 +254,8 @@ def play_episodes(model: Agent, spec: str, seeds: range) -> Experience:
         return torch.from_numpy(values)[:, None].to(device)
 
     transition, nothing = now.transition, torch.zeros(len(seeds), 1, device=device)
-    before = Told(*(part[:, :0] for part in transition))
-    return Experience(
+    before = Observations(*(part[:, :0] for part in transition))
+    return RolloutBatch(
         transition, before, None, transition.acted, nothing, nothing, nothing, of(earned), of(ended | True), of(success)
     )
 
@@ -273,7 +275,7 @@ def _begin_episodes(model: Agent, worlds: ParallelEnvironments, length: int) -> 
     return RolloutState(observed, acted.to(device), torch.zeros(rows, device=device), model.start(rows, length))
 
 
-def _agent_output(model: Agent, transitions: Told, state: State, worlds: ParallelEnvironments) -> PolicyOutput:
+def _agent_output(model: Agent, transitions: Observations, state: State, worlds: ParallelEnvironments) -> PolicyOutput:
     """What is said of a step of all rows; NotLearned where it is not finite or lies behind a table of positions."""
     table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
     if table is not None and step >= table:

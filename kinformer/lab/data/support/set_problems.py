@@ -8,7 +8,7 @@ import numpy
 from numpy import ndarray
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, from_to, within
+from kinformer.core.checks import check_at_least, check_in_range, check_whole_between
 
 
 class AnsweredSet(NamedTuple):
@@ -45,7 +45,7 @@ class Maximum(Problem):
     most: int = 10
 
     def __post_init__(self) -> None:
-        at_least("most", self.most, 1)
+        check_at_least("most", self.most, 1)
 
     @property
     def inputs(self) -> int:
@@ -95,9 +95,9 @@ class Unique(CountingProblem):
     noise: float = 0.1
 
     def __post_init__(self) -> None:
-        from_to("least", self.least, 1, at_least("most", self.most, 1))
-        at_least("inputs", self.inputs, 1)
-        within("noise", self.noise, 0, 10)
+        check_whole_between("least", self.least, 1, check_at_least("most", self.most, 1))
+        check_at_least("inputs", self.inputs, 1)
+        check_in_range("noise", self.noise, 0, 10)
 
     @property
     def of(self) -> int:
@@ -128,7 +128,7 @@ class Pictures(CountingProblem):
     def __post_init__(self) -> None:
         from kinformer.lab.data.images import read
 
-        from_to("least", self.least, 1, at_least("most", self.most, 1))
+        check_whole_between("least", self.least, 1, check_at_least("most", self.most, 1))
         if not self.images:
             raise ValueError("pictures of what? give images=FOLDER, such as that of MNIST's files")
         images = read(self.images)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 
 
 class Stretch(NamedTuple):
@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
         count = min(len(starts), most)
         return starts[torch.arange(count) * (len(starts) - 1) // max(count - 1, 1)]
 
-    def windows(self, starts: Int[Tensor, " W"], length: int) -> Windows:
+    def windows(self, starts: Int[Tensor, " W"], length: int) -> SeriesWindows:
         """The windows that begin there."""
         at = starts[:, None] + torch.arange(length)
-        return Windows(self.values[at], self.calendar[at])
+        return SeriesWindows(self.values[at], self.calendar[at])

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kinformer.core.discover import modules, own_module
+from kinformer.core.discover import load_user_module, modules
 from kinformer.core.keywords import nearest, parse_keywords, split
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _kinds(module: ModuleType, home: str) -> list[type]:
 def _own_kind(where: str) -> type:
     path, name = where.rsplit(":", 1)
     try:
-        module = own_module(path)
+        module = load_user_module(path)
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     kinds = {kind.__name__: kind for kind in _kinds(module, module.__name__)}

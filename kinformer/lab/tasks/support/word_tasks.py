@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.checks import check_at_least, check_whole_between
+from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 
 class Letters(Task):
@@ -15,7 +15,7 @@ class Letters(Task):
     symbols: int
 
     def __post_init__(self) -> None:
-        from_to("symbols", self.symbols, 2, len(LETTERS))
+        check_whole_between("symbols", self.symbols, 2, len(LETTERS))
 
     @property
     def guessing(self) -> float:
@@ -23,7 +23,7 @@ class Letters(Task):
 
     def letters(self, count: int, chance: Generator) -> bytes:
         """So many letters, drawn."""
-        return drawn(LETTERS[: self.symbols], count, chance)
+        return draw_symbols(LETTERS[: self.symbols], count, chance)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Words(Letters):
     symbols: int = 8
 
     def __post_init__(self) -> None:
-        at_least("length", self.length, 1)
+        check_at_least("length", self.length, 1)
         super().__post_init__()
 
     @abstractmethod
@@ -50,6 +50,6 @@ class Words(Letters):
     def width(self) -> int:
         return 2 * self.length + len(self.between)
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         word = self.letters(self.length, chance)
-        return Row([(word + self.between, self.answer(word))])
+        return TaskRow([(word + self.between, self.answer(word))])

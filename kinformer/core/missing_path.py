@@ -3,6 +3,6 @@
 from pathlib import Path
 
 
-def absent(path: str | Path, advice: str = "") -> str:
+def missing_path(path: str | Path, advice: str = "") -> str:
     """The line, with what to do about it, if anything."""
     return f"there is no file or folder {path}{f'; {advice}' if advice else ''}"

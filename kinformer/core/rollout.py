@@ -8,7 +8,7 @@ from torch import Tensor
 from kinformer.core.layer import State
 
 
-class Told(NamedTuple):
+class Observations(NamedTuple):
     """What an agent is told step by step.
 
     marks: 0 where there is a step, -1 at padding, which stands at the ends of a row only.
@@ -23,11 +23,11 @@ class Told(NamedTuple):
     earned: Float[Tensor, "B T"]
 
 
-class Experience(NamedTuple):
+class RolloutBatch(NamedTuple):
     """Pieces of episodes, a row each.
 
-    told: the steps that are learned from; the other tensors are of these.
-    before: steps before them, which are read first, by the weights of now and without gradients (burn-in).
+    observations: the steps that are learned from; the other tensors are of these.
+    burn_in: steps before them, which are read first, by the weights of now and without gradients (burn-in).
     state: what the agent remembered before all of these, by the weights of then; None for episodes that begin.
     actions: what it did: kinds [B T], or numbers [B T A]; log_p: how likely it held that then.
     advantages: how much better than expected that did, and returns: what is to be expected.
@@ -35,8 +35,8 @@ class Experience(NamedTuple):
         its end, from 0 to 1, and -1 elsewhere.
     """
 
-    told: Told
-    before: Told
+    observations: Observations
+    burn_in: Observations
     state: State
     actions: Int[Tensor, "B T"] | Float[Tensor, "B T A"]
     log_p: Float[Tensor, "B T"]

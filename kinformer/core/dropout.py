@@ -3,21 +3,21 @@
 from torch import nn
 
 
-def drops(module: nn.Module) -> list[nn.Module]:
+def dropout_parts(module: nn.Module) -> list[nn.Module]:
     """The parts that say what share they drop: `nn.Dropout`, and those with a number `dropout` of their own."""
     own = (isinstance(part, nn.Dropout) or isinstance(vars(part).get("dropout"), float) for part in module.modules())
     return [part for part, yes in zip(module.modules(), own, strict=True) if yes]
 
 
-def dropped(module: nn.Module) -> float:
+def largest_dropout(module: nn.Module) -> float:
     """The largest share that a part drops in training; 0 where none does."""
-    shares = (part.p if isinstance(part, nn.Dropout) else part.dropout for part in drops(module))
+    shares = (part.p if isinstance(part, nn.Dropout) else part.dropout for part in dropout_parts(module))
     return max((float(share) for share in shares), default=0.0)  # type: ignore[arg-type]
 
 
-def drop_nothing(module: nn.Module) -> None:
+def disable_dropout(module: nn.Module) -> None:
     """Set the dropout of every part to 0, in place."""
-    for part in drops(module):
+    for part in dropout_parts(module):
         if isinstance(part, nn.Dropout):
             part.p = 0.0
         else:

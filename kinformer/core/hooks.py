@@ -3,12 +3,12 @@
 from torch import nn
 
 
-def watched(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Has a module hooks, which are called where it is?"""
     hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
     return any(hooks)
 
 
-def plain(module: nn.Module) -> bool:
+def is_plain_linear(module: nn.Module) -> bool:
     """Is it a matrix whose numbers say all: nothing that stands in for one, and nobody looking on?"""
-    return type(module) is nn.Linear and not watched(module)
+    return type(module) is nn.Linear and not has_hooks(module)

@@ -1,14 +1,14 @@
 """alone: layers that read each token by itself, for parts that hand them tokens in another way than a row."""
 
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import NoState
 from kinformer.core.state import leaves
 
 
-def alone(name: str, layer: Layer, use: str) -> Layer:
+def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
     """A layer that reads each token alone and sends nothing up; ValueError for another, which cannot be of this use."""
-    a_part(name, layer, Layer, "one, such as MLP(d)")
+    check_part(name, layer, Layer, "one, such as MLP(d)")
     kind = type(layer).__name__
     try:
         together = bool(leaves(layer.start(1, 1)))

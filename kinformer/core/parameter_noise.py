@@ -6,7 +6,7 @@ from torch import nn
 CONSTANT = 0.3  # standard deviation of the noise that replaces equal entries
 
 
-def jitter(module: nn.Module, share: float = 0.0) -> None:
+def add_parameter_noise(module: nn.Module, share: float = 0.0) -> None:
     """Add noise to the parameters of a module, in place, from PyTorch's global generator.
 
     Choose it before a test of what a module computes: a head of zeros gives the same output for every input.

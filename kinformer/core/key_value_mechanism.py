@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.bias import Bias
-from kinformer.core.cache import KV, written
+from kinformer.core.cache import KV, update_cache
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, Want
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.pattern import Pattern, narrow_pattern
 from kinformer.core.read import AttentionOutput, received_attention
 from kinformer.core.request import Request
 from kinformer.core.score import Score
@@ -43,18 +43,18 @@ class KeyValueMechanism(Mechanism):
     def read(self, request: Request) -> Out[AttentionOutput]:
         """What the queries of a request read, and what there is to report. The state is not its business."""
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         """Queries and new keys as they are read and cached."""
         return queries, keys
 
     @property
-    def hears(self) -> Pattern:
+    def receptive_field(self) -> Pattern:
         """The keys that can change what a query reads: those of the pattern, unless the mechanism knows of fewer."""
         return self.pattern
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         """What the own sequence may read in this batch."""
-        return narrowed(self.pattern, ctx.only, ctx.also)
+        return narrow_pattern(self.pattern, ctx.only, ctx.also)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
@@ -70,40 +70,44 @@ class KeyValueMechanism(Mechanism):
         if self.bias is not None:
             self.bias.start(room)
         if not sizes.cross:
-            no_peeking(self.pattern)
+            check_reads_no_future(self.pattern)
         most = 0 if sizes.cross else self.pattern.capacity(room.length)
         # one slot more than lives between calls: a new key is written before the oldest one dies
         slots = min(room.length, most + 1) if most else 0
         return KV.empty(room, sizes, slots, self.key_extras(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[AttentionOutput]:
-        request, kept = self.asked(queries, keys, state, ctx)
-        out = Out(AttentionOutput(queries.q[..., :0], None)) if ctx.remember else self.answered(request)
-        return out._replace(state=kept)
+        request, cache = self.prepare_request(queries, keys, state, ctx)
+        out = Out(AttentionOutput(queries.q[..., :0], None)) if ctx.remember else self.read_with_aux(request)
+        return out._replace(state=cache)
 
-    def asked(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
+    def prepare_request(
+        self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
+    ) -> tuple[Request, KV | None]:
         """What a call asks for, and the cache after it."""
-        queries, keys = self.ready(queries, keys, ctx)
-        return self.request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
+        queries, keys = self.preprocess(queries, keys, ctx)
+        return self.make_request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
 
-    def answered(self, request: Request) -> Out[AttentionOutput]:
+    def read_with_aux(self, request: Request) -> Out[AttentionOutput]:
         """What a request reads, with what its bias reports too."""
         out = self.read(request)
         return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.extras), **out.aux})
 
-    def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
+    def make_request(
+        self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
+    ) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
         own = keys is not None and keys.own
         # what a batch says of its own pairs says nothing of a source
-        pattern = self.limited(ctx) if own else self.pattern
+        pattern = self.batch_pattern(ctx) if own else self.pattern
         if own and state is not None:
-            no_peeking(pattern)
-        found, kept = written(state, keys, queries, pattern, ctx)
+            check_reads_no_future(pattern)
+        read_keys, cache = update_cache(state, keys, queries, pattern, ctx)
         scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
-        dropout, full = self.dropout if self.training else 0.0, ctx.full and (state is None or found is keys)
+        dropout, full = self.dropout if self.training else 0.0, ctx.full and (state is None or read_keys is keys)
         request = Request(
             queries,
-            found,
+            read_keys,
             pattern,
             self.score,
             self.bias,
@@ -115,7 +119,7 @@ class KeyValueMechanism(Mechanism):
             below=ctx.below,
             memo=ctx.memo,
         )
-        return (request if self.bias is None or ctx.remember else request.prepared()), kept
+        return (request if self.bias is None or ctx.remember else request.prepared()), cache
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
@@ -125,16 +129,16 @@ class KeyValueMechanism(Mechanism):
             raise ValueError(
                 f"the received_attention of this {type(self).__name__} needs its lse; make it without lse=False"
             )
-        request, _ = self.asked(queries, keys, None, ctx)
+        request, _ = self.prepare_request(queries, keys, None, ctx)
         return received_attention(request, read.lse).mean(1)
 
 
-def wants_of(*parts: Bias | Score | None) -> tuple[Want, ...]:
+def joined_wants(*parts: Bias | Score | None) -> tuple[Want, ...]:
     """What a mechanism wants from below for its bias and its score."""
     return tuple({want: None for part in parts if part is not None for want in part.wants})
 
 
-def no_peeking(pattern: Pattern) -> None:
+def check_reads_no_future(pattern: Pattern) -> None:
     """NoState for a pattern that reads ahead: a later key could not be in the cache when it is asked for."""
     ahead = pattern.reach()[1]
     if ahead > 0:
