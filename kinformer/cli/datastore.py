@@ -12,7 +12,6 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
-from kinformer.lab.data.batches import device_of
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -148,6 +147,7 @@ def search(
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
+    from kinformer.lab.data.batches import device_of
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.models.support.taps import Tap
     from kinformer.nn.search.exact import ExactSearch

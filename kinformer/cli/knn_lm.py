@@ -14,7 +14,6 @@ from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.evaluate import scored
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
-from kinformer.cli.support.loaded import source_for
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -59,7 +58,7 @@ def knn_lm(
     --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import loaded, source_for
     from kinformer.cli.support.tuning import plots
     from kinformer.cli.support.wanted_text import text_of
     from kinformer.pages.plots import save_plots
