@@ -57,7 +57,7 @@ def fit(
         from kinformer.lab.data.text import read
         from kinformer.lab.data.random_windows import Windows
         from kinformer.members.gpt import gpt
-        model, windows = gpt(d=128, depth=4), Windows(read("book.txt").train, batch=16, length=256)
+        model, windows = gpt(d=128, depth=4), RandomWindows(read("book.txt").train, batch=16, length=256)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for step in range(1000):
             model(windows.at(step)).total.backward()
