@@ -50,14 +50,13 @@ def fit(
     `tail -f runs/book/metrics.jsonl` shows; `kinformer train` tells its progress.
 
     A loop of one's own needs nothing of it: a model gives its loss, with a mean over the targets as `total`. Parts that
-    change once a step (`train/after_step.py`), clipping, schedules and runs are what fit adds.
+    change once a step (`core/after_step.py`), clipping, schedules and runs are what fit adds.
 
         import torch
         import kinformer as kf
         from kinformer.lab.data.text import read
-        from kinformer.lab.data.random_windows import Windows
-        from kinformer.members.gpt import gpt
-        model, windows = gpt(d=128, depth=4), RandomWindows(read("book.txt").train, batch=16, length=256)
+        from kinformer.lab.data.random_windows import RandomWindows
+        model, windows = kf.gpt(d=128, depth=4), RandomWindows(read("book.txt").train, batch=16, length=256)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for step in range(1000):
             model(windows.at(step)).total.backward()
