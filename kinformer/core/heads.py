@@ -19,7 +19,7 @@ class Queries(NamedTuple):
     `pos` are absolute positions, -1 at padding. `extras` are numbers that were projected from the layer's input for
     each head (a gate, a span), `labels` integers of a token (its segment), `tags` integers of a query itself (its
     bucket in each round). `head` numbers the first head, where a mechanism gets a run of a layer's heads: patterns that
-    differ by head count on from it. `lazy` are sides that the mechanism wanted as what they are made of.
+    differ by head count on from it. `lazy` are projections that the mechanism computes itself, where it needs them.
     """
 
     q: Float[Tensor, "B H T K"]

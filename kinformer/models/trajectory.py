@@ -145,7 +145,10 @@ class Trajectory(TrajectoryModel):
         return Loss(whole, parts, None, out.stats, real.sum())
 
     def judge(self, batch: EpisodeSteps, state: State | None = None) -> EvaluationSums:
-        """Of kinds how many are right, and their token_nll in nats; of numbers the squared error over their largest."""
+        """Sums for the accuracy of kinds and their negative log-likelihood in nats, or for the squared error of numbers.
+
+        Numbers are divided by their largest in the training data first.
+        """
         predicted, real = self.says(batch), batch.times >= 0
         apart = self._action_errors(predicted, batch)
         if not self.discrete:
