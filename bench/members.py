@@ -17,7 +17,7 @@ import torch
 from interleave import commit
 
 from kinformer.cli.errors import UserError
-from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
+from kinformer.cli.support.members import ROWS, at_length, fixed_bytes, model_of
 from kinformer.core.discover import members
 from kinformer.lab.cost.cost import cost
 
@@ -36,7 +36,7 @@ def counted(name: str, length: int) -> dict[str, Any]:
     except (UserError, ValueError, LookupError) as error:
         return {"refused": str(error)}
     return {
-        "row_bytes": round((found.peak - fixed(found.weights)) / rows),
+        "row_bytes": round((found.peak - fixed_bytes(found.weights)) / rows),
         "row_flops": found.step_flops // rows,
         "state_bytes": found.state,
     }

@@ -146,7 +146,7 @@ def _unwritten(error: OSError) -> str:
 def _what_is_missing(error: Any) -> str:
     """The help of an option or argument that did not come."""
     param = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
-    return f" It is: {told}" if (told := getattr(param, "help", None)) else ""
+    return f" It is: {help_text}" if (help_text := getattr(param, "help", None)) else ""
 
 
 def _code(code: object) -> tuple[str, int]:

@@ -10,12 +10,12 @@ from kinformer.cli.options import BATCH, LENGTH, WIDTH, Batch, Data, Json, Lengt
 if TYPE_CHECKING:
     from kinformer.cli.support.advice import Advice
 
-Asked = Literal["lm", "mask", "classify"]
+AdviceTask = Literal["lm", "mask", "classify"]
 
 
 def advise(
     *,
-    task: Annotated[Asked, typer.Option(help="Write text, fill in what is hidden, or tell kinds of text apart.")],
+    task: Annotated[AdviceTask, typer.Option(help="Write text, fill in what is hidden, or tell kinds of text apart.")],
     data: Data,
     length: Length = LENGTH,
     memory: Annotated[
@@ -35,61 +35,61 @@ def advise(
     from rich.console import Console
 
     with Console(stderr=True).status("looking at the data ..."):  # nothing where that is no terminal
-        from kinformer.cli.support.advice import able_to, advised, room
+        from kinformer.cli.support.advice import members_for, memory_bytes, rank_members
         from kinformer.cli.support.training import prepare, refuse_kind
-        from kinformer.cli.support.wanted import wanted
+        from kinformer.cli.support.wanted import parse_member
 
-        there = room(memory)
-        able = able_to(task)
-        refuse_kind(wanted(able[0], ()), data)
+        room = memory_bytes(memory)
+        able = members_for(task)
+        refuse_kind(parse_member(able[0], ()), data)
         job = prepare(data, 1, None, device="cpu", batch=batch, length=length)
-    found = advised(task, able, job, data, there)
+    advice = rank_members(task, able, job, data, room)
     if as_json:
-        print(json.dumps(found.told(), indent=2))
+        print(json.dumps(advice.as_json(), indent=2))
     else:
-        _print(found)
+        _print(advice)
 
 
-def _print(found: "Advice") -> None:
+def _print(advice: "Advice") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from kinformer.cli.support.advice import BASELINE, reason
+    from kinformer.cli.support.advice import BASELINE, reason_to_choose
     from kinformer.cli.support.members import quality
     from kinformer.pages.units import size
 
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(
-        f"{found.task} on rows of {found.length:,} tokens of {found.job.data.name}, batches of {found.batch:,}, "
-        f"within {size(found.room)}: the fewest multiplications first"
+        f"{advice.task} on rows of {advice.length:,} tokens of {advice.job.data.name}, batches of {advice.batch:,}, "
+        f"within {size(advice.room)}: the fewest multiplications first"
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("member", overflow="fold")
-    beside = BASELINE[found.task]
-    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", f"speed / {beside}", "bits, measured"):
+    baseline = BASELINE[advice.task]
+    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", f"speed / {baseline}", "bits, measured"):
         table.add_column(heading, justify="right")
-    for one in found.fits:
-        its = one.taken
-        state = "none" if its.state_bytes is None else size(its.state_bytes)
-        seen = ", ".join(f"{value['mean']:.2f}" for value in quality(one.name).values()) or "never"
-        speed = "-" if one.faster is None else f"{one.faster[1]:.2f} at {one.faster[0]:,}"
+    for fit in advice.fits:
+        estimate = fit.estimate
+        state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
+        measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "never"
+        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,}"
         cells = (
-            f"{found.batch * its.row_flops / 1e9:,.3g}",
-            size(one.process),
-            f"{its.parameters:,}",
+            f"{advice.batch * estimate.row_flops / 1e9:,.3g}",
+            size(fit.process),
+            f"{estimate.parameters:,}",
             state,
             speed,
-            seen,
+            measured_bits,
         )
-        table.add_row(its.one.text, *cells)
+        table.add_row(estimate.choice.text, *cells)
     console.print(table)
-    large = ", ".join(f"{one.taken.one.text} {size(one.process)}" for one in found.large)
+    large = ", ".join(f"{fit.estimate.choice.text} {size(fit.process)}" for fit in advice.large)
     parts = {
         "Too large": [f"{large}."] if large else [],
-        "Left out": [f"{name}: {why}" for name, why in found.refused.items()],
-        "To begin with": [f"{one.name}, {why}. {reason(one)}".rstrip() for one, why in found.tried],
-        "Not known": found.unknown,
-        "To try": found.commands,
+        "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
+        "To begin with": [f"{fit.name}, {why}. {reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
+        "Not known": advice.unknown,
+        "To try": advice.commands,
     }
     for title, lines in parts.items():
         if lines:

@@ -23,7 +23,7 @@ PROVEN = "learn then test"
 Calibrated = tuple["Threshold | None", dict[str, Any], list[str]]  # what is told in the file, and in lines
 
 
-class How(NamedTuple):
+class CalibrationSettings(NamedTuple):
     """What is asked for."""
 
     split: str
@@ -115,7 +115,7 @@ def calibrate(
     threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
     it.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.data.spec import read_spec
     from kinformer.lab.data.text import Text
@@ -124,25 +124,25 @@ def calibrate(
     within = _read_by(ctx, by, within, overwrite)
     if search is None:
         samples = _enough(samples, delta, epsilon)
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     _refuse_without_exits(model)
     if search is not None and not overwrite:
         _refuse_proven(folder, model)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    tokenizer = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-    if search is None and not isinstance(found, Text):
-        refuse_useless(ctx, f"on {found.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
-    refuse_length(ctx, found)
-    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
-    said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
-    threshold, told, lines = said
+        dataset = read_spec(data, **tokenizer)
+    if search is None and not isinstance(dataset, Text):
+        refuse_useless(ctx, f"on {dataset.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
+    refuse_length(ctx, dataset)
+    settings = CalibrationSettings(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
+    calibrated = _by_test(model, dataset, settings) if search is None else _by_search(model, dataset, settings, folder)
+    threshold, record, lines = calibrated
     with from_user(OSError, code=FAILED):
         from kinformer.decoding.calibrated import FILE, save_calibration
 
-        save_calibration(folder, model, threshold, told)
+        save_calibration(folder, model, threshold, record)
     if as_json:
-        print(json.dumps({"folder": str(folder), "threshold": threshold, **told}, indent=2))
+        print(json.dumps({"folder": str(folder), "threshold": threshold, **record}, indent=2))
     else:
         print("\n".join(lines) + f"; noted in {folder / FILE}")
 
@@ -190,64 +190,73 @@ def _refuse_proven(folder: Path, model: Any) -> None:
     from kinformer.decoding.calibrated import FILE, CalibrationError, calibration
 
     try:
-        told = calibration(folder, model)
+        record = calibration(folder, model)
     except (CalibrationError, OSError):  # of no use to anyone
         return
-    if told is not None and told.get("by") == PROVEN:
+    if record is not None and record.get("by") == PROVEN:
         raise UserError(
-            f"{folder / FILE} holds what was proven, at delta {told.get('delta')} and epsilon {told.get('epsilon')}, "
-            "and a search proves nothing; give --overwrite, or keep it elsewhere"
+            f"{folder / FILE} holds what was proven, at delta {record.get('delta')} and epsilon "
+            f"{record.get('epsilon')}, and a search proves nothing; give --overwrite, or keep it elsewhere"
         )
 
 
-def _by_test(model: Any, data: Any, how: How) -> Calibrated:
+def _by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
     """By Learn then Test."""
-    grid, delta, epsilon = model.exits.rule.grid(how.thresholds or TESTED), how.delta, how.epsilon
+    grid, delta, epsilon = model.exits.rule.grid(settings.thresholds or TESTED), settings.delta, settings.epsilon
     with from_user(ValueError, LookupError), noted():
-        given = _prompts(model, data, how.split, how.samples or 1, how.length, how.tokens)
-        result, layers = _tested(model, given, how.consistency, grid, delta, epsilon)
-    told = {
+        prompts = _prompts(model, data, settings.split, settings.samples or 1, settings.length, settings.tokens)
+        result, layers = _tested(model, prompts, settings.consistency, grid, delta, epsilon)
+    record = {
         "by": PROVEN,
         "data": data.name,
-        "split": how.split,
-        "samples": len(given.prompts),
-        "tokens": given.tokens,
+        "split": settings.split,
+        "samples": len(prompts.prompts),
+        "tokens": prompts.tokens,
         "delta": delta,
         "epsilon": epsilon,
-        "consistency": how.consistency,
+        "consistency": settings.consistency,
         "layers": layers,
-        "tested": [one._asdict() for one in result.tested],
+        "tested": [test._asdict() for test in result.tested],
     }
-    return result.threshold, told, _lines(result, model.exits.rule, (layers, len(model.exits.layers)), delta, epsilon)
+    return result.threshold, record, _lines(result, model.exits.rule, (layers, len(model.exits.layers)), delta, epsilon)
 
 
-def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
+def _by_search(model: Any, data: Any, settings: CalibrationSettings, folder: Path) -> Calibrated:
     """By a search of thresholds by layer, which also draws a picture."""
     from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.searched import LEAST, lines, plot, rows_of, searched
+    from kinformer.cli.support.searched import LEAST, result_lines, rows_of, search_plot, search_thresholds
     from kinformer.nn.exits.thresholds import SEGMENTS
     from kinformer.pages.plots import save_plots
 
-    depth, rows, by = len(model.exits.layers), how.samples or LEAST, how.search or 1
+    depth, rows, by = len(model.exits.layers), settings.samples or LEAST, settings.search or 1
     with from_user(ValueError, LookupError), noted():
-        batches = rows_of(model, data, how.split, rows, how.length)
+        batches = rows_of(model, data, settings.split, rows, settings.length)
         with progress("searching", SEGMENTS, "thresholds, at most") as tell:
-            found = searched(model, batches, by, how.within, tell, thresholds=how.thresholds or GRID)
-    told = {
+            result = search_thresholds(
+                model, batches, by, settings.within, tell, thresholds=settings.thresholds or GRID
+            )
+    record = {
         "by": {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search"),
         "data": data.name,
-        "split": how.split,
+        "split": settings.split,
         "samples": rows,
-        "within": how.within,
-        "draws": len(found.tried[1]),
-        "metric": found.metric.name,
-        "full": found.value(found.full),
-        "layers": (found.chosen or found.full).layers,
-        "kept": [{"threshold": one.threshold, "value": found.value(one), "layers": one.layers} for one in found.kept],
+        "within": settings.within,
+        "draws": len(result.tried[1]),
+        "metric": result.metric.name,
+        "full": result.value(result.full),
+        "layers": (result.chosen or result.full).layers,
+        "kept": [
+            {"threshold": candidate.threshold, "value": result.value(candidate), "layers": candidate.layers}
+            for candidate in result.candidates
+        ],
     }
     with from_user(OSError, code=FAILED):
-        save_plots((plot(found, depth),), "", folder / "exits.png", size=(7, 4.2))
-    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within)
+        save_plots((search_plot(result, depth),), "", folder / "exits.png", size=(7, 4.2))
+    return (
+        None if result.chosen is None else result.chosen.threshold,
+        record,
+        result_lines(result, depth, settings.within),
+    )
 
 
 def _refuse_without_exits(model: Any) -> None:
@@ -275,14 +284,14 @@ def _members_with_exits() -> list[str]:
     from kinformer.core.discover import members
     from kinformer.models.support.exits import ManyExits
 
-    def made(function: Any) -> tuple[Any, ...]:
+    def returned_types(function: Any) -> tuple[Any, ...]:
         hint = get_type_hints(function)["return"]
         return get_args(hint) or (hint,)
 
     return [
         name
         for name, function in members().items()
-        if any(isinstance(one, type) and issubclass(one, ManyExits) for one in made(function))
+        if any(isinstance(returned, type) and issubclass(returned, ManyExits) for returned in returned_types(function))
     ]
 
 
@@ -291,12 +300,12 @@ def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens:
 
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
-    given: Prompts = data.prompts(model, split, count, length, tokens)
-    return given
+    prompts: Prompts = data.prompts(model, split, count, length, tokens)
+    return prompts
 
 
 def _tested(
-    model: Any, given: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
+    model: Any, prompts: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
 ) -> "tuple[Found, float]":
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
@@ -304,7 +313,7 @@ def _tested(
     from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
     from kinformer.nn.exits.nobody import Nobody
 
-    body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
+    body, count, layers = model.exits, len(prompts.prompts), dict[Any, float]()
     print(
         f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
         f"is not proven; fewer --samples (from {fewest(delta, epsilon):,}), --thresholds or --tokens take less time",
@@ -312,32 +321,32 @@ def _tested(
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
         with ruled(body, Nobody()):
-            full = written(model, given, tell)
+            full = written(model, prompts, tell)
 
-        def lost(threshold: Any) -> list[float]:
+        def losses_at(threshold: Any) -> list[float]:
             body.rule.leave_at(threshold)
             done = count * (len(layers) + 1)
-            early = written(model, given, lambda some: tell(done + some))
+            early = written(model, prompts, lambda written_now: tell(done + written_now))
             layers[threshold] = early.layers
-            return losses(by, given, early.texts, full.texts)
+            return losses(by, prompts, early.texts, full.texts)
 
-        found = learn_then_test(grid, lost, delta, epsilon)
-    return found, full.layers if found.threshold is None else layers[found.threshold]
+        result = learn_then_test(grid, losses_at, delta, epsilon)
+    return result, full.layers if result.threshold is None else layers[result.threshold]
 
 
-def _lines(found: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
+def _lines(result: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
     """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
-    from kinformer.cli.support.leaving import at_of
+    from kinformer.cli.support.leaving import threshold_text
 
-    told = [
-        f"threshold {at_of(rule, one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, "
-        f"{'proven' if one.p <= epsilon else 'not proven'}"
-        for one in found.tested
+    lines = [
+        f"threshold {threshold_text(rule, test.threshold)}: mean loss {test.risk:.4f}, p {test.p:.3g}, "
+        f"{'proven' if test.p <= epsilon else 'not proven'}"
+        for test in result.tested
     ]
-    if found.threshold is None:
-        return [*told, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
+    if result.threshold is None:
+        return [*lines, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
     last = (
-        f"tokens leave at {at_of(rule, found.threshold)}, after {layers[0]:.2f} of {layers[1]} layers in the mean; the "
-        f"loss is at most {delta:g}, but for a chance of {epsilon:g}"
+        f"tokens leave at {threshold_text(rule, result.threshold)}, after {layers[0]:.2f} of {layers[1]} layers in the "
+        f"mean; the loss is at most {delta:g}, but for a chance of {epsilon:g}"
     )
-    return [*told, last]
+    return [*lines, last]

@@ -41,23 +41,23 @@ def check(
     for name in law or ():
         if name not in laws():
             raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
-    report = Report(Console(soft_wrap=True, highlight=False, markup=False))
+    report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
     try:
         with limited(seconds), from_user(Unreadable):
             own = read(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
     report.say(f"{_headline(own)}\n", "bold")
-    found: list[Verdict] = []
+    judged: list[Verdict] = []
     growth = Growth()
     with report.console.status("") as status:
         for verdict in verdicts(own.examples, tuple(law or laws()), seconds, status.update):
-            found.append(verdict)
+            judged.append(verdict)
             report.verdict(verdict)
-        if not law and not any(one.law == "runs" and one.failed for one in found):
+        if not law and not any(each.law == "runs" and each.failed for each in judged):
             status.update("time and memory")
             growth = _growth(own.examples[0], seconds)
-    for line in _unjudged(found):
+    for line in _unjudged(judged):
         report.say(line)
     drawings = _drawings(own)
     report.drawings(drawings)
@@ -65,15 +65,15 @@ def check(
         report.say(f"\nhint: {hint}", "yellow")
     for line in ("", *growth.lines()) if growth.lines() else ():
         report.say(line)
-    report.say(f"\n{_sum(found)}", "bold")
+    report.say(f"\n{_sum(judged)}", "bold")
     if out is not None:
         _save(out, report, drawings, growth)
-    if not law and all(one.end == "nothing" for one in found):
+    if not law and all(each.end == "nothing" for each in judged):
         raise UserError(f"no law judges anything of {file}; let EXAMPLES hold a part that it works in")
-    return FAILED if any(one.failed for one in found) else 0
+    return FAILED if any(each.failed for each in judged) else 0
 
 
-class Report:
+class CheckReport:
     """Lines for the terminal as they come, kept for a file."""
 
     def __init__(self, console: Any) -> None:
@@ -101,48 +101,48 @@ class Report:
 def _headline(own: "Own") -> str:
     from kinformer.laws.support.own import counted, title
 
-    titles = dict.fromkeys(f"{title(one)}, {counted(one.kind)}" for one in own.examples)
+    titles = dict.fromkeys(f"{title(example)}, {counted(example.kind)}" for example in own.examples)
     count = len(own.examples)
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
 
 def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
     """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
-    from kinformer.cli.support.inside import inside
+    from kinformer.cli.support.inside import patterns_in
     from kinformer.core.pattern import Pattern
     from kinformer.core.task import Task
 
-    found: dict[str, tuple[Any, int]] = {}
-    for one in own.examples:
-        made = one.make()
-        if isinstance(made, ModuleType | Task):
+    drawings: dict[str, tuple[Any, int]] = {}
+    for example in own.examples:
+        part = example.make()
+        if isinstance(part, ModuleType | Task):
             continue  # an executor, a task
-        for pattern in [made] if isinstance(made, Pattern) else inside(made):
+        for pattern in [part] if isinstance(part, Pattern) else patterns_in(part):
             for h in _heads(pattern):
-                found.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
-    return found
+                drawings.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
+    return drawings
 
 
 def _heads(pattern: Any) -> list[int]:
     """The first heads, up to one that reads as head 0 does; none where it cannot be drawn, which the laws will say."""
     try:
-        first, *others = (pattern.show(LENGTH, h=h) for h in range(HEADS))
+        first, *rest = (pattern.show(LENGTH, h=h) for h in range(HEADS))
     except Exception:
         return []
-    return list(range(1 + len(list(takewhile(lambda shown: shown != first, others)))))
+    return list(range(1 + len(list(takewhile(lambda drawing: drawing != first, rest)))))
 
 
 def _hints(own: "Own") -> list[str]:
     """What the file's own patterns could say more sharply."""
-    from kinformer.cli.support.hints import hints
+    from kinformer.cli.support.hints import sharper_hints
 
     try:
-        return [hint for one in own.examples if one.kind == "pattern" for hint in hints(one.make())]
+        return [hint for example in own.examples if example.kind == "pattern" for hint in sharper_hints(example.make())]
     except Exception:
         return []  # what is wrong with them is for the laws to say
 
 
-def _growth(one: "Judged", seconds: float) -> "Growth":
+def _growth(example: "Judged", seconds: float) -> "Growth":
     from kinformer.cli.support.growth import Growth, measure
     from kinformer.laws.check import TimeIsUp, limited
     from kinformer.laws.support.forms import forms
@@ -150,27 +150,27 @@ def _growth(one: "Judged", seconds: float) -> "Growth":
 
     try:
         with limited(seconds):
-            return measure(next(form for form in forms(one.make(), one.make) if isinstance(form, Subject)))
+            return measure(next(form for form in forms(example.make(), example.make) if isinstance(form, Subject)))
     except (TimeIsUp, Exception):
         return Growth()  # the laws have said what is wrong with it
 
 
-def _unjudged(found: list["Verdict"]) -> list[str]:
+def _unjudged(verdicts: list["Verdict"]) -> list[str]:
     """Where laws that hold did not look, and why: a line for each reason."""
     places: dict[str, list[str]] = {}
-    for one in found:
-        for place, why in one.unjudged if one.end == "holds" else ():
-            places.setdefault(f"{place}: {why}" if place else why, []).append(one.law)
+    for verdict in verdicts:
+        for place, why in verdict.unjudged if verdict.end == "holds" else ():
+            places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
     lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
     return ["", *lines] if lines else []
 
 
-def _sum(found: list["Verdict"]) -> str:
-    wrong = [one.law for one in found if one.end == "broken"]
-    slow = [one.law for one in found if one.end == "slow"]
-    good = sum(one.end == "holds" for one in found)
-    declared = [one.law for one in found if one.end == "declared"]
-    nothing = [one.law for one in found if one.end == "nothing"]
+def _sum(verdicts: list["Verdict"]) -> str:
+    wrong = [verdict.law for verdict in verdicts if verdict.end == "broken"]
+    slow = [verdict.law for verdict in verdicts if verdict.end == "slow"]
+    good = sum(verdict.end == "holds" for verdict in verdicts)
+    declared = [verdict.law for verdict in verdicts if verdict.end == "declared"]
+    nothing = [verdict.law for verdict in verdicts if verdict.end == "nothing"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
     text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
@@ -178,9 +178,9 @@ def _sum(found: list["Verdict"]) -> str:
     return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
 
 
-def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
+def _save(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
     from kinformer.checkpoint.files import write
-    from kinformer.cli.support.judged import plots
+    from kinformer.cli.support.judged import check_plots
     from kinformer.cli.support.training import make_folder
     from kinformer.pages.plots import save_plots
 
@@ -189,4 +189,4 @@ def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growt
         write(out / "report.txt", ("\n".join(report.lines) + "\n").encode())
     if drawings or growth.lines():
         matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
-        save_plots(plots(matrices, growth), "", out / "picture.png", size=(4, 4))
+        save_plots(check_plots(matrices, growth), "", out / "picture.png", size=(4, 4))

@@ -9,7 +9,7 @@ import typer
 from kinformer.cli import options
 from kinformer.cli.errors import UserError, refuse_useless
 from kinformer.cli.support import early
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.support.wanted import parse_member_text
 
 SEEDS = 1000  # trainings of each member, at most
 
@@ -55,23 +55,29 @@ def compare(
     In the folder: results.json with the same numbers, report.html with more pictures, curves.png, and a folder per
     member that `generate` reads. After a kill the same command with --resume goes on.
     """
-    from kinformer.cli.support.trials import Spent, rates
+    from kinformer.cli.support.trials import TrialBudget, parse_rates
 
     if len(members) == 1:
         refuse_useless(ctx, "with one member", "match")
-    spent, tried = Spent(minutes, steps, flops), rates(lr, lrs)
+    spent, tried = TrialBudget(minutes, steps, flops), parse_rates(lr, lrs)
 
-    from kinformer.cli.support.lending import lent
+    from kinformer.cli.support.lending import lend_layers
 
-    wanted = [spelled(member, lambda name, texts: lent(name, texts, data)) for member in members]
+    choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, data)) for member in members]
 
     from rich.console import Console
 
-    from kinformer.cli.support.compared import Comparison, compared, equals, ready, written
-    from kinformer.cli.support.training import claimed, prepare, refuse_kind
+    from kinformer.cli.support.compared import (
+        Comparison,
+        matched_members,
+        prepare_comparison,
+        train_and_measure,
+        write_report,
+    )
+    from kinformer.cli.support.training import claimed_folder, prepare, refuse_kind
 
-    for one in wanted:
-        refuse_kind(one, data, ctx)
+    for choice in choices:
+        refuse_kind(choice, data, ctx)
     job = prepare(
         data,
         steps if flops is None else 1,
@@ -86,11 +92,11 @@ def compare(
     )
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
-    named, changed = equals(wanted, job, match is not None)
+    named, changed = matched_members(choices, job, match is not None)
     split = "valid" if lrs is None else "test"
-    with claimed(out, within=True):
-        it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
-        it, taken, every = ready(it, overwrite)
-        results = compared(it, taken, every)
-        written(results, out)
+    with claimed_folder(out, within=True):
+        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
+        comparison, costs, every = prepare_comparison(comparison, overwrite)
+        results = train_and_measure(comparison, costs, every)
+        write_report(results, out)
     results.show(Console(width=None if Console().is_terminal else options.WIDTH, highlight=False), out)

@@ -10,7 +10,7 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user, refuse_useless
 from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
-from kinformer.cli.support.wanted import wanted
+from kinformer.cli.support.wanted import parse_member
 
 if TYPE_CHECKING:
     from kinformer.core.memory import Remembered
@@ -42,45 +42,47 @@ def cost(
     still change an output, through all layers. Attention over a segment of L tokens, a memory of m states and m_cm
     compressed states scores L^2 + L (m + m_cm) pairs in each layer and head.
     """
-    one = wanted(member, keywords or ())
+    choice = parse_member(member, keywords or ())
 
-    from kinformer.cli.support.afford import decides_length, memory, refuse_too_large
+    from kinformer.cli.support.afford import decides_length, free_memory, refuse_too_large
     from kinformer.cli.support.progress import progress
     from kinformer.core.model import Forecaster
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
     from kinformer.pages.units import size
 
-    refuse_too_large(one, batch, length)
+    refuse_too_large(choice, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
         try:
-            model = one.build(0)
+            model = choice.build(0)
             if decides_length(model):
-                refuse_useless(ctx, f"on {one.text}, which fixes the length of rows itself", "length")
-            found = cost_of(model, batch, length, hear)
+                refuse_useless(ctx, f"on {choice.text}, which fixes the length of rows itself", "length")
+            measured = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
-            raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
+            raise UserError(f"{choice.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
     if as_json:
-        memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in found.memories.items()}
-        more = {"step_flops": found.step_flops, "memories": memories}
-        print(json.dumps({"member": one.text, **asdict(found), **more}, indent=2))
+        memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
+        more = {"step_flops": measured.step_flops, "memories": memories}
+        print(json.dumps({"member": choice.text, **asdict(measured), **more}, indent=2))
         return
     series = isinstance(model, Forecaster)  # whose windows are as long as it says
     each = f"{model.context:,} known rows and {model.horizon:,} that come" if series else f"{length:,}"
-    print(f"{one.text}, batches of {batch:,} x {each}")
+    print(f"{choice.text}, batches of {batch:,} x {each}")
     rows = {
-        "parameters": f"{found.parameters:,} ({size(found.weights)} with buffers)",
-        "forward": f"{_giga(found.flops)} additions and multiplications",
-        "training step": _giga(found.step_flops),
-        "activations": size(found.activations),
-        "memory": _memory(found, memory()),
-        "decoding state": "none: it reads a whole row at once" if found.state is None else f"{size(found.state)} a row",
-        "read by": "; ".join(_read_by(found)) or "its mechanisms themselves",
+        "parameters": f"{measured.parameters:,} ({size(measured.weights)} with buffers)",
+        "forward": f"{_giga(measured.flops)} additions and multiplications",
+        "training step": _giga(measured.step_flops),
+        "activations": size(measured.activations),
+        "memory": _memory(measured, free_memory()),
+        "decoding state": "none: it reads a whole row at once"
+        if measured.state is None
+        else f"{size(measured.state)} a row",
+        "read by": "; ".join(_read_by(measured)) or "its mechanisms themselves",
     }
-    if found.temporal_range is not None:
-        rows["temporal range"] = _range(found.temporal_range)
-    if found.memories:
-        rows["attention"] = "; ".join(_pairs(found.memories))
+    if measured.temporal_range is not None:
+        rows["temporal range"] = _range(measured.temporal_range)
+    if measured.memories:
+        rows["attention"] = "; ".join(_pairs(measured.memories))
     for name, text in rows.items():
         print(f"{name:<16}{text}")
 
@@ -89,12 +91,12 @@ def _giga(flops: int) -> str:
     return f"{flops / 1e9:,.4g} GFLOP"
 
 
-def _memory(found: "Cost", there: int | None) -> str:
+def _memory(measured: "Cost", free_bytes: int | None) -> str:
     from kinformer.pages.units import size
 
-    whole = "" if found.process is None else f", {size(found.process)} of a whole process"
-    free = "" if there is None else f"; {size(there)} are free here"
-    return f"{size(found.peak)} of tensors at the highest{whole}{free}"
+    whole = "" if measured.process is None else f", {size(measured.process)} of a whole process"
+    free = "" if free_bytes is None else f"; {size(free_bytes)} are free here"
+    return f"{size(measured.peak)} of tensors at the highest{whole}{free}"
 
 
 def _range(tokens: "TemporalRange") -> str:
@@ -115,10 +117,10 @@ def _pairs(memories: "Mapping[str, Remembered]") -> list[str]:
     return _alike(texts)
 
 
-def _read_by(found: "Cost") -> list[str]:
+def _read_by(measured: "Cost") -> list[str]:
     """Executors with the layers that they read, those that read alike together."""
     texts = {}
-    for layer, readers in found.readers.items():
+    for layer, readers in measured.readers.items():
         texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
     return _alike(texts)
 

@@ -56,9 +56,9 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.wanted_text import text_of
+    from kinformer.cli.support.wanted_text import read_text
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.indexing import read_index_record
@@ -66,25 +66,28 @@ def build(
     from kinformer.models.support.taps import Tap
 
     search = None if index is None else _index_named(index)
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refused before a text is read
-    text = text_of(model, data, folder, split)
+    text = read_text(model, data, folder, split)
     part, began = text.part(split), monotonic()
-    how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
+    settings = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
+    about, dropped_index = (
+        {"data": f"{data} ({split})", "home": str(folder.resolve())},
+        append and read_index_record(out),
+    )
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
-            store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
+            store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
     except KeyboardInterrupt as stop:
         go_on = "stopped; go on with --resume" if (out / BUILDING).is_file() else "stopped; nothing is kept"
         raise UserError(go_on, ended_by(stop)) from stop
-    if gone and index is None:
-        print(f"its index ({gone.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
+    if dropped_index and index is None:
+        print(f"its index ({dropped_index.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
     if index is not None:
         try:
             _indexed(store, out, index)
@@ -111,9 +114,9 @@ def index_keys(
     from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, ExactSearch())
-    _indexed(there, store, name)
-    _print(there, store)
+        opened = Datastore.open(store, ExactSearch())
+    _indexed(opened, store, name)
+    _print(opened, store)
 
 
 @datastore.command("info")
@@ -122,11 +125,11 @@ def info(store: Store, as_json: Json = False) -> None:
     from kinformer.lab.datastore.datastore import Datastore
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store)
+        opened = Datastore.open(store)
     if as_json:
-        print(json.dumps(_about(there, store), indent=2))
+        print(json.dumps(_about(opened, store), indent=2))
         return
-    _print(there, store)
+    _print(opened, store)
 
 
 @datastore.command("search")
@@ -143,7 +146,7 @@ def search(
     """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
     import torch
 
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
     from kinformer.lab.datastore.datastore import Datastore
@@ -152,24 +155,24 @@ def search(
     from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store, ExactSearch() if exact else None)
-    home = model or there.home(store)
+        opened = Datastore.open(store, ExactSearch() if exact else None)
+    home = model or opened.home(store)
     if home is None:
-        where = f"is no longer in {there.manifest.home}" if there.manifest.home else "was in no folder"
+        where = f"is no longer in {opened.manifest.home}" if opened.manifest.home else "was in no folder"
         raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
-    read = loaded(home, member, device)
+    read = load_model(home, member, device)
     with from_user(ValueError):
-        there.check(read)
+        opened.check(read)
     spelled = spelling(read)
-    tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-there.manifest.parts[0].length :]
+    tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-opened.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty; give a text")
     with noted():
         warn_of_loss(read, [prompt.encode(errors="surrogateescape")])
     with from_user(ValueError, LookupError), evaluating(read):
-        states = Tap(read, there.tap)(torch.tensor([tokens], device=device_of(read))).states
-        found = there.search(states[0, -1:], k)
-    rows = _rows(there, spelled, *(x[0].tolist() for x in found))
+        states = Tap(read, opened.tap)(torch.tensor([tokens], device=device_of(read))).states
+        neighbours = opened.search(states[0, -1:], k)
+    rows = _rows(opened, spelled, *(x[0].tolist() for x in neighbours))
     if not rows:
         raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
     if as_json:
@@ -204,23 +207,24 @@ def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
 
     from kinformer.lab.datastore.indexing import read_index_record
 
-    told = asdict(store.manifest)
-    parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
+    manifest = asdict(store.manifest)
+    parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in manifest.pop("parts")]
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    kept = read_index_record(folder)
-    index = None if kept is None else asdict(kept)
-    return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "index": index, "parts": parts}
+    index_record = read_index_record(folder)
+    index = None if index_record is None else asdict(index_record)
+    return {"folder": str(folder), "keys": len(store), "bytes": size, **manifest, "index": index, "parts": parts}
 
 
 def _print(store: "Datastore", folder: Path) -> None:
-    told = _about(store, folder)
+    description = _about(store, folder)
     print(
-        f"{folder}: {told['keys']:,} keys of {told['width']} numbers in {told['dtype']}, {told['bytes']:,} bytes; "
-        f"the state {told['tap']} at each token, of the model in {told['home'] or '?'}"
+        f"{folder}: {description['keys']:,} keys of {description['width']} numbers in {description['dtype']}, "
+        f"{description['bytes']:,} bytes; the state {description['tap']} at each token, "
+        f"of the model in {description['home'] or '?'}"
     )
-    if (kept := told["index"]) is not None:
-        print(f"  searched by {kept['search']}, which finds {kept['recall']:.1%} of the nearest 16")
-    for part in told["parts"]:
+    if (index := description["index"]) is not None:
+        print(f"  searched by {index['search']}, which finds {index['recall']:.1%} of the nearest 16")
+    for part in description["parts"]:
         read = (
             f"windows of {part['length']} tokens, {part['stride']} apart"
             if part["stride"]
@@ -240,19 +244,19 @@ def _rows(
             continue
         context = store.context(place, BEFORE, AFTER)
         before, after = (spelled.decode(x).decode(errors="replace") for x in (context.before, context.after))
-        came = {"token": token, "next": spelled.decode([token]).decode(errors="replace")}
+        continuation = {"token": token, "next": spelled.decode([token]).decode(errors="replace")}
         where = {"data": context.data, "document": context.document, "place": place}
-        rows.append({"distance": distance, **came, "before": before, "after": after, **where})
+        rows.append({"distance": distance, **continuation, "before": before, "after": after, **where})
     return rows
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
     """A neighbour a line, what came next marked in its text; and where that is, if not all are in one."""
     print("  distance  a text like the prompt, [what came next], and how it went on")
-    one = len({(row["data"], row["document"]) for row in rows}) == 1
+    same_document = len({(row["data"], row["document"]) for row in rows}) == 1
     for row in rows:
-        before, came, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
-        where = "" if one else f"  ({row['data']}, document {row['document']})"
-        print(f"{row['distance']:10.4f}  {before}[{came}]{after}{where}")
-    if one:
+        before, continuation, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
+        where = "" if same_document else f"  ({row['data']}, document {row['document']})"
+        print(f"{row['distance']:10.4f}  {before}[{continuation}]{after}{where}")
+    if same_document:
         print(f"all in document {rows[0]['document']} of {rows[0]['data']}")

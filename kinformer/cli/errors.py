@@ -62,13 +62,13 @@ def refuse_no_folder(out: Path, option: str = "--out") -> None:
 @contextmanager
 def noted() -> Iterator[None]:
     """What the library warns of goes to stderr, a line each, once."""
-    told: set[str] = set()
+    printed: set[str] = set()
 
     def note(message: Warning | str, category: type[Warning], *_: object) -> None:
         text = " ".join(str(message).split())
-        if text not in told:
+        if text not in printed:
             print(f"warning: {text}", file=sys.stderr)
-        told.add(text)
+        printed.add(text)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

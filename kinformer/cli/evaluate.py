@@ -84,32 +84,32 @@ def evaluate(
     number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
-    from kinformer.cli.support.leaving import leave
-    from kinformer.cli.support.loaded import beside, loaded
+    from kinformer.cli.support.leaving import leave_as_calibrated_here
+    from kinformer.cli.support.loaded import load_model, with_datastore
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.data.spec import read_spec
     from kinformer.lab.train.peek import warn_of_measuring
 
-    model = loaded(folder, member, device, keywords or (), datastore)
-    calibrated = None if keywords else leave(folder, model)
-    model = beside(model, folder, knn, datastore)
+    model = load_model(folder, member, device, keywords or (), datastore)
+    calibrated = None if keywords else leave_as_calibrated_here(folder, model)
+    model = with_datastore(model, folder, knn, datastore)
     _refuse_picture(model, out)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    score = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-    refuse_length(ctx, found)
+        dataset = read_spec(data, **score)
+    refuse_length(ctx, dataset)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
-    parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
+    parts = [name for name in SPLITS if len(getattr(dataset, name, ()))] if split == "all" else [split]
     with from_user(ValueError), noted():
-        warn_of_measuring(model, _row_length(model, found, parts, length))
+        warn_of_measuring(model, _row_length(model, dataset, parts, length))
     scores = {}
     heads: dict[str, ByLayer] = {}
     with from_user(ValueError, LookupError), noted():
         for part in parts or SPLITS[-1:]:
-            scores[part], heads = _judged(model, found, part, limit, reading)
+            scores[part], heads = _judged(model, dataset, part, limit, reading)
             if calibrated is not None:
-                scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)
+                scores[part]["levels"][ALL] = _of_all_layers(model, dataset, part, limit, reading)
     if out is not None:
         from kinformer.pages.head_values import save_head_values
 
@@ -117,15 +117,15 @@ def evaluate(
             save_head_values(heads, out, f"{folder}: {model.member.name}")
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
-        of = {"data": found.name, "bytes": limit, **reading}
-        told = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
+        of = {"data": dataset.name, "bytes": limit, **reading}
+        result = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
-        print(json.dumps({**about, **of, **exits, **told}, indent=2))
+        print(json.dumps({**about, **of, **exits, **result}, indent=2))
         return
     from kinformer.pages.head_values import tables
 
-    for part, its in scores.items():
-        _print(folder, found, part, its)
+    for part, score in scores.items():
+        _print(folder, dataset, part, score)
     print(*tables(heads), sep="\n", end="\n" if heads else "")
 
 
@@ -163,17 +163,17 @@ def _judged(
     width = score.bytes_per_token
     if not math.isfinite(score.value):
         raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
-    told = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
-    perplexity = {"perplexity": 2 ** (score.value * width)} if told else {}
+    has_perplexity = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
+    perplexity = {"perplexity": 2 ** (score.value * width)} if has_perplexity else {}
     numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
     seconds = round(monotonic() - began, 3)
     # lanes of some bytes are of the first, and levels of those from all over the split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    others = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
+    extras = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
     metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
-    return {"metric": metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
+    return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
 
 
 def _in_bytes(data: Any, metric: Any) -> bool:
@@ -203,13 +203,13 @@ def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading
         return scored(model, data, split, limit, reading).value
 
 
-def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
-    named = {name: its[name] for name in ("perplexity",) if name in its} | its["others"]
+def _print(folder: Path, data: Any, split: str, score: dict[str, Any]) -> None:
+    named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
     more = "".join(f", {name} {value:.3f}" for name, value in named.items())
-    there = f"{its['count']:,} judged of {split} of {data.name}{_share(data, split)}"
-    there += f"; of these {its['measured']}" if "measured" in its else ""
-    beside = "; ".join(f"{name} {value:.4f}" for name, value in its["levels"].items())
-    print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}{beside and f' ({beside})'}")
+    source = f"{score['count']:,} judged of {split} of {data.name}{_share(data, split)}"
+    source += f"; of these {score['measured']}" if "measured" in score else ""
+    levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
+    print(f"{folder}: {score['value']:.4f} {score['metric']['name']}{more}; {source}{levels and f' ({levels})'}")
 
 
 def _share(data: Any, split: str) -> str:

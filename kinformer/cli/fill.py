@@ -30,12 +30,12 @@ def fill(
     A blank is one token: a byte, unless the model was trained with a tokenizer. The probabilities are those with all
     blanks open; the text below them is filled in, the surest first, each with those before it known.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.cli.support.writing import INSTEAD
     from kinformer.decoding.filling import blanks, chances, filled
     from kinformer.decoding.spelling import spelling, warn_of_loss
 
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     if model.reads != "masked":
         instead = INSTEAD.get(model.reads, "generate with it")
         raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
@@ -45,22 +45,22 @@ def fill(
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        found = chances(model, tokens)
+        probabilities = chances(model, tokens)
         whole = spelled.decode(filled(model, tokens).tolist()).decode(errors="replace")
-    likely, which = found.topk(min(best, found.shape[1]))
+    likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [
             {"text": _shown(spelled.decode([token])), "token": token, "probability": chance}
             for token, chance in zip(*row, strict=True)
         ]
-        for row in zip(which.tolist(), likely.tolist(), strict=True)
+        for row in zip(best_tokens.tolist(), likely.tolist(), strict=True)
     ]
     if as_json:
         about = {"folder": str(folder), "text": text, "blanks": answers, "filled": whole}
         print(for_stream(json.dumps(about, ensure_ascii=False)))
         return
     for number, row in enumerate(answers, 1):
-        print(f"blank {number}: " + ", ".join(f"{one['text']!r} {one['probability']:.3f}" for one in row))
+        print(f"blank {number}: " + ", ".join(f"{answer['text']!r} {answer['probability']:.3f}" for answer in row))
     print(for_stream(whole))
 
 

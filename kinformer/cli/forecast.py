@@ -45,13 +45,13 @@ def forecast(
     if out.suffix == ".csv" and out.exists():
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.core.model import Forecaster, called
     from kinformer.lab.data.kind import refuse_unfit
     from kinformer.lab.data.series import Series, rows_of
     from kinformer.lab.data.spec import read_spec
 
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():

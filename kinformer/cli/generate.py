@@ -15,7 +15,7 @@ from kinformer.core.absent import absent
 from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.writing import How, Written
+    from kinformer.cli.support.writing import Continuation, WritingSettings
     from kinformer.decoding.reading import Reading
 
 MOST = 10_000_000  # tokens
@@ -88,13 +88,13 @@ def generate(
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    from kinformer.cli.support.leaving import layers_can_be_left, leave
-    from kinformer.cli.support.loaded import beside, loaded
-    from kinformer.cli.support.writing import How
+    from kinformer.cli.support.leaving import layers_can_be_left, leave_as_calibrated_here
+    from kinformer.cli.support.loaded import load_model, with_datastore
+    from kinformer.cli.support.writing import WritingSettings
     from kinformer.decoding.saved import load_reading
     from kinformer.decoding.spelling import warn_of_loss
 
-    model = loaded(folder, member, device, datastore=datastore)
+    model = load_model(folder, member, device, datastore=datastore)
     _refuse_layers(model, layers, beam)
     if model.reads == "images":
         from kinformer.cli.support import gallery
@@ -110,9 +110,11 @@ def generate(
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
-    told = leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
-    model = beside(model, folder, knn, datastore, kept=state is not None)
-    how = How(
+    calibration = leave_as_calibrated_here(
+        folder, model
+    )  # behind what asks whether a file is of this model, whose rule may go
+    model = with_datastore(model, folder, knn, datastore, continues=state is not None)
+    settings = WritingSettings(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -129,15 +131,15 @@ def generate(
     with from_user(ValueError, LookupError), noted():
         if not as_json and prompts is None and sources is None:
             alone = _stream if beam == 1 else _searched
-            written = alone(model, starts[0], tokens, how, more)
+            written = alone(model, starts[0], tokens, settings, more)
         else:
-            written, milliseconds = _in_batch(model, starts, tokens, how, more)
+            written, milliseconds = _in_batch(model, starts, tokens, settings, more)
             if as_json:
                 _print_json(folder, written, starts, read)
             else:
                 _print(starts, written, milliseconds)
-    _said_layers(model, written, layers, "" if told is None else ", as calibrated")
-    if told is None and layers_can_be_left(model):
+    _said_layers(model, written, layers, "" if calibration is None else ", as calibrated")
+    if calibration is None and layers_can_be_left(model):
         find = f"kinformer calibrate {folder} --data SPEC"
         print(f"not calibrated: tokens leave at the member's own threshold; {find} finds one", file=sys.stderr)
 
@@ -154,9 +156,9 @@ def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
         refuse_no_folder(layers, "--layers")
 
 
-def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how: str) -> None:
+def _said_layers(model: Any, written: "list[Continuation]", picture: Path | None, suffix: str) -> None:
     """How many layers the tokens took, on stderr and into a picture; nothing where all take all."""
-    took = [n for one in written for n in one.layers]
+    took = [n for continuation in written for n in continuation.layers]
     if not took:
         return
     most = len(model.exits.layers)
@@ -166,29 +168,29 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how
         from kinformer.pages.exit_layers import save_exit_layers
 
         with from_user(OSError, code=FAILED):
-            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
+            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{suffix}"
             texts = [(text.tokens, text.layers) for text in written]
             save_exit_layers(spelling(model), texts, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:
     """UserError for an option whose text is empty."""
-    for name, given in texts.items():
-        if given == "":
+    for name, text in texts.items():
+        if text == "":
             raise UserError(f"the {name} is empty; give --{name} at least one character")
 
 
-def _refuse_given(whose: str, **options: object) -> None:
+def _refuse_given(readers: str, **options: object) -> None:
     """UserError for options that only another kind of model reads."""
-    for name, given in options.items():
-        if given is not None:
-            raise UserError(f"--{name.replace('_', '-')} is of {whose}, and this one does not; leave it out")
+    for name, value in options.items():
+        if value is not None:
+            raise UserError(f"--{name.replace('_', '-')} is of {readers}, and this one does not; leave it out")
 
 
 def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
     """UserError for a text and a file of texts at once."""
-    for name, both in pairs.items():
-        if None not in both:
+    for name, alternatives in pairs.items():
+        if None not in alternatives:
             raise UserError(f"give one of --{name} and --{name}s")
 
 
@@ -211,12 +213,12 @@ def _refuse_no_room(
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
     from kinformer.cli.support.room import refuse_no_room
-    from kinformer.cli.support.writing import decodes, rows_of
+    from kinformer.cli.support.writing import has_state, rows_of
 
     with from_user(ValueError, LookupError):
         length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
         refuse_no_room(model, len(starts) * beam, length + (0 if reading is None else reading.tokens))
-        if not decodes(model, length):
+        if not has_state(model, length):
             print("this model has no state, so each token reads the whole text again", file=sys.stderr)
 
 
@@ -258,12 +260,14 @@ def _asked(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None,
         raise UserError("there is nothing to go on from; give --prompt TEXT, --prompts FILE or --state FILE")
 
 
-def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
+def _stream(
+    model: Any, start: bytes, tokens: int, settings: "WritingSettings", more: dict[str, Any]
+) -> "list[Continuation]":
     """Write on from one prompt, and print what comes as it comes."""
     from kinformer.cli.support.writing import write_all
     from kinformer.decoding.spelling import spelling
 
-    speak, stop, printed, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
+    speak, stop, printed, spoken = spelling(model).speaker(), (settings.stop or b"").decode(errors="replace"), "", ""
     begun = False
 
     def begin() -> None:
@@ -274,16 +278,16 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         begun = True
 
     def say(new: list[int]) -> None:
-        nonlocal printed, said
+        nonlocal printed, spoken
         begin()
-        said += speak(new[0])
-        end = said.find(stop) + len(stop) if stop and stop in said else len(said)
-        print(for_stream(said[len(printed) : end]), end="", flush=True)
-        printed = said[:end]
+        spoken += speak(new[0])
+        end = spoken.find(stop) + len(stop) if stop and stop in spoken else len(spoken)
+        print(for_stream(spoken[len(printed) : end]), end="", flush=True)
+        printed = spoken[:end]
 
     try:
-        (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
-        text = one.text.decode(errors="replace")
+        (continuation,), milliseconds = write_all(model, [start], tokens, settings, hear=say, **more)
+        text = continuation.text.decode(errors="replace")
         begin()
         print(
             for_stream(text[len(printed) :]) if text.startswith(printed) else "", end=""
@@ -291,21 +295,23 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
     finally:
         if begun:
             print()
-    _said(len(one.tokens), milliseconds)
-    return [one]
+    _said(len(continuation.tokens), milliseconds)
+    return [continuation]
 
 
-def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
+def _searched(
+    model: Any, start: bytes, tokens: int, settings: "WritingSettings", more: dict[str, Any]
+) -> "list[Continuation]":
     """Search for what goes on from one prompt, and print what was found."""
-    (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
-    print(for_stream((start + one.text).decode(errors="replace")))
-    _said(len(one.tokens), milliseconds)
-    return [one]
+    (continuation,), milliseconds = _in_batch(model, [start], tokens, settings, more)
+    print(for_stream((start + continuation.text).decode(errors="replace")))
+    _said(len(continuation.tokens), milliseconds)
+    return [continuation]
 
 
 def _in_batch(
-    model: Any, starts: list[bytes], tokens: int, how: "How", more: dict[str, Any]
-) -> "tuple[list[Written], float]":
+    model: Any, starts: list[bytes], tokens: int, settings: "WritingSettings", more: dict[str, Any]
+) -> "tuple[list[Continuation], float]":
     """Write on from all prompts at once, and say how far it is."""
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.writing import write_all
@@ -318,27 +324,27 @@ def _in_batch(
             steps += 1
             tell(steps)
 
-        return write_all(model, starts, tokens, how, hear=hear, look=tell, **more)
+        return write_all(model, starts, tokens, settings, hear=hear, look=tell, **more)
 
 
-def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
-    for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{for_stream((start + one.text).decode(errors='replace'))}")
-    _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
+def _print(starts: list[bytes], written: "list[Continuation]", milliseconds: float) -> None:
+    for number, (start, continuation) in enumerate(zip(starts, written, strict=True), 1):
+        print(f"[{number}]\n{for_stream((start + continuation.text).decode(errors='replace'))}")
+    _said(sum(len(continuation.tokens) for continuation in written), milliseconds / len(written))
 
 
-def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sources: list[bytes] | None) -> None:
+def _print_json(folder: Path, written: "list[Continuation]", starts: list[bytes], sources: list[bytes] | None) -> None:
     texts = [
         {
             "source": None if sources is None else sources[number].decode(errors="replace"),
             "prompt": start.decode(errors="replace"),
-            "text": one.text.decode(errors="replace"),
-            "tokens": one.tokens,
-            "log_probability": one.log_probability,
-            "ended": one.ended,
-            **({"layers": one.layers} if one.layers else {}),
+            "text": continuation.text.decode(errors="replace"),
+            "tokens": continuation.tokens,
+            "log_probability": continuation.log_probability,
+            "ended": continuation.ended,
+            **({"layers": continuation.layers} if continuation.layers else {}),
         }
-        for number, (start, one) in enumerate(zip(starts, found, strict=True))
+        for number, (start, continuation) in enumerate(zip(starts, written, strict=True))
     ]
     print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
 

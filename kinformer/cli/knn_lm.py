@@ -58,32 +58,32 @@ def knn_lm(
     --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
-    from kinformer.cli.support.loaded import loaded
-    from kinformer.cli.support.tuning import plots
-    from kinformer.cli.support.wanted_text import text_of
+    from kinformer.cli.support.loaded import load_model
+    from kinformer.cli.support.tuning import sweep_plots
+    from kinformer.cli.support.wanted_text import read_text
     from kinformer.pages.plots import save_plots
 
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     _refuse_other(model)
-    found = text_of(model, data, folder, "valid")
+    text = read_text(model, data, folder, "valid")
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH
-        store, how = _opened(model, datastore, index, k)
-        _refuse_known(store, found)
-        _tell(store, how, found, limit, k, 1 if model.lanes else 2)  # windows have half of the one before
-        tuned, swept = _tuned(model, datastore, store, found, (k, cache), limit, length)
-        scores = _scores(model, tuned, store, found, limit, length)
+        store, lookup = _opened(model, datastore, index, k)
+        _refuse_known(store, text)
+        _tell(store, lookup, text, limit, k, 1 if model.lanes else 2)  # windows have half of the one before
+        tuned, swept = _tuned(model, datastore, store, text, (k, cache), limit, length)
+        scores = _scores(model, tuned, store, text, limit, length)
     if as_json:
-        of = {"folder": str(folder), "datastore": str(datastore), "entries": len(store), **how._asdict()}
-        of["data"] = found.name
+        of = {"folder": str(folder), "datastore": str(datastore), "entries": len(store), **lookup._asdict()}
+        of["data"] = text.name
         numbers = {name: value for name, value in asdict(tuned).items() if name not in ("datastore", "store")}
         print(json.dumps({**of, **numbers, "splits": scores}, indent=2))
     else:
         _print(folder, tuned, scores)
     try:  # behind what took so long to find
-        title = f"{folder} beside {datastore}, {len(store):,} entries, on valid of {found.name}"
-        save_plots(plots(swept), title, folder / PICTURE, share_y=True)
+        title = f"{folder} beside {datastore}, {len(store):,} entries, on valid of {text.name}"
+        save_plots(sweep_plots(swept), title, folder / PICTURE, share_y=True)
         tuned.save(folder)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
@@ -101,7 +101,7 @@ def _nothing_kept(folder: Path) -> Iterator[None]:
         raise UserError(f"stopped; nothing is kept, {folder} is as it was; {less}", ended_by(stop)) from stop
 
 
-class _How(NamedTuple):
+class _Lookup(NamedTuple):
     """How a datastore is looked up, and which share of the nearest `k` is found so."""
 
     search: str
@@ -109,8 +109,8 @@ class _How(NamedTuple):
     k: int
 
     def __str__(self) -> str:
-        found = f", which finds {self.recall:.1%} of the nearest {self.k:,}"
-        return self.search + found * (self.recall < 1)
+        recall = f", which finds {self.recall:.1%} of the nearest {self.k:,}"
+        return self.search + recall * (self.recall < 1)
 
 
 def _refuse_other(model: Any) -> None:
@@ -125,7 +125,7 @@ def _refuse_other(model: Any) -> None:
         refuse_exits(model)
 
 
-def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
+def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _Lookup]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
     from kinformer.core.search import format_search, search_named
     from kinformer.lab.datastore.datastore import Datastore
@@ -136,14 +136,14 @@ def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datast
     store = Datastore.open(place, search)
     store.check(model)
     if search is None:
-        kept = read_index_record(place)
-        name = None if kept is None else kept.search
+        record = read_index_record(place)
+        name = None if record is None else record.search
     else:
         name = None if isinstance(search, ExactSearch) else format_search(search)
     if name is None:
-        return store, _How("exact", 1.0, k)
+        return store, _Lookup("exact", 1.0, k)
     # what is told of a kept index is of few, and one that reads some lists finds less of many
-    return store, _How(name, measure_recall(store.index, store.keys, k), k)
+    return store, _Lookup(name, measure_recall(store.index, store.keys, k), k)
 
 
 def _refuse_known(store: "Datastore", data: Any) -> None:
@@ -154,16 +154,16 @@ def _refuse_known(store: "Datastore", data: Any) -> None:
     for split in _splits(data):
         part = data.part(split)
         same = digest(part.tokens.numpy(), part.firsts.numpy())
-        if any(one.part.text == same for one in store.texts):
+        if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
                 f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
                 "--data of another text"
             )
         begins = spread(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
-        known = store.holds([part.tokens[at : at + LOOK] for at in begins])
-        if 8 * known > len(begins):
+        repeated = store.holds([part.tokens[at : at + LOOK] for at in begins])
+        if 8 * repeated > len(begins):
             print(
-                f"{known} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "
+                f"{repeated} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "
                 "there it gains on no other text",
                 file=sys.stderr,
             )
@@ -174,24 +174,24 @@ def _splits(data: Any) -> list[str]:
     return [name for name in ("valid", "test") if len(getattr(data, name))]
 
 
-def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, times: int) -> None:
+def _tell(store: "Datastore", lookup: _Lookup, data: Any, limit: int | None, k: int, times: int) -> None:
     """Say on stderr what is looked through, and about how long that takes, by some keys that are looked up."""
     from time import monotonic
 
     from kinformer.core.search import spread
     from kinformer.lab.train.progress import clock
 
-    some = store.keys.at(spread(len(store), SOME)).float()
-    store.index.search(some, k)  # the first brings keys from the disk, which is done once
+    sample_keys = store.keys.at(spread(len(store), SOME)).float()
+    store.index.search(sample_keys, k)  # the first brings keys from the disk, which is done once
     began = monotonic()
-    store.index.search(some, k)
-    each = (monotonic() - began) / len(some)
+    store.index.search(sample_keys, k)
+    each = (monotonic() - began) / len(sample_keys)
     sizes = [part.spread(limit) for part in (data.part("valid"), data.part("test")) if len(part.tokens)]
-    valid, *test = (len(one.tokens) - 1 for one in sizes)
+    valid, *test = (len(split_part.tokens) - 1 for split_part in sizes)
     count = times * (2 * valid + sum(test))  # valid is read to choose, and again
     size = len(store) * store.width * store.keys.at(spread(1, 1)).element_size()
     print(
-        f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {how}: about "
+        f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {lookup}: about "
         f"{clock(count * each)}, and the model's own time",
         file=sys.stderr,
     )
@@ -208,8 +208,8 @@ def _tuned(
     k, size = sizes
     reading = {"length": length, "stride": None, "lanes": None}
 
-    def measure(one: Any) -> Any:
-        return scored(one, data, "valid", limit, reading)
+    def measure(candidate: Any) -> Any:
+        return scored(candidate, data, "valid", limit, reading)
 
     tuned = KnnLMSettings(str(place.resolve()), hash_manifest(store), k, 0.0, 1.0)
     if size:
@@ -225,20 +225,20 @@ def _scores(
     model: Any, tuned: "KnnLMSettings", store: Any, data: Any, limit: int | None, length: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Of each split that is not empty what the model is worth alone, with its cache if it has one, and with all."""
-    ways = {
+    models = {
         "alone": model,
         **({"cache": tuned.add_cache(model)} if tuned.size else {}),
         "knn": tuned.add_datastore(model, store),
     }
     reading = {"length": length, "stride": None, "lanes": None}
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for split in _splits(data):
-        found[split] = {}
-        for name, one in ways.items():
-            score = scored(one, data, split, limit, reading)
+        scores[split] = {}
+        for name, variant in models.items():
+            score = scored(variant, data, split, limit, reading)
             bits = score.value * score.bytes_per_token
-            found[split][name] = {score.metric.name: score.value, "perplexity": 2**bits}
-    return found
+            scores[split][name] = {score.metric.name: score.value, "perplexity": 2**bits}
+    return scores
 
 
 def _print(folder: Path, tuned: "KnnLMSettings", scores: dict[str, dict[str, dict[str, float]]]) -> None:
@@ -248,7 +248,7 @@ def _print(folder: Path, tuned: "KnnLMSettings", scores: dict[str, dict[str, dic
     if not tuned.weight:
         print("the datastore does not help: of all shares none is best, a lambda of 0", file=sys.stderr)
     print(f"{folder}: lambda {tuned.weight:g}, k {tuned.k:,}, temperature {tuned.temperature:g}{cache}")
-    for split, ways in scores.items():
-        for name, one in ways.items():
-            told = ", ".join(f"{value:.4f} {what}" for what, value in one.items())
-            print(f"  {split:<6}{name:<6}{told}")
+    for split, variants in scores.items():
+        for name, metrics in variants.items():
+            text = ", ".join(f"{value:.4f} {metric}" for metric, value in metrics.items())
+            print(f"  {split:<6}{name:<6}{text}")

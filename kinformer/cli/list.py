@@ -19,21 +19,21 @@ def list_parts(
     from rich.console import Console
     from rich.table import Table
 
-    known = (*kinds(), *filter(None, [played_in()]))
+    every_kind = (*kinds(), *filter(None, [played_in()]))
     if kind == "environments" and not played_in():
         raise UserError(EXTRA)
-    if kind is not None and kind not in known:
-        raise UserError(f"there is no kind {kind!r}{nearest(kind, known)}")
+    if kind is not None and kind not in every_kind:
+        raise UserError(f"there is no kind {kind!r}{nearest(kind, every_kind)}")
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
-    for one in [kind] if kind else known:
-        files = own_files(one)
+    for folder in [kind] if kind else every_kind:
+        files = own_files(folder)
         for name, file in files.items():
-            table.add_row(one, name, unrun.first_sentence(file))
+            table.add_row(folder, name, unrun.first_sentence(file))
         with noted():
-            others = plugged(one, files)
-        for name, module in others.items():
-            table.add_row(one, name, parts.first_sentence(module))
+            plugins = plugged(folder, files)
+        for name, module in plugins.items():
+            table.add_row(folder, name, parts.first_sentence(module))
     console.print(table)

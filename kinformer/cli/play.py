@@ -22,7 +22,7 @@ def play(
     ] = None,
     *,
     env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
-    asked: Annotated[
+    returns: Annotated[
         list[float] | None, typer.Option("--return", help="The return to ask for, such as 500; again for others.")
     ] = None,
     episodes: Annotated[int, typer.Option(help="How many are played, of each return.", min=1, max=MOST)] = 10,
@@ -50,9 +50,9 @@ def play(
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"--save {save} is no .npz; give FILE.npz")
-    if not all(map(math.isfinite, asked or ())):
+    if not all(map(math.isfinite, returns or ())):
         raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
-    if folder is None and asked:
+    if folder is None and returns:
         raise UserError(
             "--return has no effect when all actions are drawn at random; leave it out, or give a folder of train"
         )
@@ -62,19 +62,19 @@ def play(
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
-        from kinformer.cli.support.playing import played
+        from kinformer.cli.support.playing import play_episodes
     from kinformer.core.acting import Player
     from kinformer.lab.environments.support.rolling import Way
 
     model = None
     if folder is not None:
-        from kinformer.cli.support.loaded import loaded
+        from kinformer.cli.support.loaded import load_model
 
-        model = loaded(folder, member, device)
+        model = load_model(folder, member, device)
         if not isinstance(model, Player):
             advice = "use one of a member that does, like decision_transformer"
             raise UserError(f"this model reads {model.reads} and does not act; {advice}")
     for path in (out, save):
         if path is not None and path.exists():
             raise UserError(f"{path} is there already; give another name, or take it away")
-    played(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)
+    play_episodes(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(returns or (None,))), out, save)

@@ -38,7 +38,7 @@ def read(
     """
     from kinformer.checkpoint import unpacked
     from kinformer.checkpoint.files import found
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import load_model
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.room import refuse_no_room
     from kinformer.core.mechanism import NoState
@@ -52,7 +52,7 @@ def read(
         size = 0 if found(str(file), "give a file to read").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     _refuse_place(save, overwrite)
     encode, began = spelling(model).encode, monotonic()
     length = _length(file, size, encode)
@@ -63,13 +63,13 @@ def read(
         save_reading(reading, model, save)
     except OSError as error:
         raise UserError(str(error), FAILED) from error
-    seconds, kept = monotonic() - began, {id(leaf): leaf for _, leaf in leaves(reading.state)}
-    taken = sum(leaf.numel() * leaf.element_size() for leaf in kept.values())
+    seconds, tensors = monotonic() - began, {id(leaf): leaf for _, leaf in leaves(reading.state)}
+    state_bytes = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
     if as_json:
-        said = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
-        print(json.dumps({**said, "state_bytes": taken, "seconds": round(seconds, 3)}, indent=2))
+        record = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
+        print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
         return
-    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {taken:,} bytes of state in {save}")
+    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of state in {save}")
     print(f"go on from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
 
 

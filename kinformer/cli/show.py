@@ -36,7 +36,7 @@ def show(
     """
     from rich.console import Console
 
-    from kinformer.cli.support.find import Topic, found, refuse_unknown
+    from kinformer.cli.support.find import Topic, find_pages, refuse_unknown
 
     if out is not None:
         _check(out)
@@ -54,27 +54,27 @@ def show(
         write_topic,
     )
 
-    told = found(name, keywords)
+    pages = find_pages(name, keywords)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    drawn: list[Picture] = []
-    if isinstance(told, Topic):
+    images: list[Picture] = []
+    if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
-        write_topic(told, console)
-        drawn += _printed(topic_pictures(told, length), console)
+        write_topic(pages, console)
+        images += _printed(topic_pictures(pages, length), console)
     else:
-        for n, page in enumerate(told):
+        for n, page in enumerate(pages):
             console.print() if n else None
             write(page, console)
             for n, line in enumerate(sentences(page, length)):
                 console.print(f"\n  {line}" if n == 0 else f"  {line}")
-            drawn += _printed(pictures(page, length), console)
+            images += _printed(pictures(page, length), console)
             for line in measured(page) if cost else ():
                 console.print(line)
             write_helpers(page, console)
-    if not drawn:
+    if not images:
         refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:
-        _save(" ".join(words), drawn, out)
+        _save(" ".join(words), images, out)
         console.print(f"\nthe pictures are in {out}")
 
 
@@ -105,12 +105,12 @@ def _check(out: Path) -> None:
     refuse_no_folder(out)
 
 
-def _save(title: str, drawn: list["Picture"], out: Path) -> None:
+def _save(title: str, images: list["Picture"], out: Path) -> None:
     from kinformer.pages.pictures.support.plate import save
 
-    if not drawn:
+    if not images:
         raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")
     try:
-        save(title, drawn, out)
+        save(title, images, out)
     except OSError as error:
         raise UserError(f"cannot write to {out}: {error.strerror or error}") from error

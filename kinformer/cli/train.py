@@ -31,7 +31,7 @@ from kinformer.cli.options import (
     Warmup,
 )
 from kinformer.cli.support import early
-from kinformer.cli.support.wanted import Wanted
+from kinformer.cli.support.wanted import MemberChoice
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
@@ -121,15 +121,15 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
-    from kinformer.cli.support.lending import lent
+    from kinformer.cli.support.lending import lend_layers
 
-    one = lent(member, keywords or (), data)
+    choice = lend_layers(member, keywords or (), data)
 
-    from kinformer.cli.support.together import together
-    from kinformer.cli.support.training import FIRST, begins_from, fitting_weights, prepare, refuse_kind
+    from kinformer.cli.support.together import process_group
+    from kinformer.cli.support.training import FIRST, fit_to_weights, prepare, refuse_kind, start_folder
 
-    with together(parallel) as group:
-        refuse_kind(one, data, ctx)
+    with process_group(parallel) as group:
+        refuse_kind(choice, data, ctx)
         job = prepare(
             data,
             steps,
@@ -154,47 +154,54 @@ def train(
             check_out=partial(early.refuse_model, out, overwrite or bool(then), resume),  # phases are checked first
         )
         first = out / FIRST if then else out
-        one, job = fitting_weights(one, job, begins_from(start, first, resume))
-        _run(one, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
+        choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
+        _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 
 
-def _run(one: Wanted, job: "Job", out: Path, then: Sequence[str], **how: Any) -> None:
+def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **options: Any) -> None:
     """Train a member, in phases where further ones are named."""
     if not then:
-        return _in_one(one, job, out, **how)
+        return _in_one(choice, job, out, **options)
     if job.group.size > 1:
         raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
-    from kinformer.cli.support.phases import in_phases
+    from kinformer.cli.support.phases import train_in_phases
 
-    in_phases(one, job, then, out, **how)
+    train_in_phases(choice, job, then, out, **options)
 
 
-def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
+def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
-    from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
+    from kinformer.cli.support.training import (
+        check_readable,
+        claimed_folder,
+        load_start,
+        refuse_occupied,
+        tell_split,
+        train_member,
+    )
     from kinformer.lab.train.run import Run
 
     settings = job.settings
-    refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
-    model = job.build(one)
-    readable(one.text, model, job)
-    with claimed(out, job.group):
+    refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length)
+    model = job.build(choice)
+    check_readable(choice.text, model, job)
+    with claimed_folder(out, job.group):
         whole = resume and Run(out).step is not None
         if not whole:
-            starting(start, one.function, model, job.data)
-            spare(out, model, overwrite, resume)
+            load_start(start, choice.function, model, job.data)
+            refuse_occupied(out, model, overwrite, resume)
         job = job.settled(out, model) if whole else job.fixed([model])
         tell_split(job)
-        _tell(one.text, learn(one.text, model, job, out, resume=resume), job, out)
+        _tell(choice.text, train_member(choice.text, model, job, out, resume=resume), job, out)
 
 
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
-    others = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
+    extras = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
     print(
-        f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
+        f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
         f"{history.speed:,.0f} {job.data.counted}/s"
     )

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.advice import READS, room
-from kinformer.cli.support.members import ROWS, at_length, fixed, model_of, table, taken
-from kinformer.cli.support.wanted import wanted
+from kinformer.cli.support.advice import READS, memory_bytes
+from kinformer.cli.support.members import ROWS, at_length, estimate_training, fixed_bytes, model_of, table
+from kinformer.cli.support.wanted import parse_member
 from kinformer.core.discover import members
 from kinformer.lab.cost.cost import cost
 from tests.cli.test_commands import fails
@@ -47,7 +47,7 @@ def test_what_can_do_it_is_there_by_its_work_and_the_commands_run(
 ) -> None:
     words = ["--task", task, "--data", text, "--length", "16", "--memory", "64GB", "--batch", "2"]
     found = advice(capsys, *words)
-    able = {name for name in few if model_of(wanted(name, ())).reads == READS[task]}
+    able = {name for name in few if model_of(parse_member(name, ())).reads == READS[task]}
     there = [one["member"] for one in found["members"]]
     assert not found["too_large"] and set(there) | set(found["refused"]) == able and baseline in there
     work = [one["step_flops_of_a_row"] for one in found["members"]]
@@ -109,7 +109,7 @@ def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.Ca
     words = ["--task", "lm", "--data", text, "--batch", "1", "--memory", "900GB"]
     found = advice(capsys, *words, "--length", "900")
     assert not any("drawn out" in one for one in found["not_known"])
-    with_table = taken(at_length("gpt", 8192), 8192)
+    with_table = estimate_training(at_length("gpt", 8192), 8192)
     assert with_table.one.keywords == {"length": 8192} and not with_table.sure
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
 
@@ -132,7 +132,7 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_bytes_are_written_as_usual() -> None:
-    assert [room(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
+    assert [memory_bytes(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
         8 * 10**9,
         8 * 10**9,
         15 * 10**8,
@@ -168,8 +168,10 @@ def test_the_table_says_what_cost_says(name: str) -> None:
         return
     found = cost(at_length(name, length).build(0), ROWS[length], length)
     assert row[str(length)]["row_flops"] == pytest.approx(found.step_flops / ROWS[length], rel=0.05)
-    assert row[str(length)]["row_bytes"] == pytest.approx((found.peak - fixed(found.weights)) / ROWS[length], rel=0.15)
-    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(wanted(name, ())).reads
+    assert row[str(length)]["row_bytes"] == pytest.approx(
+        (found.peak - fixed_bytes(found.weights)) / ROWS[length], rel=0.15
+    )
+    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(parse_member(name, ())).reads
 
 
 @pytest.mark.parametrize(
@@ -177,9 +179,9 @@ def test_the_table_says_what_cost_says(name: str) -> None:
 )
 def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str) -> None:
     length, batch = 700, 3
-    one = wanted(name, ["vocab=600"])
+    one = parse_member(name, ["vocab=600"])
     with torch.random.fork_rng(devices=[]):
-        found, told = cost(one.build(0), batch, length), taken(one, length)
+        found, told = cost(one.build(0), batch, length), estimate_training(one, length)
     assert told.parameters == found.parameters and told.weights == found.weights
     assert told.peak(batch) == pytest.approx(found.peak, rel=0.15)
     assert batch * told.row_flops == pytest.approx(found.step_flops, rel=0.05)

@@ -16,7 +16,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
 from kinformer.cli.support.progress import progress
-from kinformer.cli.support.wanted import folder_name, spelled, titles
+from kinformer.cli.support.wanted import folder_name, parse_member_text, titles
 from kinformer.core.discover import find_member, kinds, members, modules, own_files
 from kinformer.core.keywords import signature
 from kinformer.lab.train.interrupt import Stopped
@@ -118,7 +118,7 @@ def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
     there = members()
     assert sorted(unrun.member_names()) == sorted(there)
     for name, function in there.items():
-        like = unrun.member_like(name)
+        like = unrun.member_stub(name)
         assert like is not None, name
         mine = signature(like).parameters.values()
         wanted = [one.replace(kind=one.KEYWORD_ONLY) for one in signature(function).parameters.values()]
@@ -522,15 +522,15 @@ def test_a_wrong_word_of_compare_is_said_before_anything_is_trained(
 
 
 def test_a_member_with_keywords_in_brackets() -> None:
-    assert spelled("gpt").keywords == {}
-    one = spelled(" gpt( depth = 2, heads=4 ) ")
+    assert parse_member_text("gpt").keywords == {}
+    one = parse_member_text(" gpt( depth = 2, heads=4 ) ")
     assert one.function.__name__ == "gpt" and one.keywords == {"depth": 2, "heads": 4}
-    assert spelled(f"{BIGRAM}(d=3)").keywords == {"d": 3}
-    assert spelled("gpt()").keywords == {}
+    assert parse_member_text(f"{BIGRAM}(d=3)").keywords == {"d": 3}
+    assert parse_member_text("gpt()").keywords == {}
 
 
 def test_titles_tell_members_apart_and_make_folders() -> None:
-    found = titles([spelled(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
+    found = titles([parse_member_text(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
     assert found == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
     assert [folder_name(title) for title in found] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
 

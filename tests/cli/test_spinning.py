@@ -10,7 +10,7 @@ import pytest
 
 from kinformer.cli.__main__ import SPIN_COUNT
 from kinformer.cli.support import fresh
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.support.wanted import parse_member_text
 
 ROOT = Path(__file__).parents[2]
 # stands in for torch, so that no test waits for its import, and says what libgomp would read
@@ -63,7 +63,7 @@ def test_so_does_a_process_that_torchrun_starts(environment: dict[str, str]) -> 
 
 def test_so_does_a_process_that_compare_starts(environment: dict[str, str]) -> None:
     """It is another process than the one that runs this test, where nothing is set."""
-    assert fresh.costs(spelled("gpt"), 1, 8) == {"spins": SPIN_COUNT}
+    assert fresh.costs(parse_member_text("gpt"), 1, 8) == {"spins": SPIN_COUNT}
     assert "GOMP_SPINCOUNT" not in os.environ
 
 

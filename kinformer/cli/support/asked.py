@@ -16,7 +16,7 @@ PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden
 
 
-class Asked(NamedTuple):
+class WritingTask(NamedTuple):
     """A prompt, and for what reads one a source; how many bytes are written, how boldly, and what is right, if any."""
 
     prompt: bytes
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
     answer: bytes | None = None
 
 
-class Said(NamedTuple):
+class MemberSample(NamedTuple):
     """What a member was given, what it made of it, what is right, if any; and the milliseconds of a written token."""
 
     prompt: bytes
@@ -35,47 +35,47 @@ class Said(NamedTuple):
     milliseconds: float | None = None
 
 
-def said(model: Any, job: Job) -> Said:
+def draw_sample(model: Any, job: Job) -> MemberSample:
     """What a member says when it is asked, drawn by the seed of its training."""
     if model.reads == "masked":
-        return _filled(model, job)
+        return _fill(model, job)
     if not model.predicts_next or model.reads == "images":
-        return Said(b"", b"")
-    clocked, one = timed(model, job), asked(model, job)
-    _written(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), job)
-    sample, milliseconds = _written(model, clocked, job)
-    if one != clocked:
-        sample, _ = _written(model, one, job)
-    return Said(one.source or one.prompt, sample, one.answer, milliseconds)
+        return MemberSample(b"", b"")
+    clocked, task = timed_task(model, job), displayed_task(model, job)
+    _write(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), job)
+    sample, milliseconds = _write(model, clocked, job)
+    if task != clocked:
+        sample, _ = _write(model, task, job)
+    return MemberSample(task.source or task.prompt, sample, task.answer, milliseconds)
 
 
-def asked(model: Any, job: Job) -> Asked:
+def displayed_task(model: Any, job: Job) -> WritingTask:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
     if isinstance(job.data, Pairs):
         source, target = (spelling(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0])
-        return Asked(b"", source, len(target), 0.0, target)
+        return WritingTask(b"", source, len(target), 0.0, target)
     if not isinstance(job.data, Tasks):
-        first, count = lengths(model)
-        return Asked(spelling(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
+        first, count = prompt_and_written(model)
+        return WritingTask(spelling(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
     (row,) = job.data.valid.rows(1)
     if model.reads == "pairs":
-        return Asked(b"", row.question, len(row.answer), 0.0, row.answer)
+        return WritingTask(b"", row.question, len(row.answer), 0.0, row.answer)
     question, answer = row.pieces[0]
-    return Asked(question, None, len(answer), 0.0, answer)
+    return WritingTask(question, None, len(answer), 0.0, answer)
 
 
-def timed(model: Any, job: Job) -> Asked:
+def timed_task(model: Any, job: Job) -> WritingTask:
     """What it is timed at: the same, but where an answer is a token or two, the second half of a row."""
-    one = asked(model, job)
-    if one.answer is None or one.source is not None:
-        return one
+    task = displayed_task(model, job)
+    if task.answer is None or task.source is not None:
+        return task
     assert isinstance(job.data, Tasks)
     (row,) = job.data.valid.rows(1)
     half = max(1, len(row.text) // 2)
-    return Asked(row.text[:half], None, len(row.text) - half, TEMPERATURE)
+    return WritingTask(row.text[:half], None, len(row.text) - half, TEMPERATURE)
 
 
-def lengths(model: Any) -> tuple[int, int]:
+def prompt_and_written(model: Any) -> tuple[int, int]:
     """How many bytes of valid a member goes on from, and how many it writes: no further than a row of its training.
 
     One that carries its state from batch to batch has no such end.
@@ -87,19 +87,21 @@ def lengths(model: Any) -> tuple[int, int]:
     return first, max(1, trained - first)
 
 
-def _written(model: Any, one: Asked, job: Job) -> tuple[bytes, float]:
-    return write(model, one.prompt, one.size, source=one.source, temperature=one.temperature, seed=job.settings.seed)
+def _write(model: Any, task: WritingTask, job: Job) -> tuple[bytes, float]:
+    return write(
+        model, task.prompt, task.size, source=task.source, temperature=task.temperature, seed=job.settings.seed
+    )
 
 
-def _filled(model: Any, job: Job) -> Said:
+def _fill(model: Any, job: Job) -> MemberSample:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
     spelled = spelling(model)
     if isinstance(job.data, Tasks):
         (row,) = job.data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
-        found = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
-        return Said(row.question, spelled.decode(found.tolist()), row.answer)
+        filled_in = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
+        return MemberSample(row.question, spelled.decode(filled_in.tolist()), row.answer)
     hidden = job.text.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
     hidden[EACH - 1 :: EACH] = model.mask
     prompt = b"".join(b"_" if token == model.mask else spelled.decode([token]) for token in hidden.tolist())
-    return Said(prompt, spelled.decode(filled(model, hidden.to(device_of(model))).tolist()))
+    return MemberSample(prompt, spelled.decode(filled(model, hidden.to(device_of(model))).tolist()))

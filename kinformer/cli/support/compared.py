@@ -17,20 +17,30 @@ from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.asked import TEMPERATURE
 from kinformer.cli.support.damaged import ANEW, refuse_damaged
 from kinformer.cli.support.early import PLAN
-from kinformer.cli.support.match import matched
-from kinformer.cli.support.measured import row_of
+from kinformer.cli.support.match import match_parameters
+from kinformer.cli.support.measured import measure_member
 from kinformer.cli.support.training import (
     Job,
-    fitting,
+    check_readable,
+    check_trainable,
+    fit_keywords,
     make_folder,
-    readable,
     refuse_frozen,
-    spare,
+    refuse_occupied,
     tell_split,
-    trainable,
 )
-from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
-from kinformer.cli.support.wanted import Wanted, titles
+from kinformer.cli.support.trials import (
+    MemberCost,
+    Trial,
+    TrialBudget,
+    best_rate,
+    comparison_plan,
+    list_trials,
+    resume_job,
+    start_comparison,
+    train_in_turns,
+)
+from kinformer.cli.support.wanted import MemberChoice, titles
 from kinformer.core.model import Model
 from kinformer.lab.data.text import Text
 from kinformer.lab.train.budget import Budget
@@ -47,9 +57,9 @@ class Comparison:
     members to one size, in words. going_on: it was begun by an earlier command.
     """
 
-    members: Mapping[str, Wanted]
+    members: Mapping[str, MemberChoice]
     job: Job
-    spent: Spent
+    spent: TrialBudget
     rates: tuple[float | None, ...]
     seeds: int
     split: str
@@ -60,104 +70,115 @@ class Comparison:
     @property
     def plan(self) -> dict[str, Any]:
         """All that it follows from."""
-        return plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
+        return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
     def begun(self, resume: bool) -> "Comparison":
         """It, if an earlier command has begun it; whether that was of the same is seen when it is `ready`."""
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
 
-def equals(wanted: Sequence[Wanted], job: Job, match: bool) -> tuple[dict[str, Wanted], list[str]]:
+def matched_members(
+    choices: Sequence[MemberChoice], job: Job, match: bool
+) -> tuple[dict[str, MemberChoice], list[str]]:
     """Members by title, with as many kinds of tokens as the data has, brought to one size if they are to match."""
-    fits, changed = [fitting(one, job.data) for one in wanted], list[str]()
+    fits, changed = [fit_keywords(choice, job.data) for choice in choices], list[str]()
     if match:
-        fits, changed = matched(fits)
+        fits, changed = match_parameters(fits)
     return dict(zip(titles(fits), fits, strict=True)), changed
 
 
-def models_of(it: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
+def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
     """Each member as it begins, with its decisions if the comparison begins.
 
     UserError for a member that is too large, does not read the data, or is judged otherwise.
     """
-    settings, found, decisions = it.job.settings, {}, {}
-    for title, one in it.members.items():
-        refuse_too_large(one, settings.batch, settings.length)
-        found[title] = one.build(settings.seed)
-        if it.going_on:
-            readable(one.text, found[title], it.job)
+    settings, models, decisions = comparison.job.settings, {}, {}
+    for title, choice in comparison.members.items():
+        refuse_too_large(choice, settings.batch, settings.length)
+        models[title] = choice.build(settings.seed)
+        if comparison.going_on:
+            check_readable(choice.text, models[title], comparison.job)
         else:
-            decisions[title] = trainable(one.text, found[title], it.job)
-        refuse_frozen(one.text, found[title], " leave it out: a comparison begins with no trained weights")
-    metrics = {it.job.data.metric(model).name: title for title, model in found.items()}
+            decisions[title] = check_trainable(choice.text, models[title], comparison.job)
+        refuse_frozen(choice.text, models[title], " leave it out: a comparison begins with no trained weights")
+    metrics = {comparison.job.data.metric(model).name: title for title, model in models.items()}
     if len(metrics) > 1:
         judged = ", ".join(f"{title} by {name}" for name, title in metrics.items())
         raise UserError(f"members are compared by one measure, and {judged}; compare one kind of them, or on a task")
-    return found, decisions
+    return models, decisions
 
 
-def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken], list[Trial]]:
+def prepare_comparison(
+    comparison: Comparison, overwrite: bool
+) -> tuple[Comparison, dict[str, MemberCost], list[Trial]]:
     """The comparison with all fixed that is fixed before the first step, what its members take, and its trainings."""
-    models, decisions = models_of(it)
-    if it.going_on:
-        it = replace(it, job=gone_on(it.out, it.plan, it.job))
-    taken = {}
-    for title, one in it.members.items():
+    models, decisions = build_models(comparison)
+    if comparison.going_on:
+        comparison = replace(comparison, job=resume_job(comparison.out, comparison.plan, comparison.job))
+    costs = {}
+    for title, choice in comparison.members.items():
         print(f"{title}: measuring what a step takes ...", file=sys.stderr)
-        taken[title] = Taken.of(one, models[title], it.job)
-    budgets = [it.spent.of(one, taken[title].step_flops) for title, one in it.members.items()]
-    if not it.going_on:
-        it = replace(it, job=it.job.fixed(list(models.values()), budgets))
+        costs[title] = MemberCost.of(choice, models[title], comparison.job)
+    budgets = [comparison.spent.of(choice, costs[title].step_flops) for title, choice in comparison.members.items()]
+    if not comparison.going_on:
+        comparison = replace(comparison, job=comparison.job.fixed(list(models.values()), budgets))
     every = [
         replace(trial, decisions=decisions.get(trial.member))
-        for trial in trials(_each(it, budgets), it.job, it.rates, it.seeds, it.out)
+        for trial in list_trials(
+            _with_budgets(comparison, budgets), comparison.job, comparison.rates, comparison.seeds, comparison.out
+        )
     ]
-    if it.going_on:
+    if comparison.going_on:
         for trial in every:
             refuse_damaged(trial.folder, ANEW)
     else:
         for trial in every:
-            spare(trial.folder, models[trial.member], overwrite)
-        make_folder(it.out)
-        begin(it.out, it.plan, (trial.folder for trial in every))
-    return it, taken, every
+            refuse_occupied(trial.folder, models[trial.member], overwrite)
+        make_folder(comparison.out)
+        start_comparison(comparison.out, comparison.plan, (trial.folder for trial in every))
+    return comparison, costs, every
 
 
-def _each(it: Comparison, budgets: Sequence[Budget]) -> list[tuple[str, Wanted, Budget]]:
-    return [(*pair, budget) for pair, budget in zip(it.members.items(), budgets, strict=True)]
+def _with_budgets(comparison: Comparison, budgets: Sequence[Budget]) -> list[tuple[str, MemberChoice, Budget]]:
+    return [(*pair, budget) for pair, budget in zip(comparison.members.items(), budgets, strict=True)]
 
 
-def compared(it: Comparison, taken: Mapping[str, Taken], every: Sequence[Trial]) -> Results:
+def train_and_measure(comparison: Comparison, costs: Mapping[str, MemberCost], every: Sequence[Trial]) -> Results:
     """Train all, and measure what came of each; results.json is there from the first member on."""
-    tell_split(it.job)
-    done, failed = in_turns(every)
-    settings = settled(it.job, it.spent, it.split, it.seeds, list(it.changed), it.rates)
-    results = Results(settings, _levels(it), [])
-    for title in it.members:
-        its, means = _best(title, every, done, failed)
+    tell_split(comparison.job)
+    done, failed = train_in_turns(every)
+    settings = settings_record(
+        comparison.job, comparison.spent, comparison.split, comparison.seeds, list(comparison.changed), comparison.rates
+    )
+    results = Results(settings, _levels(comparison), [])
+    for title in comparison.members:
+        best_trials, means = _best(title, every, done, failed)
         print(f"{title}: asking it to write or to answer, and timing that ...", file=sys.stderr)
-        results.members.append(row_of(its, done, it.split, it.out, means, taken[title]))
-        results.save(it.out / "results.json")
+        results.members.append(measure_member(best_trials, done, comparison.split, comparison.out, means, costs[title]))
+        results.save(comparison.out / "results.json")
     return results
 
 
-def _levels(it: Comparison) -> dict[str, float]:
+def _levels(comparison: Comparison) -> dict[str, float]:
     """What their measure is read beside: all of them have one and the same."""
-    model, settings = next(iter(it.members.values())).build(it.job.settings.seed), it.job.settings
-    return dict(it.job.data.levels(model, it.split, settings.length, settings.sample_bytes))
+    model, settings = (
+        next(iter(comparison.members.values())).build(comparison.job.settings.seed),
+        comparison.job.settings,
+    )
+    return dict(comparison.job.data.levels(model, comparison.split, settings.length, settings.sample_bytes))
 
 
 def _best(
     title: str, every: Sequence[Trial], done: Mapping[str, History], failed: Mapping[str, UserError]
 ) -> tuple[list[Trial], dict[str, float | None]]:
     """The trainings of a member at its best rate, and the mean at each."""
-    its = [trial for trial in every if trial.member == title]
+    own_trials = [trial for trial in every if trial.member == title]
     sign = 1 if next(iter(done.values())).metric.better == "less" else -1
-    best, means = best_rate(its, failed, lambda trial: done[trial.name].best.valid, sign)
-    return [trial for trial in its if trial.lr == best], means
+    best, means = best_rate(own_trials, failed, lambda trial: done[trial.name].best.valid, sign)
+    return [trial for trial in own_trials if trial.lr == best], means
 
 
-def written(results: Results, out: Path) -> None:
+def write_report(results: Results, out: Path) -> None:
     """The picture and the report beside results.json."""
     from kinformer.pages.comparison import save_curves
     from kinformer.pages.report import report
@@ -166,8 +187,8 @@ def written(results: Results, out: Path) -> None:
     report(results, out)
 
 
-def settled(
-    job: Job, spent: Spent, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
+def settings_record(
+    job: Job, spent: TrialBudget, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
 ) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members; of several rates each row has its own."""
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
@@ -183,7 +204,7 @@ def settled(
         "split": split,
         "seeds": seeds,
         "matched": matched,
-        **spent.told,
+        **spent.as_record,
         "budget": str(spent),
         "temperature": TEMPERATURE,
         "hardware": torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else f"CPU: {cpu}",

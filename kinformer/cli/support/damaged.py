@@ -18,10 +18,10 @@ def refuse_damaged(folder: Path, advice: str | None = None) -> None:
     advice: what to do instead; that of `instead_of` unless given.
     """
     if (damaged := Run(folder).damaged()) is not None:
-        raise UserError(f"{damaged}; {advice or instead_of(folder)}")
+        raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")
 
 
-def instead_of(folder: Path) -> str:
+def advice_instead_of_resuming(folder: Path) -> str:
     """What to do instead of resuming a run with a damaged file."""
     best = folder / BEST
     start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
@@ -29,7 +29,7 @@ def instead_of(folder: Path) -> str:
 
 
 @contextmanager
-def advised(advice: str) -> Iterator[None]:
+def with_advice(advice: str) -> Iterator[None]:
     """Add advice to the UserError for a damaged file of a run."""
     try:
         yield

@@ -24,34 +24,34 @@ class Doc(NamedTuple):
     source: str
 
 
-def doc(one: Any) -> Doc:
+def doc(subject: Any) -> Doc:
     """The docstring of a class or function, taken apart."""
-    known = set(parameters(one))
-    found = Doc("", [], [], {}, "", "")
-    text = inspect.getdoc(one) or ""
+    names = set(parameters(subject))
+    parsed = Doc("", [], [], {}, "", "")
+    text = inspect.getdoc(subject) or ""
     for paragraph in re.split(r"\n\s*\n", text):
         body, errors, source = _tail(paragraph)
-        found = found._replace(errors=found.errors or errors, source=found.source or source)
-        arguments = _arguments(body, known)
+        parsed = parsed._replace(errors=parsed.errors or errors, source=parsed.source or source)
+        arguments = _arguments(body, names)
         if arguments:
-            found.arguments.update(arguments)
+            parsed.arguments.update(arguments)
         elif not body:
             continue
-        elif not found.first:
-            found = found._replace(first=_flat(body))
+        elif not parsed.first:
+            parsed = parsed._replace(first=_flat(body))
         elif EQUATION.match(body) and not body.startswith("    "):
-            found.equations.append(_flat(body))
+            parsed.equations.append(_flat(body))
         else:
-            found.prose.append(
+            parsed.prose.append(
                 textwrap.indent(textwrap.dedent(body), "    ") if body.startswith("    ") else _flat(body)
             )
-    return found
+    return parsed
 
 
-def heading(title: str, one: Any) -> str:
+def heading(title: str, subject: Any) -> str:
     """Names and defaults of arguments, without types: `Band(left, right=None)`."""
     pieces, star = [], False
-    for name, parameter in parameters(one).items():
+    for name, parameter in parameters(subject).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             pieces.append(f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{name}")
             star = True
@@ -61,19 +61,19 @@ def heading(title: str, one: Any) -> str:
             star = True
         empty = parameter.default is parameter.empty
         pieces.append(name if empty else f"{name}={_value(parameter.default)}")
-    return f"{title}({', '.join(pieces)})" if callable(one) else title
+    return f"{title}({', '.join(pieces)})" if callable(subject) else title
 
 
-def arguments(one: Any, told: Doc) -> Iterator[tuple[str, str]]:
+def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
     """Each argument with its type and default, and what it means; those that the docstring tells of together, so."""
-    known, said = parameters(one), {name: names for names in told.arguments for name in names}
-    seen: set[str] = set()
-    for name in known:
-        if name in seen:
+    declared, groups = parameters(subject), {name: names for names in docstring.arguments for name in names}
+    listed: set[str] = set()
+    for name in declared:
+        if name in listed:
             continue
-        names = [other for other in said.get(name, (name,)) if other in known]
-        seen.update(names)
-        yield ", ".join(_typed(known[other]) for other in names), told.arguments.get(said.get(name, ()), "")
+        names = [other for other in groups.get(name, (name,)) if other in declared]
+        listed.update(names)
+        yield ", ".join(_typed(declared[other]) for other in names), docstring.arguments.get(groups.get(name, ()), "")
 
 
 def _typed(parameter: inspect.Parameter) -> str:
@@ -83,14 +83,16 @@ def _typed(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}{f': {kind}' if kind else ''}{default}"
 
 
-def parameters(one: Any) -> dict[str, inspect.Parameter]:
+def parameters(subject: Any) -> dict[str, inspect.Parameter]:
     """The arguments of a class or function by name, itself left out; none where Python cannot tell."""
     try:
-        found = inspect.signature(one, eval_str=isinstance(getattr(one, "origin", None), Origin)).parameters
+        declared = inspect.signature(subject, eval_str=isinstance(getattr(subject, "origin", None), Origin)).parameters
     except (TypeError, ValueError, NameError):
         return {}
-    untold = ("args", "kwargs") if inspect.isclass(one) and "__init__" not in vars(one) else ()  # of nn.Module itself
-    return {name: parameter for name, parameter in found.items() if name not in ("self", "cls", *untold)}
+    untold = (
+        ("args", "kwargs") if inspect.isclass(subject) and "__init__" not in vars(subject) else ()
+    )  # of nn.Module itself
+    return {name: parameter for name, parameter in declared.items() if name not in ("self", "cls", *untold)}
 
 
 def annotation(kind: Any) -> str:
@@ -103,35 +105,35 @@ def annotation(kind: Any) -> str:
     return re.sub(r"\b(?:[a-z_]\w*\.)+([A-Za-z]\w*)", r"\1", text)
 
 
-def first_sentence(one: Any) -> str:
+def first_sentence(subject: Any) -> str:
     """The first sentence of what it says of itself."""
-    text = " ".join((inspect.getdoc(one) or "").split())
-    found = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
-    return found[0] if found else text
+    text = " ".join((inspect.getdoc(subject) or "").split())
+    match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
+    return match[0] if match else text
 
 
 def _tail(paragraph: str) -> tuple[str, str, str]:
     """A paragraph without its sentences of errors and sources, and these."""
     body, *rest = re.split(r"(?:^|(?<=\s))(Errors|Source): ", paragraph)
-    told = dict(zip(rest[::2], rest[1::2], strict=True))
-    return body.rstrip(), _flat(told.get("Errors", "")), _flat(told.get("Source", ""))
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    return body.rstrip(), _flat(sections.get("Errors", "")), _flat(sections.get("Source", ""))
 
 
-def _arguments(body: str, known: set[str]) -> dict[tuple[str, ...], str]:
+def _arguments(body: str, names_known: set[str]) -> dict[tuple[str, ...], str]:
     """What is said of names, where a paragraph is such a list: a line begins with arguments and a colon."""
-    found: dict[tuple[str, ...], str] = {}
+    texts: dict[tuple[str, ...], str] = {}
     last: tuple[str, ...] | None = None
     for line in body.splitlines():
         match = NAMES.fullmatch(line)
         names = tuple(match["names"].split(", ")) if match else ()
-        if match and known.issuperset(names):
+        if match and names_known.issuperset(names):
             last = names
-            found[last] = match["text"]
+            texts[last] = match["text"]
         elif last is None:
             return {}
         else:
-            found[last] += f" {line.strip()}"
-    return found
+            texts[last] += f" {line.strip()}"
+    return texts
 
 
 def _flat(text: str) -> str:

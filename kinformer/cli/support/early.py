@@ -15,7 +15,7 @@ from kinformer.checkpoint.files import found
 from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
-from kinformer.cli.support.wanted import apart
+from kinformer.cli.support.wanted import split_keywords
 from kinformer.core.absent import absent
 from kinformer.core.discover import has_plugins, own_files, refuse_no_member
 from kinformer.core.from_json import from_json
@@ -37,7 +37,7 @@ def member(name: str | None) -> str | None:
     if file is not None:
         if not Path(file).expanduser().is_file():
             raise UserError(absent(file))
-    elif not has_plugins("members") and unrun.member_like(name) is None:
+    elif not has_plugins("members") and unrun.member_stub(name) is None:
         with from_user(LookupError):
             refuse_no_member(name, unrun.member_names())
     return name
@@ -45,7 +45,7 @@ def member(name: str | None) -> str | None:
 
 def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     """The member has such keywords, and they take such values."""
-    _fit(ctx, str(ctx.params.get("member")), texts or ())
+    _check_keywords(ctx, str(ctx.params.get("member")), texts or ())
     return texts
 
 
@@ -53,7 +53,7 @@ def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     """The member of a model that is kept has such keywords, and they take such values."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
         config = from_json(contents(Path(ctx.params["folder"]) / CONFIG))
-        if "file" not in config and (like := unrun.member_like(config["member"])) is not None:
+        if "file" not in config and (like := unrun.member_stub(config["member"])) is not None:
             try:
                 parse_keywords(like, texts or ())
             except TypeError as error:
@@ -67,23 +67,23 @@ def members(ctx: typer.Context, texts: list[str]) -> list[str]:
         name, bracket, inside = text.strip().partition("(")
         member(name.strip())
         if bracket:
-            _fit(ctx, name.strip(), [piece for piece in split(inside.rpartition(")")[0]) if piece])
+            _check_keywords(ctx, name.strip(), [piece for piece in split(inside.rpartition(")")[0]) if piece])
     return texts
 
 
-def _fit(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
+def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
     """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
-    like = unrun.member_like(name)
+    like = unrun.member_stub(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
     host = unrun.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
-    over = unrun.member_like(host) if host else None
+    over = unrun.member_stub(host) if host else None
     if like is None or (host and over is None):
         return
     with from_user(TypeError):
-        own, others = (texts, ()) if over is None else apart(like, over, texts)
+        own, host_texts = (texts, ()) if over is None else split_keywords(like, over, texts)
         parse_keywords(like, own)
         if over is not None:
-            parse_keywords(over, others)
+            parse_keywords(over, host_texts)
 
 
 def data(spec: str) -> str:
@@ -97,21 +97,21 @@ def data(spec: str) -> str:
         if (names := unrun.arguments(files[kind], "read")) is not None:
             refuse_unknown(kind, options, names[1:])
     if ON_DISK.match(forms[kind]):
-        _there(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
+        _check_path(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
     if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
-        if where not in (there := own_files(f"{kind}s")):
-            raise UserError(f"there is no {kind} {where!r}{nearest(where, there)}")
+        if where not in (files_of_kind := own_files(f"{kind}s")):
+            raise UserError(f"there is no {kind} {where!r}{nearest(where, files_of_kind)}")
     return spec
 
 
 def valid(where: str | None) -> str | None:
     """What is watched in place of a part of the data is there."""
     if where is not None:
-        _there(where, "--valid names a file or folder to watch", where)
+        _check_path(where, "--valid names a file or folder to watch", where)
     return where
 
 
-def _there(where: str, advice: str, name: str) -> None:
+def _check_path(where: str, advice: str, name: str) -> None:
     if NOT_A_PATH.match(where):
         return
     with from_user(OSError):
@@ -176,15 +176,15 @@ def eps(value: float | None) -> float | None:
 
 def datastore(folder: Path | None) -> Path | None:
     """A datastore is there, if it is named."""
-    return _named(folder, "`kinformer datastore build` makes a datastore")
+    return _check_exists(folder, "`kinformer datastore build` makes a datastore")
 
 
 def state(file: Path | None) -> Path | None:
     """What was kept of a text is there, if it is named."""
-    return _named(file, "`kinformer read` writes one")
+    return _check_exists(file, "`kinformer read` writes one")
 
 
-def _named(path: Path | None, advice: str) -> Path | None:
+def _check_exists(path: Path | None, advice: str) -> Path | None:
     if path is not None and not path.exists():
         raise UserError(absent(path, advice))
     return path
@@ -192,7 +192,7 @@ def _named(path: Path | None, advice: str) -> Path | None:
 
 def folder(ctx: typer.Context, out: Path) -> Path:
     """A folder to train in is no file; what it holds is checked last, by `refuse_model` and `refuse_comparison`."""
-    _refuse_both_ways(ctx)
+    _refuse_resume_and_overwrite(ctx)
     if out.is_file():
         raise UserError(f"{out} is a file; --out names a folder")
     return out
@@ -205,8 +205,8 @@ def refuse_model(out: Path, overwrite: bool, resume: bool) -> None:
     """
     if (out / WEIGHTS).is_file() and not (overwrite or resume):
         raise UserError(
-            f"{out} holds {_model(out)}, which would be overwritten; give another --out, or --overwrite, or --resume "
-            "to go on with it"
+            f"{out} holds {_describe_model(out)}, which would be overwritten; give another --out, or --overwrite, or "
+            "--resume to go on with it"
         )
 
 
@@ -218,13 +218,13 @@ def refuse_comparison(out: Path, overwrite: bool, resume: bool) -> None:
         raise UserError(f"{out} holds a comparison, which would be overwritten; {advice}")
 
 
-def _refuse_both_ways(ctx: typer.Context) -> None:
+def _refuse_resume_and_overwrite(ctx: typer.Context) -> None:
     """Refuse a command with both --resume and --overwrite."""
     if ctx.params.get("overwrite") and ctx.params.get("resume"):
         raise UserError("--resume continues the run in --out, but --overwrite starts it again; give one of the two")
 
 
-def _model(out: Path) -> str:
+def _describe_model(out: Path) -> str:
     if not (out / CONFIG).is_file():
         return f"a {WEIGHTS} without its {CONFIG}"
     try:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.parts import first_sentence, named
+from kinformer.cli.support.parts import first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
 from kinformer.lab.environments.support.making import played_in
@@ -30,7 +30,7 @@ class Page(NamedTuple):
     public: bool = False
 
 
-class Found(NamedTuple):
+class TopicEntry(NamedTuple):
     """A line of a topic: where, and its first sentence."""
 
     place: str
@@ -42,37 +42,37 @@ class Topic(NamedTuple):
 
     word: str
     says: str
-    places: tuple[Found, ...]
+    places: tuple[TopicEntry, ...]
 
 
-def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
+def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     """What a name means; UserError with the nearest names where it means nothing. `keywords` are a member's."""
     name = name.strip()
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
-    if member and member["name"] in _titles():
+    if member and member["name"] in _all_titles():
         from kinformer.core.keywords import split
 
-        return found(member["name"], tuple(one for one in split(member["words"]) if one))
+        return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
     own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
     if own:
-        return [*_own(own["file"], own["name"], keywords)]
+        return [*_own_pages(own["file"], own["name"], keywords)]
     if EXPRESSION.search(name):
         return [_expression(name)]
-    pages = list(_exact(name, keywords)) or list(_exact("_".join(name.split()), keywords))
+    pages = list(_exact_pages(name, keywords)) or list(_exact_pages("_".join(name.split()), keywords))
     if pages:
         return pages
     if keywords:
         kinds = "members, tasks and environments"
         raise UserError(f"there is no member {name!r}, and only {kinds} have keywords such as {keywords[0]!r}")
-    if told := topic(name):
-        return _topic(name, told.says, told.places)
-    pages = list(_exact(name, keywords, str.lower))
+    if named_topic := topic(name):
+        return _topic_with_more(name, named_topic.says, named_topic.places)
+    pages = list(_exact_pages(name, keywords, str.lower))
     if pages:
         return pages
-    talked = _talked(name)
+    talked = _mentions(name)
     if talked:
         return Topic(name, "Nothing has this name; these speak of it.", talked)
-    raise _unknown(name, _offered())
+    raise _unknown(name, _offered_titles())
 
 
 def refuse_unknown(name: str) -> None:
@@ -86,72 +86,78 @@ def refuse_unknown(name: str) -> None:
     import kinformer
 
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
-    defined = [one for text in texts.values() for one in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
-    there = {*texts, *defined, *kinformer._FILE_OF}
+    defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
+    titles = {*texts, *defined, *kinformer._FILE_OF}
     words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
-    if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, there)) and not any(
+    if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, titles)) and not any(
         all(word.search(text) for word in words) for text in texts.values()
     ):
-        shown = {
-            one
+        parts_with_examples = {
+            title
             for text in texts.values()
-            for one in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
-            if re.search(rf"\b{one}\b", text.partition("\nEXAMPLES")[2])
+            for title in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
+            if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
         }
-        raise _unknown(name, {*texts, *shown, *kinformer._FILE_OF, *TOPICS})  # helpers are no names to look for
+        raise _unknown(
+            name, {*texts, *parts_with_examples, *kinformer._FILE_OF, *TOPICS}
+        )  # helpers are no names to look for
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
-    return UserError(f"there is no part or member {name!r}{near(name, offered)}; kinformer list has them all")
+    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}; kinformer list has them all")
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def nearest_names(name: str, names: Iterable[str]) -> str:
     """The end of an error's sentence: the nearest names, where any is near."""
-    by_lower = {one.lower(): one for one in sorted(names, reverse=True)}
-    close = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=NEAR, cutoff=CLOSE)]
+    by_lower = {title.lower(): title for title in sorted(names, reverse=True)}
+    close = [by_lower[title] for title in difflib.get_close_matches(name.lower(), by_lower, n=NEAR, cutoff=CLOSE)]
     if not close:
         return ""
-    *before, last = (repr(one) for one in close)
+    *before, last = (repr(title) for title in close)
     return f"; the nearest are {', '.join(before)} and {last}" if before else f"; the nearest is {last}"
 
 
 # Parts, members, the public API --------------------------------------------------------------------------------------
 
 
-def _exact(name: str, keywords: tuple[str, ...], fold: Callable[[str], str] = str) -> Iterator[Page]:
+def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str] = str) -> Iterator[Page]:
     """Files and classes of that name, and what `kinformer` itself exports."""
     kind, slash, file_name = name.rpartition("/")
-    seen: set[int] = set()
+    listed: set[int] = set()
     for folder, file, module in _files():
         if slash and kind != folder:
             continue
-        page = _of_module(f"{folder}/{file}", module, fold(file_name) if slash else fold(name), file, fold, keywords)
+        page = _page_of_module(
+            f"{folder}/{file}", module, fold(file_name) if slash else fold(name), file, fold, keywords
+        )
         if page:
-            seen.update(id(one) for _, one in page.main)
+            listed.update(id(subject) for _, subject in page.main)
             yield page
     if not slash and not keywords:
-        for title, one in _public(name, fold):
-            if id(one) not in seen:
-                yield Page(f"kinformer.{title}", ((title.rpartition(".")[2], one),), public=True)
+        for title, subject in _public_names(name, fold):
+            if id(subject) not in listed:
+                yield Page(f"kinformer.{title}", ((title.rpartition(".")[2], subject),), public=True)
 
 
-def _of_module(
+def _page_of_module(
     place: str, module: ModuleType, name: str, file: str, fold: Callable[[str], str], keywords: tuple[str, ...]
 ) -> Page | None:
     """A file's page where it has the name, whole; or of one class or function in it."""
     everything = _named(module)
-    examples = tuple(_made(entry) for entry in getattr(module, "EXAMPLES", ()))
+    examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
     if fold(file) == name:
-        kinds = {type(make()) for make in examples} if any(inspect.isclass(one) for _, one in everything) else set()
+        kinds = (
+            {type(make()) for make in examples} if any(inspect.isclass(subject) for _, subject in everything) else set()
+        )
         chosen = [pair for pair in everything if _is_member(pair[1]) or pair[1] in kinds] or everything
     else:
         chosen = [pair for pair in everything if fold(pair[0]) == name]
     if not chosen:
         return None
     helpers = [pair for pair in everything if pair not in chosen] if fold(file) == name else []
-    members = [one for _, one in chosen if _has_keywords(one)]
+    members = [subject for _, subject in chosen if _has_keywords(subject)]
     if members:
-        examples = tuple(_built(one, keywords) for one in members)
+        examples = tuple(_builder(subject, keywords) for subject in members)
     elif keywords:
         return None  # only members, tasks and environments have any
     elif fold(file) != name:
@@ -159,23 +165,23 @@ def _of_module(
     return Page(place, tuple(chosen), tuple(helpers), examples)
 
 
-def _public(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
+def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
     """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
     import kinformer
 
     first, _, rest = name.partition(".")
     for title in kinformer._FILE_OF:
-        if fold(title) == fold(first) and callable(one := getattr(kinformer, title)):
+        if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
             if not rest:
-                yield title, one
-            elif rest in _methods(one):
-                yield f"{title}.{rest}", getattr(one, rest)
+                yield title, subject
+            elif rest in _methods(subject):
+                yield f"{title}.{rest}", getattr(subject, rest)
             else:
-                raise UserError(f"{title} has no {rest!r}{near(rest, _methods(one))}")
+                raise UserError(f"{title} has no {rest!r}{nearest_names(rest, _methods(subject))}")
 
 
-def _methods(one: Any) -> list[str]:
-    return [name for name, _ in inspect.getmembers(one, callable) if not name.startswith("_")]
+def _methods(cls: Any) -> list[str]:
+    return [name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")]
 
 
 @functools.cache
@@ -188,17 +194,17 @@ def _files() -> tuple[tuple[str, str, ModuleType], ...]:
 
 @functools.cache
 def _named(module: ModuleType) -> list[tuple[str, Any]]:
-    return named(module)
+    return public_parts(module)
 
 
 @functools.cache
-def _text(module: ModuleType) -> str:
+def _text_of(module: ModuleType) -> str:
     """All that a file says of itself, its name first."""
     name = module.__name__.rpartition(".")[2]
-    return " ".join([name, module.__doc__ or "", *(inspect.getdoc(one) or "" for _, one in _named(module))])
+    return " ".join([name, module.__doc__ or "", *(inspect.getdoc(subject) or "" for _, subject in _named(module))])
 
 
-def _titles() -> set[str]:
+def _all_titles() -> set[str]:
     """Every name that can be shown."""
     import kinformer
 
@@ -206,26 +212,26 @@ def _titles() -> set[str]:
     return {file for _, file, _ in _files()} | inside | set(kinformer._FILE_OF)
 
 
-def _offered() -> set[str]:
+def _offered_titles() -> set[str]:
     """What is offered for a name that is none: parts, members, topics and the public API, none of their helpers."""
     import kinformer
 
-    parts = {title for _, _, module in _files() for title, one in _named(module) if _is_part(one)}
+    parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
     return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer._FILE_OF)
 
 
-def _is_part(one: Any) -> bool:
+def _is_part(subject: Any) -> bool:
     """Is it a class that keeps a contract of the core?"""
-    return inspect.isclass(one) and any(base.__module__.startswith("kinformer.core.") for base in one.__mro__)
+    return inspect.isclass(subject) and any(base.__module__.startswith("kinformer.core.") for base in subject.__mro__)
 
 
-def _made(entry: Any) -> Callable[[], Any]:
+def _maker(entry: Any) -> Callable[[], Any]:
     from kinformer.core.example import Example
 
     return Example.of(entry).make
 
 
-def _built(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[], Any]:
+def _builder(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[], Any]:
     with from_user(TypeError):
         keywords = parse_keywords(function, texts)
 
@@ -236,21 +242,23 @@ def _built(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[],
     return build
 
 
-def _is_member(one: Any) -> bool:
-    return isinstance(getattr(one, "origin", None), Origin)
+def _is_member(subject: Any) -> bool:
+    return isinstance(getattr(subject, "origin", None), Origin)
 
 
-def _has_keywords(one: Any) -> bool:
+def _has_keywords(subject: Any) -> bool:
     """Is it a member, a task or an environment?"""
-    return _is_member(one) or (inspect.isclass(one) and getattr(one, "kind", None) in ("task", "environment"))
+    return _is_member(subject) or (
+        inspect.isclass(subject) and getattr(subject, "kind", None) in ("task", "environment")
+    )
 
 
-def _holds(example: Any, one: Any) -> bool:
+def _holds(example: Any, cls: Any) -> bool:
     """Is an example of a class, or is something in it?"""
-    if not inspect.isclass(one):
+    if not inspect.isclass(cls):
         return False
     inside = example.modules() if hasattr(example, "modules") else ()
-    return isinstance(example, one) or any(isinstance(module, one) for module in inside)
+    return isinstance(example, cls) or any(isinstance(module, cls) for module in inside)
 
 
 # Expressions and own files -------------------------------------------------------------------------------------------
@@ -267,7 +275,7 @@ def _expression(text: str) -> Page:
         with from_user(LookupError, ImportError):
             module = own_module(match["file"])
         if not callable(getattr(module, match["name"], None)):
-            raise UserError(f"{match['file']} has no {match['name']!r}{near(match['name'], _names(module))}")
+            raise UserError(f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], _names(module))}")
         own[match["name"]] = getattr(module, match["name"])
         return match["name"]
 
@@ -276,7 +284,7 @@ def _expression(text: str) -> Page:
     return Page(spelled(pattern), examples=(lambda: pattern,))
 
 
-def _own(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
+def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
     """What a file of the user's own has under a name, or all of it."""
     with from_user(LookupError, ImportError):
         module = own_module(file)
@@ -284,61 +292,61 @@ def _own(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
     if not names:
         raise UserError(f"{file} defines no class or function with a docstring to show")
     if name and name not in names:
-        raise UserError(f"{file} has no {name!r}{near(name, names)}; it has {', '.join(sorted(names))}")
-    examples = tuple(_made(entry) for entry in getattr(module, "EXAMPLES", ()))
+        raise UserError(f"{file} has no {name!r}{nearest_names(name, names)}; it has {', '.join(sorted(names))}")
+    examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
     chosen = {name: names[name]} if name else names
-    for title, one in chosen.items():
-        if _has_keywords(one):
-            yield Page(f"{file}:{title}", ((title, one),), examples=(_built(one, keywords),))
+    for title, subject in chosen.items():
+        if _has_keywords(subject):
+            yield Page(f"{file}:{title}", ((title, subject),), examples=(_builder(subject, keywords),))
         else:
-            held = tuple(make for make in examples if _holds(make(), one))
-            yield Page(f"{file}:{title}", ((title, one),), examples=held or _alone(one))
+            examples_of_it = tuple(make for make in examples if _holds(make(), subject))
+            yield Page(f"{file}:{title}", ((title, subject),), examples=examples_of_it or _own_example(subject))
 
 
 def _names(module: ModuleType) -> dict[str, Any]:
     """The public classes and functions that a file itself defines, documented or not."""
     return {
-        name: one
-        for name, one in vars(module).items()
+        name: subject
+        for name, subject in vars(module).items()
         if not name.startswith("_")
-        and getattr(one, "__module__", None) == module.__name__
-        and (inspect.isclass(one) or inspect.isfunction(one))
+        and getattr(subject, "__module__", None) == module.__name__
+        and (inspect.isclass(subject) or inspect.isfunction(subject))
     }
 
 
-def _alone(one: Any) -> tuple[Callable[[], Any], ...]:
+def _own_example(cls: Any) -> tuple[Callable[[], Any], ...]:
     """A pattern that needs no arguments is its own example."""
     from kinformer.core.pattern import Pattern
 
-    if not (inspect.isclass(one) and issubclass(one, Pattern)):
+    if not (inspect.isclass(cls) and issubclass(cls, Pattern)):
         return ()
-    wanted = [p for p in inspect.signature(one).parameters.values() if p.default is p.empty]
-    return () if wanted else (one,)
+    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
+    return () if required else (cls,)
 
 
 # Topics --------------------------------------------------------------------------------------------------------------
 
 
-def _topic(word: str, says: str, places: Iterable[str]) -> Topic:
+def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
     """The places of a topic, in its order, and after them whatever else speaks of the word."""
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
-    chosen = [Found(place, first_sentence(files[place])) for place in places if place in files]
-    more = [one for one in _talked(word) if one.place not in places]
+    chosen = [TopicEntry(place, first_sentence(files[place])) for place in places if place in files]
+    more = [entry for entry in _mentions(word) if entry.place not in places]
     return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]))
 
 
 def page_of(place: str) -> Page:
     """The page of "patterns/band"."""
-    return next(_exact(place, ()))
+    return next(_exact_pages(place, ()))
 
 
-def _talked(words: str) -> tuple[Found, ...]:
+def _mentions(words: str) -> tuple[TopicEntry, ...]:
     """Where every one of some words stands, the most often first."""
-    wanted = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
+    expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
     counted: list[tuple[int, str, str]] = []
     for kind, file, module in _files():
-        text = _text(module)
-        counts = [len(word.findall(text)) for word in wanted]
+        text = _text_of(module)
+        counts = [len(word.findall(text)) for word in expressions]
         if counts and all(counts):
             counted.append((-sum(counts), f"{kind}/{file}", first_sentence(module)))
-    return tuple(Found(place, sentence) for _, place, sentence in sorted(counted)[:TALKED])
+    return tuple(TopicEntry(place, sentence) for _, place, sentence in sorted(counted)[:TALKED])

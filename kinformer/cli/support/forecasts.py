@@ -28,7 +28,7 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
     file cannot be written; no partial file remains.
     """
-    rows = data.restored(_said(model, data.ahead(model)))[0].tolist()
+    rows = data.restored(_forecast(model, data.ahead(model)))[0].tolist()
     dates = [] if data.clock is None else data.clock.words_after(model.horizon)
     table = StringIO()
     lines = csv.writer(table, lineterminator="\n")
@@ -42,14 +42,14 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     series, rows = getattr(data, split), rows_of(model)
     begin = series.some(model.context, rows, windows)
     batch = series.windows(begin, rows)
-    known, future = batch.values.split([model.context, model.horizon], 1)
-    forecasts = {recorded(model).name: _said(model, batch), **data.plain(model, known)}
+    context, future = batch.values.split([model.context, model.horizon], 1)
+    forecasts = {recorded(model).name: _forecast(model, batch), **data.plain(model, context)}
     before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
     plots = []
     columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
     for column in columns:
         for window, at in enumerate(begin):
-            past = known[window, -2 * model.horizon :]
+            past = context[window, -2 * model.horizon :]
             lines = [PlotLine(before, _numbers(data, past, column), "known", colour="tab:gray")]
             lines.append(PlotLine(after, _numbers(data, future[window], column), "what came", colour="black"))
             for place, (name, values) in enumerate(forecasts.items()):
@@ -60,7 +60,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
             plots.append(Plot(title, xlabel, "" if window else data.columns[column], lines))
     left = f"; {data.targets - len(columns)} columns are not drawn" if len(columns) < data.targets else ""
     title = f"{recorded(model).name}, {model.horizon} rows ahead{left}"
-    save_plots(plots, title, out, columns=len(known), size=(4.5, 2.2), share_y=True, one_legend=True)
+    save_plots(plots, title, out, columns=len(context), size=(4.5, 2.2), share_y=True, one_legend=True)
     return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
 
 
@@ -69,9 +69,9 @@ def _numbers(data: Series, rows: Float[Tensor, "N C"], column: int) -> list[floa
     return data.restored(rows)[:, column].tolist()
 
 
-def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:
+def _forecast(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:
     with evaluating(model), torch.inference_mode():
-        said = model.forecast(on(device_of(model), batch)).cpu()
-    if not bool(said.isfinite().all()):
+        values = model.forecast(on(device_of(model), batch)).cpu()
+    if not bool(values.isfinite().all()):
         raise ValueError("the model forecasts no numbers: its weights are spoiled, or too large")
-    return said
+    return values

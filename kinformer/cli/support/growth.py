@@ -26,54 +26,54 @@ class Growth:
 
     lengths: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    kept: list[float] = field(default_factory=list)
+    saved_bytes: list[float] = field(default_factory=list)
     state: list[float] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """A small picture: one line a curve, heights by the logarithm, and how it grows at its end."""
         if len(self.lengths) < 2:
             return []
-        rows = [("time", self.seconds, _seconds), ("memory", self.kept, _bytes), ("state", self.state, _bytes)]
-        found = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
-        for name, values, said in rows:
+        rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
+        lines = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
+        for name, values, format_value in rows:
             if values:
-                ends = f"{said(values[0])} to {said(values[-1])}"
-                found.append(f"{name:<7}{bars(values)}  {ends}{_like(values)}")
-        return found
+                ends = f"{format_value(values[0])} to {format_value(values[-1])}"
+                lines.append(f"{name:<7}{bars(values)}  {ends}{_growth_text(values)}")
+        return lines
 
 
 def measure(subject: Subject) -> Growth:
     """Longer and longer rows, until one takes half a second or a part can read no longer ones."""
     module = subject.build().float()
     stateful = subject.no_state(module) is None
-    found = Growth()
+    growth = Growth()
     seconds = 0.0
     for length in LENGTHS:
         try:
             calls = [_call(subject, module, length) for _ in range(3 if seconds > ENOUGH / 5 else 5)]
-            seconds, kept = median(one[0] for one in calls), calls[-1][1]
+            seconds, saved_bytes = median(call[0] for call in calls), calls[-1][1]
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
             break  # a table of positions or a pattern's tensors end somewhere
-        found.lengths.append(length)
-        found.seconds.append(seconds)
-        found.kept.append(kept)
+        growth.lengths.append(length)
+        growth.seconds.append(seconds)
+        growth.saved_bytes.append(saved_bytes)
         if leaves(state):
-            found.state.append(sum(leaf.nbytes for _, leaf in leaves(state)))
+            growth.state.append(sum(leaf.nbytes for _, leaf in leaves(state)))
         if seconds > ENOUGH:
             break
-    return found
+    return growth
 
 
 def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
     batch = subject.batch([length]).to(torch.float32)
     own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     begin = monotonic()
@@ -81,7 +81,7 @@ def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float
         y = subject.call(module, batch).y
     if y.requires_grad:
         y.sum().backward()
-    return monotonic() - begin, float(sum(kept.values()))
+    return monotonic() - begin, float(sum(saved.values()))
 
 
 def power(values: Sequence[float]) -> float | None:
@@ -95,9 +95,9 @@ def power(values: Sequence[float]) -> float | None:
     return max(0.0, min(first, second)) if abs(first - second) <= AGREE else None
 
 
-def _like(values: Sequence[float]) -> str:
-    found = power(values)
-    return "" if found is None else f", about like length^{found:.1f}"
+def _growth_text(values: Sequence[float]) -> str:
+    exponent = power(values)
+    return "" if exponent is None else f", about like length^{exponent:.1f}"
 
 
 def bars(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from kinformer.laws.pattern import matrix
 LENGTH = 64
 
 
-def hints(pattern: Pattern) -> Iterator[str]:
+def sharper_hints(pattern: Pattern) -> Iterator[str]:
     """A sentence for each, from what the pattern does over 64 positions; none for patterns of a batch."""
     if pattern.tensors():
         return

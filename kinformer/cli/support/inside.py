@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def inside(model: Any) -> dict[Any, int]:
+def patterns_in(model: Any) -> dict[Any, int]:
     """The patterns that a module's parts hold, and in how many places."""
     from kinformer.core.pattern import Pattern
 

@@ -12,16 +12,20 @@ from kinformer.decoding.layers_used import exits_of
 from kinformer.nn.exits.decaying import Decaying
 
 
-def leave(folder: Path, model: Any) -> dict[str, Any] | None:
+def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave as calibration found, and say so; what its file says, None where there is none."""
     body = exits_of(model)
     rule = None if body is None else body.rule  # which may give way to one that nobody leaves by
     with from_user(ValueError, OSError), noted():
-        told = leave_as_calibrated(folder, model)
-    if told is not None:
-        at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {at_of(rule, told['threshold'])}"
+        record = leave_as_calibrated(folder, model)
+    if record is not None:
+        at = (
+            "nobody leaves early"
+            if record["threshold"] is None
+            else f"tokens leave at {threshold_text(rule, record['threshold'])}"
+        )
         print(f"{at}, as calibrated", file=sys.stderr)
-    return told
+    return record
 
 
 def layers_can_be_left(model: Any) -> bool:
@@ -33,7 +37,7 @@ def layers_can_be_left(model: Any) -> bool:
         return False
 
 
-def at_of(rule: Any, threshold: float | Sequence[float]) -> str:
+def threshold_text(rule: Any, threshold: float | Sequence[float]) -> str:
     """A threshold, or one for each layer; for one that falls also from where to where."""
     layers = [threshold] if isinstance(threshold, float | int) else threshold
     numbers, own = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted, with_keywords
+from kinformer.cli.support.wanted import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords
 from kinformer.core.discover import find_member, parse_keywords
 from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
@@ -13,31 +13,31 @@ from kinformer.lab.data.spec import kind_of
 from kinformer.members.support.lent import spelled
 
 
-def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
+def lend_layers(name: str, texts: Iterable[str], data: str) -> MemberChoice:
     """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
 
     Keywords that it has not go to the member that takes them. UserError for a file of one's own.
     """
     texts = tuple(texts)
-    kind, function = kind_of(data), member_named(name)
+    kind, function = kind_of(data), find_member_function(name)
     if kind is None or not kind.lends or _reads_it(function, kind):
-        return wanted(name, texts)
+        return parse_member(name, texts)
     host = find_member(kind.lends)
     with from_user(TypeError):
-        own, others = apart(function, host, texts)
-    one = wanted(name, own)
+        own, host_texts = split_keywords(function, host, texts)
+    choice = parse_member(name, own)
     if ".py:" in name:
         raise UserError(
             f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "
             f"there that makes the whole model, as {kind.lends} does"
         )
     with from_user(TypeError):
-        keywords = parse_keywords(host, others)
+        keywords = parse_keywords(host, host_texts)
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
     with from_user(ValueError):
-        check_used(function.needs, one.keywords, every | dict(one.keywords))  # type: ignore[attr-defined]
-    stack = spelled(function, {**every, **one.keywords})
-    return Wanted(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
+        check_used(function.needs, choice.keywords, every | dict(choice.keywords))  # type: ignore[attr-defined]
+    stack = spelled(function, {**every, **choice.keywords})
+    return MemberChoice(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
 
 
 def _reads_it(function: Callable[..., Any], kind: type[Data]) -> bool:

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from kinformer.cli.support.afford import memory
-from kinformer.cli.support.wanted import Wanted
+from kinformer.cli.support.afford import free_memory
+from kinformer.cli.support.wanted import MemberChoice
 from kinformer.lab.cost.cost import cost
 
 FIRST, DOUBLINGS = 4, 9  # the part of the length of training with which it begins; how often it is doubled
@@ -13,7 +13,7 @@ ROOM = 8  # times the memory of a row that must be free for one twice as long
 
 
 @dataclass(frozen=True)
-class At:
+class LengthMeasurement:
     """One row of `length` tokens: milliseconds of a forward and backward, bytes at the highest and of its state."""
 
     length: int
@@ -22,29 +22,31 @@ class At:
     state_bytes: int | None
 
 
-def against_length(one: Wanted, length: int, seconds: float) -> list[dict[str, Any]]:
+def against_length(choice: MemberChoice, length: int, seconds: float) -> list[dict[str, Any]]:
     """Longer and longer rows, each twice the last, one at a time on the CPU, until so many seconds are spent.
 
     It ends before rows that the member does not take, and before those for which there may be too little memory.
     """
-    found: list[At] = []
+    rows: list[LengthMeasurement] = []
     began = monotonic()
     for n in range(DOUBLINGS):
         now = max(2, length // FIRST) * 2**n
-        there = memory()
-        if found and (monotonic() - began > seconds or (there is not None and ROOM * found[-1].peak_bytes > there)):
+        free_bytes = free_memory()
+        if rows and (
+            monotonic() - began > seconds or (free_bytes is not None and ROOM * rows[-1].peak_bytes > free_bytes)
+        ):
             break
         try:
-            told, clock = cost(one.build(0), 1, now), _milliseconds(one, now)
+            numbers, clock = cost(choice.build(0), 1, now), _milliseconds(choice, now)
         except (ValueError, LookupError):
             break  # of learned positions there are so many and no more
-        found.append(At(now, clock, told.peak, told.state))
-    return [asdict(at) for at in found]
+        rows.append(LengthMeasurement(now, clock, numbers.peak, numbers.state))
+    return [asdict(at) for at in rows]
 
 
-def _milliseconds(one: Wanted, length: int) -> float:
+def _milliseconds(choice: MemberChoice, length: int) -> float:
     """The faster of two."""
-    model, times = one.build(0), []
+    model, times = choice.build(0), []
     batch = model.sample(1, length, 0)
     for _ in range(2):
         began = monotonic()

@@ -8,15 +8,15 @@ import torch
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
 from kinformer.cli.errors import UserError, from_user, noted
-from kinformer.cli.support.training import device_named
-from kinformer.cli.support.wanted import member_named
+from kinformer.cli.support.training import parse_device
+from kinformer.cli.support.wanted import find_member_function
 from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
 from kinformer.core.needs import check_used
 
 
-def loaded(
+def load_model(
     folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = (), datastore: Path | None = None
 ) -> Any:
     """The model, where it can be loaded; what `load` warns of goes to stderr, a line each.
@@ -24,9 +24,9 @@ def loaded(
     `keywords` like "memory=512" build its member anew, and the weights are put into that. `datastore` is where that of
     a member lies now that was trained beside one, like spalm.
     """
-    there = device_named(on)
+    device = parse_device(on)
     with from_user(ValueError, OSError), noted():
-        function = member_named(member) if member else None
+        function = find_member_function(member) if member else None
         own = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:
             model = load(folder, member=function, moved={"datastore": str(datastore)} if own else None)
@@ -36,10 +36,10 @@ def loaded(
                 f"give --member {error.file}:{error.name}, with the path of the file"
             ) from error
     _refuse_spoiled(folder, model)
-    function = function or member_named(model.member.name)
+    function = function or find_member_function(model.member.name)
     with from_user(TypeError):
         changed = parse_keywords(function, tuple(keywords))
-    return (_rebuilt(model, function, changed) if changed else model).to(there)
+    return (_rebuild(model, function, changed) if changed else model).to(device)
 
 
 def _refuse_spoiled(folder: Path, model: Any) -> None:
@@ -52,15 +52,17 @@ def _refuse_spoiled(folder: Path, model: Any) -> None:
             )
 
 
-def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any]) -> Any:
+def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any]) -> Any:
     """A model of the same member with some keywords changed, and the same weights; UserError where they do not fit."""
     with from_user(ValueError, TypeError, LookupError), torch.random.fork_rng(devices=[]):
         keywords = {**model.member.keywords, **changed}
         check_used(function.needs, changed, keywords)  # type: ignore[attr-defined]
         other = function.rebuild(**keywords)  # type: ignore[attr-defined]
     words = ", ".join(as_texts(changed))
-    shapes, wanted = ({name: x.shape for name, x in one.state_dict().items()} for one in (model, other))
-    if shapes != wanted:
+    shapes, other_shapes = (
+        {name: x.shape for name, x in candidate.state_dict().items()} for candidate in (model, other)
+    )
+    if shapes != other_shapes:
         raise UserError(
             f"the trained weights do not fit {words}: a keyword that changes the weights cannot be changed after "
             "training. Leave it out, or train another model; keywords that do not change the weights may be changed, "
@@ -73,7 +75,7 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
     return other.eval()
 
 
-def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bool = False) -> Any:
+def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, continues: bool = False) -> Any:
     """The model beside the datastore that it was tuned on, where one of the two is asked for.
 
     `datastore` is where that is now; of a model that has one of its own, like spalm, it is that one's place.
@@ -94,7 +96,7 @@ def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bo
     if not isinstance(model, LM):
         raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
     with from_user(ValueError, OSError):
-        found = load_nearest(model, folder, datastore)
-    if kept and isinstance(found.model, ContinuousCache):
+        combined = load_nearest(model, folder, datastore)
+    if continues and isinstance(combined.model, ContinuousCache):
         raise UserError("--state holds no continuous cache, and --knn was tuned over one; drop one of them")
-    return found
+    return combined

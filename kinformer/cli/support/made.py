@@ -12,20 +12,20 @@ MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command t
 
 
 @contextmanager
-def telling_what_is_past(folder: Path) -> Iterator[None]:
+def warn_of_outdated_files(folder: Path) -> Iterator[None]:
     """Say which of them are of weights that are no longer in the folder, where others come to lie there meanwhile."""
-    before = _sum(folder)
+    before = _checksum(folder)
     try:
         yield
     finally:
-        if before not in (None, _sum(folder)):
+        if before not in (None, _checksum(folder)):
             for name, command in MADE.items():
                 if (folder / name).is_file():
-                    again = f"`kinformer {command} {folder}` makes it anew"
-                    print(f"{folder / name} is of the weights that were there before; {again}", file=sys.stderr)
+                    advice = f"`kinformer {command} {folder}` makes it anew"
+                    print(f"{folder / name} is of the weights that were there before; {advice}", file=sys.stderr)
 
 
-def _sum(folder: Path) -> int | None:
+def _checksum(folder: Path) -> int | None:
     """Of the weights in a folder; None where there are none."""
     path = folder / WEIGHTS
     return crc32(path) if path.is_file() else None

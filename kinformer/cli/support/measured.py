@@ -10,9 +10,9 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.checkpoint.kept import BEST
 from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
-from kinformer.cli.support.asked import Said, said
+from kinformer.cli.support.asked import MemberSample, draw_sample
 from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.trials import Taken, Trial, length_of
+from kinformer.cli.support.trials import MemberCost, Trial, length_of
 from kinformer.lab.train.history import History
 from kinformer.pages.interval import interval
 from kinformer.pages.results import MemberResult
@@ -20,21 +20,21 @@ from kinformer.pages.results import MemberResult
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 
 
-def row_of(
+def measure_member(
     trials: Sequence[Trial],
     done: Mapping[str, History],
     split: str,
     out: Path,
     tried: Mapping[str, float | None],
-    taken: Taken,
+    cost: MemberCost,
 ) -> MemberResult:
     """The row of a member, of its trainings from several seeds; the best of the first writes, read from its folder."""
     first, history = trials[0], done[trials[0].name]
-    model = _best(first)
-    found = [_measures(trial, done[trial.name], split) for trial in trials]
-    means = {name: fmean(one[name] for one in found) for name in found[0]}
-    told = said(model, first.job)
-    runs = [_run(trial, done[trial.name], one, out) for trial, one in zip(trials, found, strict=True)]
+    model = _best_model(first)
+    measures = [_measures(trial, done[trial.name], split) for trial in trials]
+    means = {name: fmean(values[name] for values in measures) for name in measures[0]}
+    sample = draw_sample(model, first.job)
+    runs = [_run(trial, done[trial.name], values, out) for trial, values in zip(trials, measures, strict=True)]
     return MemberResult(
         name=first.member,
         folder=runs[0]["folder"],
@@ -43,20 +43,21 @@ def row_of(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         lr=first.job.settings.recipe(model).peak,
         measures=means,
-        interval=interval([next(iter(one.values())) for one in found]),
-        tokens_per_second=sum(done[one.name].tokens for one in trials) / sum(done[one.name].seconds for one in trials),
-        ms_per_token=told.milliseconds,
+        interval=interval([next(iter(values.values())) for values in measures]),
+        tokens_per_second=sum(done[values.name].tokens for values in trials)
+        / sum(done[values.name].seconds for values in trials),
+        ms_per_token=sample.milliseconds,
         steps=history.step,
         minutes=history.seconds / 60,
         points=runs[0]["points"],
-        prompt=told.prompt.decode("utf-8", "replace"),
-        sample=told.sample.decode("utf-8", "replace"),
-        shown=_shown(model, told),
-        answer=None if told.answer is None else told.answer.decode("utf-8", "replace"),
+        prompt=sample.prompt.decode("utf-8", "replace"),
+        sample=sample.sample.decode("utf-8", "replace"),
+        shown=_caption(model, sample),
+        answer=None if sample.answer is None else sample.answer.decode("utf-8", "replace"),
         runs=runs,
         tried=tried if len(tried) > 1 else {},
-        state_bytes=taken.state,
-        peak_bytes=taken.process,
+        state_bytes=cost.state,
+        peak_bytes=cost.process,
         lengths=_lengths(first, CURVES * history.seconds),
     )
 
@@ -65,11 +66,11 @@ def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
     """Speed and memory against length, where rows have one; pictures are as large as they are."""
     if trial.job.data.longest(trial.job.settings.length) is None:
         return []
-    return against_length(trial.one, length_of(trial.job), seconds)
+    return against_length(trial.choice, length_of(trial.job), seconds)
 
 
-def _best(trial: Trial) -> Any:
-    return load(trial.folder / BEST, member=trial.one.function).to(trial.job.device)
+def _best_model(trial: Trial) -> Any:
+    return load(trial.folder / BEST, member=trial.choice.function).to(trial.job.device)
 
 
 def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
@@ -80,7 +81,7 @@ def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     reading = {"length": settings.length, "stride": None, "lanes": None}
     limit = settings.sample_bytes
     with from_user(ValueError, LookupError):
-        score = scored(_best(trial), data, split, limit, reading)
+        score = scored(_best_model(trial), data, split, limit, reading)
     return {score.metric.name: score.value, **score.others}
 
 
@@ -96,11 +97,11 @@ def _run(trial: Trial, history: History, measures: Mapping[str, float], out: Pat
     }
 
 
-def _shown(model: Any, told: Said) -> str:
+def _caption(model: Any, drawn_sample: MemberSample) -> str:
     """What is shown of a member, in words that follow its name."""
-    sample, answer = (text and text.decode("utf-8", "replace") for text in (told.sample, told.answer))
+    sample, answer = (text and text.decode("utf-8", "replace") for text in (drawn_sample.sample, drawn_sample.answer))
     if answer is not None:
         return f"answers {sample!r}, and {answer!r} is right"
     if model.reads == "masked":
-        return f"fills in each _ in the first {len(told.prompt)} bytes of valid"
-    return f"goes on from the first {len(told.prompt)} bytes of valid" if told.prompt else ""
+        return f"fills in each _ in the first {len(drawn_sample.prompt)} bytes of valid"
+    return f"goes on from the first {len(drawn_sample.prompt)} bytes of valid" if drawn_sample.prompt else ""

@@ -10,8 +10,8 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import NUMBERS
-from kinformer.cli.support.undrawn import Undrawn
-from kinformer.cli.support.wanted import Wanted, wanted
+from kinformer.cli.support.undrawn import Uninitialised
+from kinformer.cli.support.wanted import MemberChoice, parse_member
 from kinformer.core.keywords import signature
 from kinformer.core.model import Model
 
@@ -22,7 +22,7 @@ KEPT = 12  # bytes that a kind of token more keeps for each token: a logit, its 
 
 
 @dataclass(frozen=True)
-class Taken:
+class TrainingEstimate:
     """What a member takes of a training on rows of a length.
 
     weights: bytes of weights and buffers. row_bytes: what a row keeps at the highest. row_flops: additions and
@@ -30,7 +30,7 @@ class Taken:
     within the lengths that were counted.
     """
 
-    one: Wanted
+    choice: MemberChoice
     parameters: int
     weights: int
     row_bytes: float
@@ -40,7 +40,7 @@ class Taken:
 
     def peak(self, batch: int) -> float:
         """The most bytes of tensors that are alive at once in training."""
-        return fixed(self.weights) + batch * self.row_bytes
+        return fixed_bytes(self.weights) + batch * self.row_bytes
 
 
 @cache
@@ -49,87 +49,87 @@ def table() -> Mapping[str, Any]:
     return json.loads(TABLE.read_text())
 
 
-def at_length(name: str, length: int) -> Wanted:
+def at_length(name: str, length: int) -> MemberChoice:
     """A member as it is, but with as many positions as rows are long."""
-    known = signature(wanted(name, ()).function).parameters
-    short = "length" in known and isinstance(least := known["length"].default, int) and least < length
-    return wanted(name, [f"length={length}"] if short else [])
+    declared = signature(parse_member(name, ()).function).parameters
+    short = "length" in declared and isinstance(least := declared["length"].default, int) and least < length
+    return parse_member(name, [f"length={length}"] if short else [])
 
 
-def fixed(weights: int) -> int:
+def fixed_bytes(weights: int) -> int:
     """The bytes of weights, their gradients and the optimiser's means, whatever the batch."""
     return NUMBERS * weights
 
 
 def quality(name: str) -> Mapping[str, Any]:
     """What comparisons have measured of a member, if any has, by what they were on."""
-    return {one["data"]: one["members"][name] for one in table()["quality"] if name in one["members"]}
+    return {record["data"]: record["members"][name] for record in table()["quality"] if name in record["members"]}
 
 
-def timed(name: str, length: int, beside: str) -> tuple[int, float] | None:
+def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:
     """How many times as fast as another's a step of a member's block was, at the nearest length; None if never."""
-    if (found := table()["timed"]["beside"].get(beside, {}).get(name)) is None:
+    if (ratios := table()["timed"]["beside"].get(baseline, {}).get(name)) is None:
         return None
-    nearest = min(found, key=lambda at: abs(math.log(int(at) / length)))
-    return int(nearest), found[nearest][0]
+    nearest = min(ratios, key=lambda at: abs(math.log(int(at) / length)))
+    return int(nearest), ratios[nearest][0]
 
 
-def reads(name: str) -> str:
+def reads_what(name: str) -> str:
     """What a member reads: by the table, or as a model that is built says."""
     if (rows := table()["members"].get(name)) is not None:
         return rows["reads"]
-    return model_of(wanted(name, ())).reads
+    return model_of(parse_member(name, ())).reads
 
 
-def model_of(one: Wanted) -> Model:
+def model_of(choice: MemberChoice) -> Model:
     """A member's model for its sizes alone, its numbers not drawn.
 
     On the CPU: arithmetic of tensors without numbers would import PyTorch's compiler, which takes longer than all else.
     """
-    with from_user(ValueError, TypeError, LookupError), Undrawn():
-        return one.function(**one.keywords)
+    with from_user(ValueError, TypeError, LookupError), Uninitialised():
+        return choice.function(**choice.keywords)
 
 
-def taken(one: Wanted, length: int) -> Taken:
+def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
     """What a member takes on rows of a length; UserError where that is not known, or it refuses them."""
-    name, model = one.function.__name__, model_of(one)
+    name, model = choice.function.__name__, model_of(choice)
     rows = table()["members"].get(name)
     if rows is None:
         raise UserError(f"{name} is in no table; kinformer cost {name} tells of it")
-    found = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
-    if not found:
+    counted = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
+    if not counted:
         raise UserError(f"{name} was not counted: {rows[str(min(ROWS))]['refused']}")
     weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     more = length * max(getattr(model, "vocab", BYTES) - BYTES, 0)
-    states = {at: row["state_bytes"] for at, row in found.items()}
-    return Taken(
-        one,
+    states = {at: row["state_bytes"] for at, row in counted.items()}
+    return TrainingEstimate(
+        choice,
         sum(parameter.numel() for parameter in model.parameters()),
         weights,
-        _drawn(found, "row_bytes", length) + KEPT * more,
-        _drawn(found, "row_flops", length) + 6 * more * getattr(model, "d", 0),
-        None if None in states.values() else max(_line(states, length), 0.0),
-        min(found) <= length <= max(found),
+        _at_length(counted, "row_bytes", length) + KEPT * more,
+        _at_length(counted, "row_flops", length) + 6 * more * getattr(model, "d", 0),
+        None if None in states.values() else max(_on_line(states, length), 0.0),
+        min(counted) <= length <= max(counted),
     )
 
 
-def _drawn(found: Mapping[int, Mapping[str, float]], what: str, length: int) -> float:
+def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int) -> float:
     """A number at a length, as b L + c L**2 through those at the measured ones; in proportion where that falls."""
-    (low, *_), (*_, high) = sorted(found), sorted(found)
-    less, most = found[low][what], found[high][what]
+    (low, *_), (*_, high) = sorted(counted), sorted(counted)
+    less, most = counted[low][field], counted[high][field]
     if low == high:
         return most * length / high
     square = (most / high - less / low) / (high - low)
     if square >= 0 and (less / low - square * low) >= 0:
         return (less / low - square * low) * length + square * length**2
     if low <= length <= high:
-        return _line({low: less, high: most}, length)
+        return _on_line({low: less, high: most}, length)
     near = low if length < low else high
-    return found[near][what] * length / near
+    return counted[near][field] * length / near
 
 
-def _line(found: Mapping[int, float], length: int) -> float:
+def _on_line(values: Mapping[int, float], length: int) -> float:
     """A number at a length, in a line through those at the first and the last."""
-    low, high = min(found), max(found)
-    slope = (found[high] - found[low]) / (high - low) if high > low else 0.0
-    return found[low] + slope * (length - low)
+    low, high = min(values), max(values)
+    slope = (values[high] - values[low]) / (high - low) if high > low else 0.0
+    return values[low] + slope * (length - low)

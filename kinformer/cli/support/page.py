@@ -29,15 +29,15 @@ def write(page: Page, console: "Console") -> None:
     """The words of a page."""
     width = width_of(console)
     console.print(page.heading, style="bold")
-    for title, one in page.main:
+    for title, subject in page.main:
         console.print()
-        for n, line in enumerate(textwrap.wrap(heading(title, one), width, subsequent_indent="    ")):
+        for n, line in enumerate(textwrap.wrap(heading(title, subject), width, subsequent_indent="    ")):
             console.print(line, style="bold cyan" if n == 0 else "cyan")
-        for text, style in _body(one, doc(one), width):
+        for text, style in _body(subject, doc(subject), width):
             console.print(text, style=style)
         if page.public:
-            _methods(one, console, width)
-    for line in _run(page):
+            _methods(subject, console, width)
+    for line in _commands(page):
         console.print(line)
 
 
@@ -54,9 +54,9 @@ def write_topic(topic: Topic, console: "Console") -> None:
     for line in textwrap.wrap(topic.says, width_of(console)):
         console.print(line)
     console.print()
-    size = max((len(one.place) for one in topic.places), default=0)
-    for one in topic.places:
-        console.print(f"  {one.place:<{size}}  {one.sentence}")
+    size = max((len(entry.place) for entry in topic.places), default=0)
+    for entry in topic.places:
+        console.print(f"  {entry.place:<{size}}  {entry.sentence}")
     if topic.places:
         console.print(f"\nkinformer show {topic.places[0].place} has the page of the first")
 
@@ -66,18 +66,18 @@ def pictures(page: Page, length: int | None) -> list["Picture"]:
     from kinformer.core.pattern import Pattern
     from kinformer.pages.pictures.support import every
 
-    made = [_seeded(make) for make in page.examples[:MOST]]
-    patterns = [one() if inspect.isclass(one) else one for one in made]
-    if len(patterns) > 1 and all(isinstance(one, Pattern) for one in patterns):
+    examples = [_seeded(make) for make in page.examples[:MOST]]
+    patterns = [example() if inspect.isclass(example) else example for example in examples]
+    if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
         from kinformer.pages.pictures.who_reads import side_by_side
 
-        together = side_by_side([one for one in patterns if isinstance(one, Pattern)], length)
+        together = side_by_side([example for example in patterns if isinstance(example, Pattern)], length)
         return [together, *every.pictures(patterns[0], length, but="who_reads")]
-    found: list[Picture] = []
-    for one in patterns:
-        seen = {picture.caption for picture in found}  # what another example has shown of the same kind
-        found += [picture for picture in every.pictures(one, length) if picture.caption not in seen]
-    return found
+    images: list[Picture] = []
+    for example in patterns:
+        captions = {picture.caption for picture in images}  # what another example has shown of the same kind
+        images += [picture for picture in every.pictures(example, length) if picture.caption not in captions]
+    return images
 
 
 def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
@@ -85,15 +85,15 @@ def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
     from kinformer.core.pattern import Pattern
     from kinformer.pages.pictures.who_reads import side_by_side
 
-    places = [one.place for one in topic.places]
-    made = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
-    patterns = [one for one in made if isinstance(one, Pattern)]
+    places = [item.place for item in topic.places]
+    examples = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
+    patterns = [item for item in examples if isinstance(item, Pattern)]
     if len(patterns) > 1:
         return [side_by_side(patterns, length)]
     return [
-        one._replace(caption=f"{page.heading}: {one.caption}")
+        item._replace(caption=f"{page.heading}: {item.caption}")
         for page in map(page_of, places[:FIRST])
-        for one in pictures(page, length)[:1]
+        for item in pictures(page, length)[:1]
     ]
 
 
@@ -109,7 +109,7 @@ def _seeded(make: Callable[[], Any]) -> Any:
 def sentences(page: Page, length: int | None) -> Iterator[str]:
     """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
     from kinformer.cli.support import rows
-    from kinformer.cli.support.sparsity import lines
+    from kinformer.cli.support.sparsity import pattern_lines
     from kinformer.core.pattern import Pattern
     from kinformer.core.task import Task
     from kinformer.pages.pictures.support.panel import CELLS, span
@@ -119,13 +119,13 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
         return
     example = page.examples[0]()
     if isinstance(example, Task):
-        yield from rows.lines(example)
+        yield from rows.task_lines(example)
     if getattr(example, "kind", None) == "environment":
         from kinformer.cli.support import steps
 
-        yield from steps.lines(example)
+        yield from steps.environment_lines(example)
     if isinstance(example, Pattern) and not example.tensors():
-        yield from lines(example, span(longest(example), length, CELLS)[0])
+        yield from pattern_lines(example, span(longest(example), length, CELLS)[0])
 
 
 def measured(page: Page) -> Iterator[str]:
@@ -137,7 +137,9 @@ def measured(page: Page) -> Iterator[str]:
     for make in page.examples[:1]:
         example = make()
         uses = (
-            one for one in forms(example() if inspect.isclass(example) else example, make) if isinstance(one, Subject)
+            form
+            for form in forms(example() if inspect.isclass(example) else example, make)
+            if isinstance(form, Subject)
         )
         for use in uses:
             yield ""
@@ -147,7 +149,7 @@ def measured(page: Page) -> Iterator[str]:
             return
 
 
-def _body(one: Any, told: Doc, width: int) -> Iterator[tuple[str, str | None]]:
+def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str | None]]:
     """A docstring as lines with their styles."""
 
     def block(text: str, style: str | None = None, indent: str = "  ") -> Iterator[tuple[str, str | None]]:
@@ -158,31 +160,31 @@ def _body(one: Any, told: Doc, width: int) -> Iterator[tuple[str, str | None]]:
         for line in textwrap.wrap(text, width - len(indent), break_long_words=False):
             yield indent + line, style
 
-    if told.first:
-        yield from list(block(told.first))[1:]
-    for text in told.equations:
+    if docstring.first:
+        yield from list(block(docstring.first))[1:]
+    for text in docstring.equations:
         yield from block(text, "bold")
-    for text in told.prose:
+    for text in docstring.prose:
         yield from block(text)
-    rows = list(arguments(one, told))
+    rows = list(arguments(subject, docstring))
     if rows:
         yield "", None
     for name, text in rows:
         yield f"  {name}", "green"
         for line in textwrap.wrap(text, width - 6):
             yield f"      {line}", None
-    for word, text in (("Errors", told.errors), ("Source", told.source)):
+    for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
         if text:
             yield from block(f"{word}: {text}", "dim")
 
 
-def _methods(one: Any, console: "Console", width: int) -> None:
+def _methods(cls: Any, console: "Console", width: int) -> None:
     """What a class of the public API offers, a line each."""
-    if not inspect.isclass(one):
+    if not inspect.isclass(cls):
         return
     own = {
-        name: getattr(one, name)
-        for name, value in vars(one).items()
+        name: getattr(cls, name)
+        for name, value in vars(cls).items()
         if not name.startswith("_")
         and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
         and value.__doc__
@@ -194,24 +196,24 @@ def _methods(one: Any, console: "Console", width: int) -> None:
 
 def _lines(named: dict[str, Any], console: "Console", width: int) -> None:
     size = max(len(name) for name in named)
-    for name, one in named.items():
-        text = textwrap.wrap(first_sentence(one), max(NARROW // 2, width - size - 4)) or [""]
+    for name, subject in named.items():
+        text = textwrap.wrap(first_sentence(subject), max(NARROW // 2, width - size - 4)) or [""]
         console.print(f"  {name:<{size}}  {text[0]}")
         for line in text[1:]:
             console.print(" " * (size + 4) + line)
 
 
-def _run(page: Page) -> Iterator[str]:
+def _commands(page: Page) -> Iterator[str]:
     """How to try it: a command for a member, and where to import the rest from."""
     own = ".py:" in page.heading
-    for title, one in page.main:
-        if isinstance(getattr(one, "origin", None), Origin):
+    for title, subject in page.main:
+        if isinstance(getattr(subject, "origin", None), Origin):
             name = page.heading if own else title
             yield f"\n  kinformer train {name} --data {_data(page)} --out runs/{title} --minutes 1"
-        if getattr(one, "kind", None) == "task":
+        if getattr(subject, "kind", None) == "task":
             name = page.heading if own else page.heading.partition("/")[2]
             yield f"\n  kinformer train gpt --data task={name} --out runs/{title.lower()} --minutes 1"
-        if getattr(one, "kind", None) == "environment":
+        if getattr(subject, "kind", None) == "environment":
             name = page.heading if own else page.heading.partition("/")[2]
             yield f"\n  kinformer train gtrxl --data env={name} --out runs/{title.lower()} --minutes 5"
     home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
@@ -219,7 +221,7 @@ def _run(page: Page) -> Iterator[str]:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"
     elif home and not page.heading.startswith("members/"):
         yield f"\n  from {home} import {', '.join(title for title, _ in page.main)}"
-    if home and (text := next(filter(None, map(_written, page.examples)), "")):
+    if home and (text := next(filter(None, map(_example_source, page.examples)), "")):
         yield f"  {text}"
 
 
@@ -231,7 +233,7 @@ def _data(page: Page) -> str:
     return "text=PATH" if reads in ("text", "masked") else form_of(reads)
 
 
-def _written(make: Any) -> str:
+def _example_source(make: Any) -> str:
     """How an example is made, where that is one expression that a reader can write too."""
     if not inspect.isfunction(make) or make.__name__ != "<lambda>":
         return ""
@@ -239,10 +241,10 @@ def _written(make: Any) -> str:
         tree = ast.parse(textwrap.dedent(inspect.getsource(make)).strip().strip(",").removeprefix("EXAMPLES = "))
     except (OSError, SyntaxError, TypeError):
         return ""
-    found = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
-    if found is None or not isinstance(found.body, ast.Call):
+    expression = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
+    if expression is None or not isinstance(expression.body, ast.Call):
         return ""
-    names = (node.id for node in ast.walk(found.body) if isinstance(node, ast.Name))
+    names = (node.id for node in ast.walk(expression.body) if isinstance(node, ast.Name))
     if any(name.strip("_") and name.startswith("_") for name in names):
         return ""  # what a file keeps to itself nobody else can call
-    return ast.unparse(found.body)
+    return ast.unparse(expression.body)

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 
-def named(module: ModuleType) -> list[tuple[str, Any]]:
+def public_parts(module: ModuleType) -> list[tuple[str, Any]]:
     """The public classes and functions that a module defines, in order."""
     return [
         (name, value)
@@ -20,16 +20,18 @@ def named(module: ModuleType) -> list[tuple[str, Any]]:
 
 def first_sentence(module: ModuleType) -> str:
     """The first sentence of a module's docstring, or of the first thing in it that has one."""
-    return sentence((module.__doc__ or "").strip() or next((inspect.getdoc(one) or "" for _, one in named(module)), ""))
+    return sentence(
+        (module.__doc__ or "").strip() or next((inspect.getdoc(part) or "" for _, part in public_parts(module)), "")
+    )
 
 
 def sentence(text: str) -> str:
     """The first sentence of a text."""
     text = " ".join(text.split())
-    found = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
-    return found[0] if found else text
+    match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
+    return match[0] if match else text
 
 
-def counted(word: str) -> str:
+def with_article(word: str) -> str:
     """ "a pattern", "an aggregation"."""
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

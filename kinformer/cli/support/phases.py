@@ -13,9 +13,19 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.damaged import refuse_damaged
 from kinformer.cli.support.early import refuse_model
-from kinformer.cli.support.training import FIRST, Job, claimed, learn, readable, spare, starting, tell_split, trainable
+from kinformer.cli.support.training import (
+    FIRST,
+    Job,
+    check_readable,
+    check_trainable,
+    claimed_folder,
+    load_start,
+    refuse_occupied,
+    tell_split,
+    train_member,
+)
 from kinformer.cli.support.typed import as_typed, as_typed_in_phase
-from kinformer.cli.support.wanted import Wanted, with_keywords
+from kinformer.cli.support.wanted import MemberChoice, with_keywords
 from kinformer.core.discover import parse_keywords
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, split
@@ -37,7 +47,7 @@ PLAN = "phases.json"
 class Phase:
     """A member with the keywords of the phase, what it is trained by, and its folder."""
 
-    one: Wanted
+    choice: MemberChoice
     job: Job
     folder: Path
 
@@ -45,69 +55,69 @@ class Phase:
     def plan(self) -> dict[str, Any]:
         """All that it depends on."""
         plan = {
-            "member": self.one.name,
+            "member": self.choice.name,
             "data": self.job.data.name,
             "bytes": fingerprint(self.job.data),
-            "keywords": dict(self.one.keywords),
+            "keywords": dict(self.choice.keywords),
             "budget": str(self.job.budget),
             "settings": asdict(self.job.settings),
         }
         return json.loads(json.dumps(plan))
 
 
-def in_phases(
-    first: Wanted, job: Job, then: Sequence[str], out: Path, *, start: Path | None, overwrite: bool, resume: bool
+def train_in_phases(
+    first: MemberChoice, job: Job, then: Sequence[str], out: Path, *, start: Path | None, overwrite: bool, resume: bool
 ) -> None:
     """Train in phases: each but the last in a folder out/phase-N, from which the next takes its best weights.
 
     Where it is resumed, those that an earlier command finished are not trained again, and the one that it stopped in
     goes on. The first starts from the weights in `start`, if that is given.
     """
-    phases = _planned(first, job, then, out)
-    with claimed(out, within=True):
+    phases = plan_phases(first, job, then, out)
+    with claimed_folder(out, within=True):
         _train(phases, first, job, out, start, overwrite, resume)
 
 
 def _train(
-    phases: Sequence[Phase], first: Wanted, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
+    phases: Sequence[Phase], first: MemberChoice, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
 ) -> None:
     """Train the phases in a folder that the caller has claimed."""
     going_on = resume and (out / PLAN).is_file()
     if going_on:
         for phase in phases:
             refuse_damaged(phase.folder)
-    decisions, occupied = _decided(phases, overwrite or going_on, going_on)
+    decisions, occupied = _check_phases(phases, overwrite or going_on, going_on)
     if occupied is not None:
         refuse_model(out, overwrite, resume)
         raise occupied
     plan = [phase.plan for phase in phases]
     if going_on:
-        _same(out, phases)
-    begun = _begun(phases[0], start, going_on)
+        _check_same_phases(out, phases)
+    begun = _first_model(phases[0], start, going_on)
     if not going_on:
         for phase in phases:
             Run(phase.folder).clear()  # else they would count as finished
     tell_split(job)
     for n, phase in enumerate(phases):
         if not finished(phase.folder, phase.job.budget):
-            title = f"{phase.one.text} (phase {n + 1} of {len(phases)})"
-            model = phase.job.build(phase.one) if n else begun
+            title = f"{phase.choice.text} (phase {n + 1} of {len(phases)})"
+            model = phase.job.build(phase.choice) if n else begun
             whole = going_on and Run(phase.folder).step is not None
             if n and not whole:
-                starting(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
+                load_start(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
             fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
             phase.folder.mkdir(parents=True, exist_ok=True)
             write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
-            history = learn(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
+            history = train_member(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
             _tell(title, history, fixed, phase.folder / BEST)
     print(f"{len(phases)} phases are trained; the model of the last is in {out}")
 
 
-def _begun(phase: Phase, start: Path | None, going_on: bool) -> Model:
+def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
     """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
-    model = phase.job.build(phase.one)
+    model = phase.job.build(phase.choice)
     if not (going_on and Run(phase.folder).step is not None):
-        starting(start, phase.one.function, model, phase.job.data)
+        load_start(start, phase.choice.function, model, phase.job.data)
     return model
 
 
@@ -116,50 +126,52 @@ def _tell(title: str, history: History, job: Job, folder: Path) -> None:
     print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measured} at step {best.step:,}; in {folder}")
 
 
-def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
+def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
     if job.settings.schedule == "noam":
         raise UserError(
             "--schedule noam does not fit --then, because each phase has its own learning rate; leave out --then"
         )
     recipe = job.settings.recipe(first.build(job.settings.seed))
-    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / FIRST)]
+    phases = [Phase(first, _phase_job(job, recipe, recipe.peak, job.budget), out / FIRST)]
     for n, text in enumerate(then, 2):
-        phases.append(_following(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
+        phases.append(_next_phase(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
     return phases
 
 
-def _at(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
+def _phase_job(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
     """The job of a phase: its learning rate and budget, with the optimiser settings of the member's recipe."""
     with from_user(ValueError):
         plan = replace(phase_recipe(lr, budget), betas=recipe.betas, eps=recipe.eps)
         return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=plan))
 
 
-def _following(phase: Phase, text: str, folder: Path) -> Phase:
+def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
     """What comes after a phase, doubled and halved but where the text says otherwise."""
     words = [word for word in split(text) if word]
-    given = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
-    if len(given) < len(words):
+    values = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
+    if len(values) < len(words):
         raise UserError(f"--then {text} gives a name twice; give it once")
-    told = {name: _number(name, given[name]) for name in OPTIONS if name in given}
+    numbers = {name: _number(name, values[name]) for name in OPTIONS if name in values}
     settings = phase.job.settings
     assert settings.plan is not None  # `_at` gave one
     recipe = settings.plan
-    if "steps" in told and "minutes" in told:
+    if "steps" in numbers and "minutes" in numbers:
         raise UserError(f"--then {text}: give one of steps= and minutes=")
     with from_user(ValueError, TypeError):
         budget: Budget = phase.job.budget
-        if "steps" in told:
-            budget = Steps(int(told["steps"]))
-        elif "minutes" in told:
-            budget = Minutes(told["minutes"])
-        length = int(told.get("length", 2 * settings.length))
-        settings = replace(settings, length=length, batch=int(told.get("batch", settings.batch)))
-        own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
-        keywords = doubled(phase.one.function, phase.one.keywords, length, own)
-    wanted = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
-    lr = told.get("lr", recipe.peak / 2)
-    return Phase(wanted, _at(replace(phase.job, settings=settings), recipe, lr, budget), folder)
+        if "steps" in numbers:
+            budget = Steps(int(numbers["steps"]))
+        elif "minutes" in numbers:
+            budget = Minutes(numbers["minutes"])
+        length = int(numbers.get("length", 2 * settings.length))
+        settings = replace(settings, length=length, batch=int(numbers.get("batch", settings.batch)))
+        own = parse_keywords(
+            phase.choice.function, [word for word in words if word.partition("=")[0].strip() not in numbers]
+        )
+        keywords = doubled(phase.choice.function, phase.choice.keywords, length, own)
+    choice = replace(phase.choice, text=with_keywords(phase.choice.name, as_texts(keywords)), keywords=keywords)
+    lr = numbers.get("lr", recipe.peak / 2)
+    return Phase(choice, _phase_job(replace(phase.job, settings=settings), recipe, lr, budget), folder)
 
 
 def _number(name: str, text: str) -> float:
@@ -169,7 +181,9 @@ def _number(name: str, text: str) -> float:
         raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
 
 
-def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> tuple[list[Decisions | None], UserError | None]:
+def _check_phases(
+    phases: Sequence[Phase], may: bool, going_on: bool
+) -> tuple[list[Decisions | None], UserError | None]:
     """The decisions of each phase, None where an earlier command began them; and the error for a folder with a model.
 
     UserError, with the phase, for whatever any of them would refuse when it is reached.
@@ -177,26 +191,26 @@ def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> tuple[list[D
     before, decisions, occupied = None, list[Decisions | None](), None
     for n, phase in enumerate(phases):
         settings = phase.job.settings
-        refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
-        model = phase.job.build(phase.one)
-        name = f"phase {n + 1}, {phase.one.text}"
+        refuse_too_large(phase.choice, -(-settings.batch // settings.accumulate), settings.length)
+        model = phase.job.build(phase.choice)
+        name = f"phase {n + 1}, {phase.choice.text}"
         if going_on:
-            readable(name, model, phase.job)
-        decisions.append(None if going_on else trainable(name, model, phase.job))
+            check_readable(name, model, phase.job)
+        decisions.append(None if going_on else check_trainable(name, model, phase.job))
         try:
             if before is not None:
                 carry(before, model)
         except ValueError as error:
             raise UserError(f"{name}: {error}") from error
         try:
-            spare(phase.folder, model, may)
+            refuse_occupied(phase.folder, model, may)
         except UserError as error:
             occupied = occupied or error
         before = model
     return decisions, occupied
 
 
-def _same(out: Path, phases: Sequence[Phase]) -> None:
+def _check_same_phases(out: Path, phases: Sequence[Phase]) -> None:
     """Refuse to resume phases that differ from those recorded in the folder; the UserError names the difference."""
     try:
         recorded = from_json(read_file(out / PLAN))
@@ -211,19 +225,19 @@ def _same(out: Path, phases: Sequence[Phase]) -> None:
         count = f"got {len(phases)} phases, expected {len(recorded)}. Pass the same --then options"
         raise UserError(f"cannot resume {out}: {count}, or {advice}")
     for n, (before, phase) in enumerate(zip(recorded, phases, strict=True), 1):
-        if (words := _changed(before, phase, n)) is not None:
+        if (words := _difference(before, phase, n)) is not None:
             raise UserError(f"cannot resume phase {n} in {out}: {words}, or {advice}")
 
 
-def _changed(before: Any, phase: Phase, number: int) -> str | None:
+def _difference(before: Any, phase: Phase, number: int) -> str | None:
     """The first difference between a recorded phase and this one; None if there is none.
 
     number: of the phase, from 1; the words of all but the first are those of a --then.
     """
     if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
-        member = f"{phase.one.text} on "
+        member = f"{phase.choice.text} on "
         same = before.startswith(member)
-        return None if same else f"got {phase.one.text}, expected {before}. Pass the words of that phase"
+        return None if same else f"got {phase.choice.text}, expected {before}. Pass the words of that phase"
     if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
         return f"got {before!r:.40} in {PLAN}, expected a phase. Start again with --overwrite"
     usual = json.loads(json.dumps(asdict(Settings())))

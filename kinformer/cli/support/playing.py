@@ -23,109 +23,117 @@ GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
 
 
 @dataclass
-class Played:
+class PlaySession:
     """What was played so far, by the return that was asked for."""
 
     spec: str
-    found: dict[float | None, list[Rolled]] = field(default_factory=dict)
+    episodes: dict[float | None, list[Rolled]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """How many episodes have ended."""
-        return sum(map(len, self.found.values()))
+        return sum(map(len, self.episodes.values()))
 
-    def line(self, asked: float | None) -> str:
+    def line(self, target: float | None) -> str:
         """What the episodes of a return came to."""
-        some = self.found[asked]
-        returns = [one.episode.returned for one in some]
-        ask = "" if asked is None else f"asked for {asked:g}, "
+        episodes = self.episodes[target]
+        returns = [episode.episode.returned for episode in episodes]
+        ask = "" if target is None else f"asked for {target:g}, "
         spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
-        success = [one.success for one in some if one.success is not None]
+        success = [episode.success for episode in episodes if episode.success is not None]
         more = f", success {mean(success):.3g}" if success else ""
-        cut = sum(one.cut for one in some)
+        cut = sum(episode.cut for episode in episodes)
         limit = f", {cut} of them cut off by a limit of steps" if cut else ""
-        steps = mean(len(one.episode.rewards) for one in some)
-        told = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
-        return f"{ask}returned {told} in {len(some)} episode{'s' * (len(some) > 1)} of {steps:.4g} steps{more}{limit}"
+        steps = mean(len(episode.episode.rewards) for episode in episodes)
+        spread_of_returns = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
+        count = f"{len(episodes)} episode{'s' * (len(episodes) > 1)}"
+        return f"{ask}returned {spread_of_returns} in {count} of {steps:.4g} steps{more}{limit}"
 
     @property
     def means(self) -> dict[float, float]:
         """The mean return by what was asked."""
         return {
-            asked: mean(one.episode.returned for one in some)
-            for asked, some in self.found.items()
-            if asked is not None and some
+            target: mean(episode.episode.returned for episode in episodes)
+            for target, episodes in self.episodes.items()
+            if target is not None and episodes
         }
 
     def tell(self) -> None:
         """Print it."""
-        for asked, some in self.found.items():
-            if some:
-                print(f"{self.spec}: {self.line(asked)}")
+        for target, episodes in self.episodes.items():
+            if episodes:
+                print(f"{self.spec}: {self.line(target)}")
         means = self.means
         if len(set(means.values())) > 1 and len(means) > 2:
             print(f"{self.spec}: asked and achieved correlate by {correlation(list(means), list(means.values())):.3f}")
 
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
-        if save is not None and any(self.found.values()):
-            written(save, [one.episode for some in self.found.values() for one in some])
-        if out is None or not any(self.found.values()):
+        if save is not None and any(self.episodes.values()):
+            written(save, [episode.episode for episodes in self.episodes.values() for episode in episodes])
+        if out is None or not any(self.episodes.values()):
             return
         out.mkdir(parents=True)
         numbers = [
-            {"asked": asked, "returns": {one.number: one.episode.returned for one in sorted(some, key=_number)}}
-            for asked, some in self.found.items()
+            {
+                "asked": target,
+                "returns": {episode.number: episode.episode.returned for episode in sorted(episodes, key=_number)},
+            }
+            for target, episodes in self.episodes.items()
         ]
         write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
         if not pictures:
             return
         if len(self.means) > 1:
             save_plots((_plot(self),), "", out / PNG, size=(6, 5))
-        frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
+        frames = next(
+            (episode.frames for episodes in self.episodes.values() for episode in episodes if episode.frames), ()
+        )
         if frames:
             print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
             save_animation(frames, out / GIF)
 
 
-def _number(one: Rolled) -> int:
-    return one.number
+def _number(episode: Rolled) -> int:
+    return episode.number
 
 
-def played(model: Player | None, way: Way, asked: Sequence[float | None], out: Path | None, save: Path | None) -> None:
+def play_episodes(
+    model: Player | None, settings: Way, targets: Sequence[float | None], out: Path | None, save: Path | None
+) -> None:
     """Play a way for each of these returns, tell it and keep it.
 
     UserError, after that, for an environment that failed and for Ctrl-C.
     """
-    found, total = Played(way.spec), way.episodes * len(asked)
+    session, total = PlaySession(settings.spec), settings.episodes * len(targets)
     failed: BaseException | None = None
-    taken = 0
+    total_steps = 0
     with noted(), progress("playing", total, "episodes") as hear:
 
         def stepped(steps: int) -> None:
-            nonlocal taken
-            taken += steps
-            hear(found.count, f"{taken:,} steps")
+            nonlocal total_steps
+            total_steps += steps
+            hear(session.count, f"{total_steps:,} steps")
 
         try:
-            for one in asked:
-                some = found.found.setdefault(one, [])
-                drawn = out is not None and one == asked[0] and draws(way.spec)
-                for episode in rolled(model, way._replace(asked=one, drawn=drawn), stepped):
-                    some.append(episode)
+            for target in targets:
+                episodes = session.episodes.setdefault(target, [])
+                with_frames = out is not None and target == targets[0] and draws_pictures(settings.spec)
+                for episode in rolled(model, settings._replace(asked=target, drawn=with_frames), stepped):
+                    episodes.append(episode)
         except (WorldError, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:
             raise UserError(str(error)) from error
     with from_user(OSError, code=FAILED):
-        found.tell()
-        found.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
+        session.tell()
+        session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
     if failed is not None:
         code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
-        raise UserError(f"{why}; {found.count:,} of {total:,} episodes had ended, and are told", code) from failed
+        raise UserError(f"{why}; {session.count:,} of {total:,} episodes had ended, and are told", code) from failed
 
 
-def draws(spec: str) -> bool:
+def draws_pictures(spec: str) -> bool:
     """Does an environment draw pictures? A warning where it does not."""
     from kinformer.lab.environments.support.making import make
 
@@ -137,12 +145,12 @@ def draws(spec: str) -> bool:
     return "rgb_array" in modes
 
 
-def _plot(found: Played) -> Plot:
+def _plot(session: PlaySession) -> Plot:
     """The return that was asked for against the return that came: every episode, and their means."""
-    means = dict(sorted(found.means.items()))
+    means = dict(sorted(session.means.items()))
     lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
-    for asked in means:
-        returns = [rolled.episode.returned for rolled in found.found[asked]]
-        lines.append(PlotLine([asked] * len(returns), returns, "", "o", "tab:blue", 0.25))
+    for target in means:
+        returns = [rolled.episode.returned for rolled in session.episodes[target]]
+        lines.append(PlotLine([target] * len(returns), returns, "", "o", "tab:blue", 0.25))
     lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
-    return Plot(found.spec, "return asked for", "return that came", lines)
+    return Plot(session.spec, "return asked for", "return that came", lines)

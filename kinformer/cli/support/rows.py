@@ -9,7 +9,7 @@ from kinformer.core.task import Task
 SHOWN, WIDTH = 3, 100
 
 
-def lines(task: Task) -> Iterator[str]:
+def task_lines(task: Task) -> Iterator[str]:
     """A few rows that are the same each time, and what guessing scores."""
     chance = numpy.random.default_rng(0)
     yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.guessing:.3f}"
@@ -19,5 +19,5 @@ def lines(task: Task) -> Iterator[str]:
         yield ""
         for first in range(0, len(text), WIDTH):
             yield f"  {text[first : first + WIDTH]}"
-            if under := marks[first : first + WIDTH].rstrip():
-                yield f"  {under}"
+            if markers := marks[first : first + WIDTH].rstrip():
+                yield f"  {markers}"

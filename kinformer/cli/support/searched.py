@@ -24,7 +24,7 @@ Hear = Callable[[int], None]
 By = int | Literal["grid", "coordinates"]  # so many vectors that are drawn, or what is tried of the rule's own values
 
 
-class Searched(NamedTuple):
+class ThresholdSearchResult(NamedTuple):
     """What a search found.
 
     metric: what quality is; of one that is better if less, quality is below 0.
@@ -37,12 +37,12 @@ class Searched(NamedTuple):
     metric: Metric
     full: Kept
     tried: tuple[Tensor, Tensor]
-    kept: tuple[Kept, ...]
+    candidates: tuple[Kept, ...]
     chosen: Kept | None
 
-    def value(self, one: Kept) -> float:
+    def value(self, candidate: Kept) -> float:
         """Its quality in the metric's own unit."""
-        return _sign(self.metric) * one.quality
+        return _sign(self.metric) * candidate.quality
 
 
 def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[Any]:
@@ -50,14 +50,14 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     part = getattr(data, split)
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
-    there = cast(Data, replace(cast(Any, data), train=part))
-    drawn = cast(Windows, stream(model, there, ROWS, length, 0, rows * length))
-    return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
+    split_data = cast(Data, replace(cast(Any, data), train=part))
+    windows = cast(Windows, stream(model, split_data, ROWS, length, 0, rows * length))
+    return [on(device_of(model), windows.at(step)) for step in range(-(-rows // ROWS))]
 
 
-def searched(
+def search_thresholds(
     model: Any, batches: Sequence[Any], by: By, within: float, hear: Hear, *, thresholds: int = GRID
-) -> Searched:
+) -> ThresholdSearchResult:
     """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
 
     by: how many vectors are drawn, or "grid" or "coordinates": so many `thresholds` of each layer in every combination,
@@ -70,14 +70,14 @@ def searched(
     if by == "grid":
         refuse_large_grid(thresholds, depth - 1)  # before the rows are read
     with ruled(model.exits, Nobody()):
-        found = evaluate_batches(model, batches)
-    full, metric = _kept((), found), found.metric
+        measured = evaluate_batches(model, batches)
+    full, metric = _candidate((), measured), measured.metric
     if not math.isfinite(full.quality):
-        raise ValueError(f"{metric.name} of the full model is {found.value} on these rows; its weights are spoiled")
+        raise ValueError(f"{metric.name} of the full model is {measured.value} on these rows; its weights are spoiled")
     tried: list[tuple[Tensor, Tensor]] = []
 
-    def measure(drawn: Tensor) -> tuple[Tensor, Tensor]:
-        tried.append(table.measure(drawn))
+    def measure(vectors: Tensor) -> tuple[Tensor, Tensor]:
+        tried.append(table.measure(vectors))
         return tried[-1]
 
     table = said(model, batches, right=metric.better == "more")
@@ -87,21 +87,27 @@ def searched(
         best = coordinate_search(measure, rule.grid(thresholds), depth, least=full.quality - within)
     else:
         best = search(measure, depth, draws=by)
-    kept = []
-    for one in best:
-        rule.leave_at(one.threshold)
-        kept.append(_kept(one.threshold, evaluate_batches(model, batches)))
-        hear(len(kept))
-    good = [one for one in kept if one.quality >= full.quality - within]
+    candidates = []
+    for candidate in best:
+        rule.leave_at(candidate.threshold)
+        candidates.append(_candidate(candidate.threshold, evaluate_batches(model, batches)))
+        hear(len(candidates))
+    good = [candidate for candidate in candidates if candidate.quality >= full.quality - within]
     quality, layers = (torch.cat(column) for column in zip(*tried, strict=True))
-    return Searched(metric, full, (quality, layers), tuple(kept), min(good, key=lambda one: one.layers, default=None))
+    return ThresholdSearchResult(
+        metric,
+        full,
+        (quality, layers),
+        tuple(candidates),
+        min(good, key=lambda candidate: candidate.layers, default=None),
+    )
 
 
-def plot(found: Searched, depth: int) -> Plot:
+def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
     """Quality against mean layers: all that was tried, the best at each cost, the full model, and the choice."""
-    sign = _sign(found.metric)
-    quality, layers = (values.cpu().tolist() for values in found.tried)
-    best = [(kept.layers, found.value(kept)) for kept in found.kept]
+    sign = _sign(result.metric)
+    quality, layers = (values.cpu().tolist() for values in result.tried)
+    best = [(candidate.layers, result.value(candidate)) for candidate in result.candidates]
     curve = [
         PlotLine(
             layers,
@@ -113,39 +119,42 @@ def plot(found: Searched, depth: int) -> Plot:
         ),
         PlotLine([x for x, _ in best], [y for _, y in best], "the best at each cost, tokens leaving", "o-", "tab:blue"),
     ]
-    if found.chosen is not None:
-        curve.append(PlotLine([found.chosen.layers], [found.value(found.chosen)], "chosen", "D", "tab:red"))
+    if result.chosen is not None:
+        curve.append(PlotLine([result.chosen.layers], [result.value(result.chosen)], "chosen", "D", "tab:red"))
     return Plot(
         "",
         f"layers a token takes on average, of {depth}",
-        found.metric.name,
+        result.metric.name,
         curve,
-        levels=((found.value(found.full), "all layers"),),
+        levels=((result.value(result.full), "all layers"),),
         xlim=(0.9, depth + 0.1),
     )
 
 
-def lines(found: Searched, depth: int, within: float) -> list[str]:
+def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> list[str]:
     """What is said of it, a line for each kept vector, and of the choice."""
-    name = found.metric.name
-    told = [
-        f"thresholds {', '.join(f'{t:.3g}' for t in one.threshold)}: {name} {found.value(one):.4f}, "
-        f"{one.layers:.2f} layers"
-        for one in found.kept
+    name = result.metric.name
+    lines = [
+        f"thresholds {', '.join(f'{t:.3g}' for t in candidate.threshold)}: {name} {result.value(candidate):.4f}, "
+        f"{candidate.layers:.2f} layers"
+        for candidate in result.candidates
     ]
-    whole = f"{name} of all {depth} layers is {found.value(found.full):.4f}"
-    if found.chosen is None:
+    whole = f"{name} of all {depth} layers is {result.value(result.full):.4f}"
+    if result.chosen is None:
         return [
-            *told,
-            f"{whole}, and none of {len(found.tried[1]):,} comes within {within:g} of it: no token leaves early",
+            *lines,
+            f"{whole}, and none of {len(result.tried[1]):,} comes within {within:g} of it: no token leaves early",
         ]
-    its = f"{found.chosen.layers:.2f} layers in the mean at {found.value(found.chosen):.4f}"
-    return [*told, f"{whole}; the cheapest within {within:g} of it takes {its}, which nothing proves of other data"]
+    summary = f"{result.chosen.layers:.2f} layers in the mean at {result.value(result.chosen):.4f}"
+    return [
+        *lines,
+        f"{whole}; the cheapest within {within:g} of it takes {summary}, which nothing proves of other data",
+    ]
 
 
 def _sign(metric: Metric) -> int:
     return 1 if metric.better == "more" else -1
 
 
-def _kept(threshold: tuple[float, ...], found: Measured) -> Kept:
-    return Kept(threshold, _sign(found.metric) * found.value, found.others["layers"])
+def _candidate(threshold: tuple[float, ...], measured: Measured) -> Kept:
+    return Kept(threshold, _sign(measured.metric) * measured.value, measured.others["layers"])

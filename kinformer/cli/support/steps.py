@@ -7,11 +7,11 @@ SHOWN = 3
 TEXT = "ansi"
 
 
-def lines(env: Any) -> Iterator[str]:
+def environment_lines(env: Any) -> Iterator[str]:
     """Its spaces, and the first steps of an episode that is the same each time, drawn where it draws text."""
-    told = f"it shows {env.observation_space} and takes {env.action_space}"
+    spaces = f"it shows {env.observation_space} and takes {env.action_space}"
     draws = TEXT in env.metadata.get("render_modes", ())
-    yield f"{told}; steps of chance, each with what it earned" if draws else told
+    yield f"{spaces}; steps of chance, each with what it earned" if draws else spaces
     if not draws:
         return
     env.unwrapped.render_mode = TEXT

@@ -10,7 +10,7 @@ from kinformer.lab.train.parallel import Alone, Form, ProcessLost, processes
 
 
 @contextmanager
-def together(form: Form) -> Iterator[Alone]:
+def process_group(form: Form) -> Iterator[Alone]:
     """The group that a command's process belongs to.
 
     All but the first print nothing, and of failures their own alone: what all of them meet the first one tells.

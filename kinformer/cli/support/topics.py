@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class TopicText(NamedTuple):
     """A sentence on a topic, and where to look: members first, then parts."""
 
     says: str
@@ -11,7 +11,7 @@ class Told(NamedTuple):
 
 
 TOPICS = {
-    "sparse": Told(
+    "sparse": TopicText(
         "Attention over some of the keys: which ones is a pattern, joined with & | ~, or chosen by content.",
         (
             "members/longformer",
@@ -26,12 +26,12 @@ TOPICS = {
             "mechanisms/routing",
         ),
     ),
-    "factorised": Told(
+    "factorised": TopicText(
         "The Sparse Transformer's attention in two factors, a local one and a strided or fixed one, which together "
         "reach every position in two layers.",
         ("patterns/strided", "patterns/fixed", "patterns/columns", "patterns/band"),
     ),
-    "local": Told(
+    "local": TopicText(
         "Attention near its query: a window that slides, blocks, or a Gaussian that falls off.",
         (
             "members/longformer",
@@ -47,7 +47,7 @@ TOPICS = {
             "mechanisms/split",
         ),
     ),
-    "global": Told(
+    "global": TopicText(
         "A few tokens that all read and that read all.",
         (
             "members/longformer",
@@ -62,7 +62,7 @@ TOPICS = {
             "patterns/marked",
         ),
     ),
-    "linear attention": Told(
+    "linear attention": TopicText(
         "Attention whose weights are products of features, so that the past fits into a state of fixed size.",
         (
             "members/linear_transformer",
@@ -76,7 +76,7 @@ TOPICS = {
             "maps/random_fourier",
         ),
     ),
-    "low rank": Told(
+    "low rank": TopicText(
         "Attention through fewer numbers than there are tokens: landmarks, fewer keys, or narrow heads.",
         (
             "members/nystromformer",
@@ -88,7 +88,7 @@ TOPICS = {
             "mechanisms/shortened",
         ),
     ),
-    "fewer keys": Told(
+    "fewer keys": TopicText(
         "Keys and values of a row made into fewer before they are read: projected along it, convolved or pooled.",
         (
             "members/linformer",
@@ -102,7 +102,7 @@ TOPICS = {
             "shorteners/windows",
         ),
     ),
-    "memory": Told(
+    "memory": TopicText(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
         (
             "members/transformer_xl",
@@ -118,7 +118,7 @@ TOPICS = {
             "patterns/segment",
         ),
     ),
-    "halting": Told(
+    "halting": TopicText(
         "How a token says that it has taken enough steps, or gone through enough layers.",
         (
             "members/universal_transformer",
@@ -132,7 +132,7 @@ TOPICS = {
             "exits/confidence",
         ),
     ),
-    "clustering": Told(
+    "clustering": TopicText(
         "Keys chosen by content: a query reads the keys of its own bucket or cluster.",
         (
             "members/reformer",
@@ -143,7 +143,7 @@ TOPICS = {
             "mechanisms/routing_published",
         ),
     ),
-    "positions": Told(
+    "positions": TopicText(
         "How a model knows where a token is: added to it, turned into it, or as a change of scores.",
         (
             "positions/sinusoidal",
@@ -156,7 +156,7 @@ TOPICS = {
             "positions/timing",
         ),
     ),
-    "relative positions": Told(
+    "relative positions": TopicText(
         "Positions as a change of scores that knows how far a key is from its query, or on which side of it.",
         (
             "members/shaw",
@@ -172,7 +172,7 @@ TOPICS = {
             "positions/rotary",
         ),
     ),
-    "multi head attention": Told(
+    "multi head attention": TopicText(
         "What heads of attention share, and what they do apart.",
         (
             "members/multi_query",
@@ -186,7 +186,7 @@ TOPICS = {
             "patterns/on_heads",
         ),
     ),
-    "recurrence": Told(
+    "recurrence": TopicText(
         "Something carried from one piece of a row to the next.",
         (
             "members/transformer_xl",
@@ -197,15 +197,15 @@ TOPICS = {
             "depth/recurrent_act",
         ),
     ),
-    "decoding": Told(
+    "decoding": TopicText(
         "Writing token by token: a cache of the keys that may still be read, or a state.",
         ("members/gpt", "members/linear_transformer", "patterns/causal", "mechanisms/softmax", "mechanisms/linear"),
     ),
-    "encoder": Told(
+    "encoder": TopicText(
         "Reading both ways: members that fill in what is hidden.",
         ("members/bert", "members/longformer", "members/etc", "models/mlm", "patterns/full"),
     ),
-    "normalisation": Told(
+    "normalisation": TopicText(
         "Where and how a layer's numbers are brought to one size.",
         (
             "norms/layer",
@@ -216,7 +216,7 @@ TOPICS = {
             "projections/normed",
         ),
     ),
-    "gates": Told(
+    "gates": TopicText(
         "A learned share of the stream, and of what a sublayer made of it, in place of their sum.",
         (
             "members/gtrxl",
@@ -260,10 +260,10 @@ ALSO = {
 }
 
 
-def topic(words: str) -> Told | None:
+def topic(words: str) -> TopicText | None:
     """The topic that some words name, in whatever case and with - or _ for a space."""
     plain = " ".join(words.lower().replace("_", " ").replace("-", " ").split())
-    for name, told in TOPICS.items():
+    for name, entry in TOPICS.items():
         if plain == name or plain in (other.replace("-", " ") for other in ALSO[name]):
-            return told
+            return entry
     return None

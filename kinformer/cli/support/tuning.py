@@ -27,30 +27,30 @@ def sweep_cache(model: LM, size: int, measure: Measure) -> Swept:
 
 def sweep_nearest(model: LM | Wrapped, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure) -> Swept:
     """Every share, temperature and number of neighbours up to `k`, in one reading."""
-    one = NearestSweep(model, store, tap, k=k)
+    sweep = NearestSweep(model, store, tap, k=k)
     ks = [*(n for n in KS if n < k), k]
-    return swept(measure(one.sweep(ks, one.spread(tokens))))
+    return swept(measure(sweep.sweep(ks, sweep.spread(tokens))))
 
 
-def plots(found: Swept) -> list[Plot]:
+def sweep_plots(sweep: Swept) -> list[Plot]:
     """Bits against the share for each number of neighbours, and against temperature, all else as of the best choice."""
-    best, by_share, by_temperature = found.best, [], []
-    for k in sorted({choice.k for choice in found.choices}):
-        own = {choice: bits for choice, bits in found.choices.items() if choice.k == k}
+    best, by_share, by_temperature = sweep.best, [], []
+    for k in sorted({choice.k for choice in sweep.choices}):
+        own = {choice: bits for choice, bits in sweep.choices.items() if choice.k == k}
         top = min(own, key=own.__getitem__).temperature
         curve = {choice.weight: bits for choice, bits in own.items() if choice.temperature == top}
         by_share.append(PlotLine([*curve], [*curve.values()], f"k={k:,}, temperature {top:g}", ".-"))
     for weight in sorted({best.weight, 0.1, 0.25, 0.5}):
         bits = {
             choice.temperature: y
-            for choice, y in found.choices.items()
+            for choice, y in sweep.choices.items()
             if (choice.k, choice.weight) == (best.k, weight)
         }
         if bits:
             by_temperature.append(PlotLine([*bits], [*bits.values()], f"lambda {weight:g}, k={best.k:,}", ".-"))
-    low, high = min(found.choices.values()), found.own
+    low, high = min(sweep.choices.values()), sweep.own
     span = max(high - low, SPAN)
-    ends, levels = (low - 0.1 * span, high + span), ((found.own, "without neighbours"),)
+    ends, levels = (low - 0.1 * span, high + span), ((sweep.own, "without neighbours"),)
     return [
         Plot("", "lambda", "bits per byte of valid", by_share, levels=levels, ylim=ends),
         Plot("", "temperature", "", by_temperature, levels=levels, log="x", ylim=ends),

@@ -11,11 +11,11 @@ DRAWS = {  # what fills parameters, and is dearest of all that is done to build 
 }
 
 
-class Undrawn(TorchFunctionMode):
+class Uninitialised(TorchFunctionMode):
     """While it is entered nothing is drawn into tensors; what stood in the memory stays there."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        return (args[0] if args else given["tensor"]) if func in DRAWS else func(*args, **given)
+        keywords = kwargs or {}
+        return (args[0] if args else keywords["tensor"]) if func in DRAWS else func(*args, **keywords)

@@ -18,45 +18,47 @@ DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
 def first_sentence(file: Path) -> str:
     """The first sentence of a file's docstring, or of the first thing in it that has one."""
     text = file.read_text(encoding="utf-8")
-    if found := DOC.match(text):
-        return sentence(found["text"])
-    inside = (ast.get_docstring(one) or "" for one in ast.parse(text).body if isinstance(one, _NAMED) and _public(one))
+    if match := DOC.match(text):
+        return sentence(match["text"])
+    inside = (
+        ast.get_docstring(node) or "" for node in ast.parse(text).body if isinstance(node, _NAMED) and _is_public(node)
+    )
     return sentence(next(filter(None, inside), ""))
 
 
 def defines(file: Path, name: str) -> bool:
     """Does a file define a function of a name?"""
-    return any(isinstance(one, ast.FunctionDef) and one.name == name for one in _read(file).body)
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in _parse(file).body)
 
 
 def arguments(file: Path, name: str) -> list[str] | None:
     """The arguments of a function of a file, in order; None where it takes any, by name."""
-    (found,) = (one for one in _read(file).body if isinstance(one, ast.FunctionDef) and one.name == name)
-    return None if found.args.kwarg else [one.arg for one in (*found.args.args, *found.args.kwonlyargs)]
+    (function,) = (node for node in _parse(file).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return None if function.args.kwarg else [node.arg for node in (*function.args.args, *function.args.kwonlyargs)]
 
 
 def member_names() -> list[str]:
     """Every member of the folder."""
-    return [one.name for file in own_files("members").values() for one in _members(_read(file))]
+    return [function.name for file in own_files("members").values() for function in _member_functions(_parse(file))]
 
 
-def member_like(name: str) -> Callable[..., Any] | None:
+def member_stub(name: str) -> Callable[..., Any] | None:
     """What has the name and the signature of a member of the folder, and does nothing; None where there is none.
 
     A keyword whose annotation or default the file alone does not tell takes any text.
     """
     files = own_files("members")
     for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
-        tree = _read(file)
-        for function in _members(tree):
+        tree = _parse(file)
+        for function in _member_functions(tree):
             if function.name == name:
-                return _like(function, _Names(tree))
+                return _stub(function, _Names(tree))
     return None
 
 
 def constant(file: Path, name: str) -> Any:
     """What a file or a class in it calls a name, where that is plain text or numbers; None where it is not."""
-    for node in ast.walk(_read(file)):
+    for node in ast.walk(_parse(file)):
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for names, value in _pairs(targets[0], node.value):
@@ -68,27 +70,27 @@ def constant(file: Path, name: str) -> Any:
 _NAMED = (ast.FunctionDef, ast.ClassDef)
 
 
-def _public(one: ast.FunctionDef | ast.ClassDef) -> bool:
-    return not one.name.startswith("_")
+def _is_public(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    return not node.name.startswith("_")
 
 
-def _read(file: Path) -> ast.Module:
+def _parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def _members(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    for one in tree.body:
-        if isinstance(one, ast.FunctionDef) and any(
-            ast.unparse(way).partition("(")[0] == "member" for way in one.decorator_list
+def _member_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and any(
+            ast.unparse(decorator).partition("(")[0] == "member" for decorator in node.decorator_list
         ):
-            yield one
+            yield node
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """Names with what they are assigned: `A, B = 1, 2` has two."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for name, one in zip(target.elts, value.elts, strict=False):
-            yield from _pairs(name, one)
+        for name, element in zip(target.elts, value.elts, strict=False):
+            yield from _pairs(name, element)
     elif isinstance(target, ast.Name):
         yield target.id, value
 
@@ -101,16 +103,16 @@ class _Names(dict[str, Any]):
         self.tree = tree
 
     def __missing__(self, name: str) -> Any:
-        for one in self.tree.body:
-            if isinstance(one, ast.Assign):
-                for own, value in _pairs(one.targets[0], one.value):
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign):
+                for own, value in _pairs(node.targets[0], node.value):
                     if own == name:
                         return _value(value, self)
-            if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("kinformer."):
-                for alias in one.names:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kinformer."):
+                for alias in node.names:
                     if name == (alias.asname or alias.name):
-                        file = PACKAGE.parent.joinpath(*(one.module or "").split(".")).with_suffix(".py")
-                        return _Names(_read(file))[alias.name]
+                        file = PACKAGE.parent.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+                        return _Names(_parse(file))[alias.name]
         return getattr(builtins, name)
 
 
@@ -118,17 +120,19 @@ def _value(node: ast.expr, names: _Names) -> Any:
     return eval(compile(ast.Expression(node), "<annotation>", "eval"), {"__builtins__": {}}, names)
 
 
-def _like(function: ast.FunctionDef, names: _Names) -> Callable[..., Any]:
+def _stub(function: ast.FunctionDef, names: _Names) -> Callable[..., Any]:
     every = [*function.args.args, *function.args.kwonlyargs]
     defaults = [*function.args.defaults, *function.args.kw_defaults]
     parameters = []
-    for one, default in zip(every, defaults, strict=True):
+    for argument, default in zip(every, defaults, strict=True):
         try:
-            assert one.annotation is not None and default is not None
-            kind, value = _value(one.annotation, names), _value(default, names)
+            assert argument.annotation is not None and default is not None
+            kind, value = _value(argument.annotation, names), _value(default, names)
         except Exception:  # whatever a file spells in another way
             kind, value = str, ""
-        parameters.append(inspect.Parameter(one.arg, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind))
+        parameters.append(
+            inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+        )
 
     def like(**keywords: Any) -> None:
         """Nothing."""

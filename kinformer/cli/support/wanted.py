@@ -11,7 +11,7 @@ from kinformer.core.keywords import called, name_of, nearest, signature, split
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MemberChoice:
     """A member and its keywords; `text` is the text of the command line, and `name` the text without keywords."""
 
     text: str
@@ -28,29 +28,33 @@ class Wanted:
             return self.function(**self.keywords)
 
 
-def member_named(name: str) -> Callable[..., Any]:
+def find_member_function(name: str) -> Callable[..., Any]:
     """The member of a name, or of a "path/file.py:function"; UserError where there is none or no import of it."""
     with from_user(LookupError, ImportError):
         if not name.endswith(".py"):
             return find_member(name)
         module = own_module(name)
-    found = [one for one, value in vars(module).items() if _is_member(value) and value.__module__ == module.__name__]
-    if not found:
+    names = [
+        name_in_file
+        for name_in_file, value in vars(module).items()
+        if _is_member(value) and value.__module__ == module.__name__
+    ]
+    if not names:
         raise UserError(f"{name} has no member; put @member (from kinformer import member) above a function in it")
-    raise UserError(f"{name} is a file; name a member in it too, like {name}:{found[0]} (it has {', '.join(found)})")
+    raise UserError(f"{name} is a file; name a member in it too, like {name}:{names[0]} (it has {', '.join(names)})")
 
 
 def _is_member(value: Any) -> bool:
     return isinstance(getattr(value, "origin", None), Origin)
 
 
-def wanted(name: str, texts: Iterable[str]) -> Wanted:
+def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
     """The member of a name, or of a "path/file.py:function", with keywords like "window=128"."""
     texts = tuple(texts)
-    function = member_named(name)
+    function = find_member_function(name)
     with from_user(TypeError):
         keywords = parse_keywords(function, texts)
-    return Wanted(with_keywords(name, texts), function, keywords, name)
+    return MemberChoice(with_keywords(name, texts), function, keywords, name)
 
 
 def with_keywords(name: str, texts: Collection[str]) -> str:
@@ -58,30 +62,32 @@ def with_keywords(name: str, texts: Collection[str]) -> str:
     return f"{name}({', '.join(texts)})" if texts else name
 
 
-def apart(function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_keywords(
+    function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]
+) -> tuple[list[str], list[str]]:
     """The texts that are keywords of a member, and those of what takes its layers; TypeError for one of neither."""
     mine, theirs = signature(function).parameters, signature(host).parameters.keys() - {"stack"}
-    own, others = list[str](), list[str]()
+    own, host_texts = list[str](), list[str]()
     for text in texts:
         name, equals, _ = (piece.strip() for piece in text.partition("="))
         if equals and name not in mine and name not in theirs:
             nor = f"nor has {name_of(host)!r}, which learns over its layers"
             raise TypeError(f"{called(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}")
-        (others if name in theirs and name not in mine else own).append(text)
-    return own, others
+        (host_texts if name in theirs and name not in mine else own).append(text)
+    return own, host_texts
 
 
-def spelled(text: str, make: Callable[[str, list[str]], Wanted] | None = None) -> Wanted:
+def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] | None = None) -> MemberChoice:
     """The member of a text like "gpt" or "gpt(depth=2, heads=4)"; `make` makes it of the name and the keywords."""
-    found = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
-    if found is None:
+    match = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
+    if match is None:
         raise UserError(f"{text!r} is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
-    return (make or wanted)(found["name"].strip(), [piece for piece in split(found["keywords"] or "") if piece])
+    return (make or parse_member)(match["name"].strip(), [piece for piece in split(match["keywords"] or "") if piece])
 
 
-def titles(members: Iterable[Wanted]) -> list[str]:
+def titles(members: Iterable[MemberChoice]) -> list[str]:
     """A title for each member: as it was written, a file's path left out, and a number where it comes again."""
-    plain = [one.text.rpartition(".py:")[2] for one in members]
+    plain = [choice.text.rpartition(".py:")[2] for choice in members]
     counts = [plain[:place].count(text) for place, text in enumerate(plain)]
     return [f"{text}#{count + 1}" if count else text for text, count in zip(plain, counts, strict=True)]
 

@@ -9,16 +9,16 @@ from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
 
 
-def text_of(model: Any, data: str, folder: Path, split: str) -> Text:
+def read_text(model: Any, data: str, folder: Path, split: str) -> Text:
     """The text, in the model's tokens; UserError for what the model does not read, and where the split is empty."""
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    tokenizer = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, LookupError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-        refuse_unread(model, found)
-        refuse_other_tokens(model, found)
-        refuse_few(model, found)
-    if not isinstance(found, Text):
-        raise UserError(f"{found.what} came, and a datastore is of a text; give text=PATH")
-    if not len(found.part(split).tokens):
-        raise UserError(f"the {split} split of {found.name} is empty; give another --split, or more data")
-    return found
+        dataset = read_spec(data, **tokenizer)
+        refuse_unread(model, dataset)
+        refuse_other_tokens(model, dataset)
+        refuse_few(model, dataset)
+    if not isinstance(dataset, Text):
+        raise UserError(f"{dataset.what} came, and a datastore is of a text; give text=PATH")
+    if not len(dataset.part(split).tokens):
+        raise UserError(f"the {split} split of {dataset.name} is empty; give another --split, or more data")
+    return dataset

@@ -31,7 +31,7 @@ FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
 
 
 @dataclass(frozen=True)
-class How:
+class WritingSettings:
     """How to write: drawing, or with `beam` above 1 searching; `stop` ends a text where it was written.
 
     A seed is the first row's; the next one has the next number, so that each is drawn as it would be alone.
@@ -47,7 +47,7 @@ class How:
 
 
 @dataclass
-class Written:
+class Continuation:
     """What was written after one prompt: its tokens, what they spell up to the stop, and their log-probability.
 
     layers: how many each token took, of a model that tokens leave early; none of what was searched.
@@ -60,7 +60,7 @@ class Written:
     layers: list[int] = field(default_factory=list)
 
 
-def decodes(model: Any, length: int) -> bool:
+def has_state(model: Any, length: int) -> bool:
     """Whether a model keeps a state for so many tokens; without one it reads the whole text again for each token.
 
     Raises ValueError for a model that predicts no next token, and what its `start` raises.
@@ -84,21 +84,21 @@ def rows_of(
     """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
     encode = spelling(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
-    begun = padded([[*first, *encode(one)] for one in prompts], front=True)
-    return begun, None if sources is None else padded([encode(one) for one in sources], front=True)
+    begun = padded([[*first, *encode(prompt)] for prompt in prompts], front=True)
+    return begun, None if sources is None else padded([encode(prompt) for prompt in sources], front=True)
 
 
 def write_all(
     model: Any,
     prompts: Sequence[bytes],
     tokens: int,
-    how: How,
+    settings: WritingSettings,
     *,
     sources: Sequence[bytes] | None = None,
     reading: Reading | None = None,
     hear: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
-) -> tuple[list[Written], float]:
+) -> tuple[list[Continuation], float]:
     """What a model writes after each prompt, and the milliseconds of a step (the median of new ones).
 
     sources: what it writes from, one for each prompt, where it reads pairs. reading: the text that all prompts go on
@@ -109,47 +109,47 @@ def write_all(
     """
     spelled = spelling(model)
     prompted, source = rows_of(model, prompts, sources, reading)
-    recompute = reading is None and not decodes(model, prompted.shape[1] + tokens)
-    found, times = [Written() for _ in prompts], list[float]()
+    recompute = reading is None and not has_state(model, prompted.shape[1] + tokens)
+    continuations, times = [Continuation() for _ in prompts], list[float]()
 
-    def told(new: Tensor, likely: Tensor) -> None:
-        for one, token, log_probability in zip(found, new.tolist(), likely.tolist(), strict=True):
+    def record(new: Tensor, likely: Tensor) -> None:
+        for continuation, token, log_probability in zip(continuations, new.tolist(), likely.tolist(), strict=True):
             if token >= 0:
-                one.log_probability += log_probability
+                continuation.log_probability += log_probability
         hear(new.tolist())
         times.append(monotonic())
 
-    stop = None if how.stop is None else written_in(spelled, how.stop)
+    stop = None if settings.stop is None else stop_at_text(spelled, settings.stop)
     began = monotonic()
     with layers_used(model) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),
             tokens,
-            temperature=how.temperature,
-            top_k=how.top_k,
-            top_p=how.top_p,
-            beam=how.beam,
-            length_penalty=how.length_penalty,
-            seed=None if how.seed is None else [how.seed + number for number in range(len(prompts))],
-            stop=stop if how.beam == 1 else _looking(stop, look),
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            beam=settings.beam,
+            length_penalty=settings.length_penalty,
+            seed=None if settings.seed is None else [settings.seed + number for number in range(len(prompts))],
+            stop=stop if settings.beam == 1 else _stop_and_report(stop, look),
             source=source,
             state=None if reading is None else reading.times(len(prompts)),
             recompute=recompute,
-            hear=told,
+            hear=record,
         )
-    layers = torch.stack(took, 1).long().tolist() if took and how.beam == 1 else [[] for _ in found]
-    for one, row, left in zip(found, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
+    layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
+    for continuation, row, left in zip(continuations, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
         new = [token for token in row if token >= 0]
-        one.tokens = [token for token in new if token != getattr(model, "end", None)]
-        one.layers = left[: len(one.tokens)]
-        text = spelled.decode(one.tokens)
-        cut = -1 if how.stop is None else text.find(how.stop)
-        one.text = text if cut < 0 or how.stop is None else text[: cut + len(how.stop)]
-        one.ended = cut >= 0 or len(one.tokens) < len(new)
-    if how.beam > 1:  # all is told at the end
-        return found, 1000 * (monotonic() - began) / max(len(times), 1)
-    return found, 1000 * median([after - before for before, after in pairwise(times)] or [0.0])
+        continuation.tokens = [token for token in new if token != getattr(model, "end", None)]
+        continuation.layers = left[: len(continuation.tokens)]
+        text = spelled.decode(continuation.tokens)
+        cut = -1 if settings.stop is None else text.find(settings.stop)
+        continuation.text = text if cut < 0 or settings.stop is None else text[: cut + len(settings.stop)]
+        continuation.ended = cut >= 0 or len(continuation.tokens) < len(new)
+    if settings.beam > 1:  # all is told at the end
+        return continuations, 1000 * (monotonic() - began) / max(len(times), 1)
+    return continuations, 1000 * median([after - before for before, after in pairwise(times)] or [0.0])
 
 
 def write(
@@ -163,11 +163,13 @@ def write(
 ) -> tuple[bytes, float]:
     """What a model draws after one prompt, or from one source, and the milliseconds of a token."""
     sources = None if source is None else [source]
-    (one,), milliseconds = write_all(model, [prompt], tokens, How(temperature, seed=seed), sources=sources)
-    return one.text, milliseconds
+    (continuation,), milliseconds = write_all(
+        model, [prompt], tokens, WritingSettings(temperature, seed=seed), sources=sources
+    )
+    return continuation.text, milliseconds
 
 
-def _looking(stop: Stop | None, look: Callable[[int], None]) -> Stop:
+def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
     """The same stop, if any; `look` is told of each step how many tokens there are."""
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
@@ -177,7 +179,7 @@ def _looking(stop: Stop | None, look: Callable[[int], None]) -> Stop:
     return ends
 
 
-def written_in(spelled: Any, stop: bytes) -> Stop:
+def stop_at_text(spelled: Any, stop: bytes) -> Stop:
     """Make a test of which rows of new tokens contain a stop text near their end.
 
     As many tokens as the stop text has bytes suffice. A few earlier tokens are decoded too, because the decoded text
@@ -186,7 +188,7 @@ def written_in(spelled: Any, stop: bytes) -> Stop:
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
         last = new[:, -len(stop) - BEFORE :]
-        found = [stop in spelled.decode([token for token in row if token >= 0]) for row in last.tolist()]
-        return torch.tensor(found, device=new.device)
+        contains = [stop in spelled.decode([token for token in row if token >= 0]) for row in last.tolist()]
+        return torch.tensor(contains, device=new.device)
 
     return ends
