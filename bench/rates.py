@@ -16,8 +16,8 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from kinformer.cli.support.wanted import parse_member_text
 from kinformer.lab.data.spec import read_spec
+from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.loop import TrainingStopped, train
 from kinformer.lab.train.settings import Settings

@@ -17,7 +17,7 @@ from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import FAILED, INTERRUPTED, WRONG, UserError, after_the_first, debugging, ended_by, several
+from kinformer.cli.errors import after_the_first, debugging, ended_by, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -28,6 +28,7 @@ from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
+from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.interrupt import Stopped
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again

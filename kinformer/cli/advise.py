@@ -1,6 +1,7 @@
 """`kinformer advise`: which members to try for a task, on rows of a length, within some memory."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from kinformer.cli.options import BATCH, LENGTH, WIDTH, Batch, Data, Json, Length
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.advice import Advice
+    from kinformer.lab.advise.ranking import Advice, Fit
 
 AdviceTask = Literal["lm", "mask", "classify"]
 
@@ -35,15 +36,17 @@ def advise(
     from rich.console import Console
 
     with Console(stderr=True).status("looking at the data ..."):  # nothing where that is no terminal
-        from kinformer.cli.support.advice import members_for, memory_bytes, rank_members
+        from kinformer.cli.support.progress_bar import progress
         from kinformer.cli.support.training import prepare, refuse_kind
-        from kinformer.cli.support.wanted import parse_member
+        from kinformer.lab.advise.ranking import members_for, memory_bytes, rank_members
+        from kinformer.lab.member_choice import parse_member
 
         room = memory_bytes(memory)
         able = members_for(task)
         refuse_kind(parse_member(able[0], ()), data)
         job = prepare(data, 1, None, device="cpu", batch=batch, length=length)
-    advice = rank_members(task, able, job, data, room)
+    with progress("asking", len(able), "members") as hear:
+        advice = rank_members(task, able, job.data, job.settings, data, room, hear)
     if as_json:
         print(json.dumps(advice.as_json(), indent=2))
     else:
@@ -54,13 +57,13 @@ def _print(advice: "Advice") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from kinformer.cli.support.advice import BASELINE, reason_to_choose
-    from kinformer.cli.support.members import quality
-    from kinformer.pages.units import size
+    from kinformer.lab.advise.estimates import quality
+    from kinformer.lab.advise.ranking import BASELINE
+    from kinformer.lab.units import size
 
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(
-        f"{advice.task} on rows of {advice.length:,} tokens of {advice.job.data.name}, batches of {advice.batch:,}, "
+        f"{advice.task} on rows of {advice.length:,} tokens of {advice.data.name}, batches of {advice.batch:,}, "
         f"within {size(advice.room)}: the fewest multiplications first"
     )
     table = Table(box=None, pad_edge=False)
@@ -87,7 +90,7 @@ def _print(advice: "Advice") -> None:
     parts = {
         "Too large": [f"{large}."] if large else [],
         "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
-        "To begin with": [f"{fit.name}, {why}. {reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
+        "To begin with": [f"{fit.name}, {why}. {_reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
         "Not known": advice.unknown,
         "To try": advice.commands,
     }
@@ -96,3 +99,12 @@ def _print(advice: "Advice") -> None:
             console.print(f"\n{title}:", style="bold")
         for line in lines:
             console.print(f"  {line}", soft_wrap=title == "To try")
+
+
+def _reason_to_choose(fit: "Fit") -> str:
+    """What a member says of when to choose it."""
+    from kinformer.cli.support.docstrings import doc
+
+    docstring = doc(fit.estimate.choice.function)
+    sentences = re.split(r"(?<=\.) ", " ".join([docstring.first, *docstring.prose]))
+    return next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
+from kinformer.cli.errors import noted, refuse_useless
 from kinformer.cli.options import MOST, Data, Device, Json, Own
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.searched import By
     from kinformer.decoding.prompts import Prompts
+    from kinformer.lab.calibrate.threshold_search import By
     from kinformer.nn.exits.decaying import Threshold
     from kinformer.nn.exits.learn_then_test import Found
 
@@ -115,7 +116,7 @@ def calibrate(
     threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
     it.
     """
-    from kinformer.cli.support.loaded import load_model
+    from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.data.spec import read_spec
     from kinformer.lab.data.text import Text
@@ -223,8 +224,8 @@ def _by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated
 
 def _by_search(model: Any, data: Any, settings: CalibrationSettings, folder: Path) -> Calibrated:
     """By a search of thresholds by layer, which also draws a picture."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.searched import LEAST, result_lines, rows_of, search_plot, search_thresholds
+    from kinformer.cli.support.progress_bar import progress
+    from kinformer.lab.calibrate.threshold_search import LEAST, result_lines, rows_of, search_plot, search_thresholds
     from kinformer.nn.exits.thresholds import SEGMENTS
     from kinformer.pages.plots import save_plots
 
@@ -308,7 +309,7 @@ def _tested(
     model: Any, prompts: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
 ) -> "tuple[Found, float]":
     """What is found on these texts, and the layers that a token takes with it."""
-    from kinformer.cli.support.progress import progress
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.decoding.consistency import losses, ruled, written
     from kinformer.nn.exits.learn_then_test import fewest, learn_then_test
     from kinformer.nn.exits.nobody import Nobody
@@ -336,7 +337,7 @@ def _tested(
 
 def _lines(result: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
     """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
-    from kinformer.cli.support.leaving import threshold_text
+    from kinformer.cli.support.calibrated_exits import threshold_text
 
     lines = [
         f"threshold {threshold_text(rule, test.threshold)}: mean loss {test.risk:.4f}, p {test.p:.3g}, "

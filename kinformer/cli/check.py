@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.growth import Growth
+    from kinformer.lab.cost.growth import Growth
     from kinformer.laws.support.judging import Judged, Verdict
     from kinformer.laws.support.own import Own
 
@@ -31,9 +31,9 @@ def check(
     """
     from rich.console import Console
 
-    from kinformer.cli.errors import from_user
-    from kinformer.cli.support.growth import Growth
     from kinformer.core.keywords import nearest
+    from kinformer.lab.cost.growth import Growth
+    from kinformer.lab.errors import from_user
     from kinformer.laws.check import TimeIsUp, limited, verdicts
     from kinformer.laws.support.judging import laws
     from kinformer.laws.support.own import Unreadable, read
@@ -143,7 +143,7 @@ def _hints(own: "Own") -> list[str]:
 
 
 def _growth(example: "Judged", seconds: float) -> "Growth":
-    from kinformer.cli.support.growth import Growth, measure
+    from kinformer.lab.cost.growth import Growth, measure
     from kinformer.laws.check import TimeIsUp, limited
     from kinformer.laws.support.forms import forms
     from kinformer.laws.support.subject import Subject
@@ -180,7 +180,7 @@ def _sum(verdicts: list["Verdict"]) -> str:
 
 def _save(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
     from kinformer.checkpoint.files import write
-    from kinformer.cli.support.judged import check_plots
+    from kinformer.cli.support.check_report import check_plots
     from kinformer.cli.support.training import make_folder
     from kinformer.pages.plots import save_plots
 

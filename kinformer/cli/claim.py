@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
-from kinformer.cli.support import parts, unrun
+from kinformer.cli.errors import noted, refuse_useless
+from kinformer.cli.support import module_docs as parts
+from kinformer.cli.support import static_source as unrun
 from kinformer.core.discover import modules, own_files, plugged
 from kinformer.core.keywords import nearest
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.claims.support.verdict import Claim

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import UserError, refuse_useless
-from kinformer.cli.support import early
-from kinformer.cli.support.wanted import parse_member_text
+from kinformer.cli.errors import refuse_useless
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import parse_member_text
 
 SEEDS = 1000  # trainings of each member, at most
 
@@ -61,13 +62,13 @@ def compare(
         refuse_useless(ctx, "with one member", "match")
     spent, tried = TrialBudget(minutes, steps, flops), parse_rates(lr, lrs)
 
-    from kinformer.cli.support.lending import lend_layers
+    from kinformer.cli.support.lent_layers import lend_layers
 
     choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, data)) for member in members]
 
     from rich.console import Console
 
-    from kinformer.cli.support.compared import (
+    from kinformer.cli.support.comparison import (
         Comparison,
         matched_members,
         prepare_comparison,

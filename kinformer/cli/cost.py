@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, refuse_useless
+from kinformer.cli.errors import refuse_useless
 from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
-from kinformer.cli.support.wanted import parse_member
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import parse_member
 
 if TYPE_CHECKING:
     from kinformer.core.memory import Remembered
@@ -44,12 +45,13 @@ def cost(
     """
     choice = parse_member(member, keywords or ())
 
-    from kinformer.cli.support.afford import decides_length, free_memory, refuse_too_large
-    from kinformer.cli.support.progress import progress
+    from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.core.model import Forecaster
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
-    from kinformer.pages.units import size
+    from kinformer.lab.cost.free_memory import free_memory
+    from kinformer.lab.units import size
 
     refuse_too_large(choice, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
@@ -92,7 +94,7 @@ def _giga(flops: int) -> str:
 
 
 def _memory(measured: "Cost", free_bytes: int | None) -> str:
-    from kinformer.pages.units import size
+    from kinformer.lab.units import size
 
     whole = "" if measured.process is None else f", {size(measured.process)} of a whole process"
     free = "" if free_bytes is None else f"; {size(free_bytes)} are free here"

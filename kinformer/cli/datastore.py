@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
+from kinformer.cli.errors import ended_by, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -56,9 +57,9 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
-    from kinformer.cli.support.loaded import load_model
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.wanted_text import read_text
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.model_data import read_text
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.indexing import read_index_record
@@ -146,7 +147,7 @@ def search(
     """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
     import torch
 
-    from kinformer.cli.support.loaded import load_model
+    from kinformer.cli.support.load_model import load_model
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
     from kinformer.lab.datastore.datastore import Datastore

@@ -11,31 +11,14 @@ from time import sleep
 from typing import Any
 
 from kinformer.core.absent import absent
+from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
-WRONG, FAILED, INTERRUPTED = 2, 1, 130  # a signal's own code is 128 and its number
 
 
 def ended_by(stop: BaseException) -> int:
     """The exit code of a command that a signal stopped: 128 and its number."""
     return 128 + getattr(stop, "number", signal.SIGINT)
-
-
-class UserError(Exception):
-    """Something that the user can mend; the message is the one line to print."""
-
-    def __init__(self, message: str, code: int = WRONG) -> None:
-        super().__init__(" ".join(message.split()))
-        self.code = code
-
-
-@contextmanager
-def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
-    """Turn the given exceptions, raised by what the user wrote, into a UserError."""
-    try:
-        yield
-    except kinds as error:
-        raise UserError(str(error), code) from error
 
 
 def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> None:

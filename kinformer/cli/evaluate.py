@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
+from kinformer.cli.errors import noted, refuse_no_folder
 from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.train.evaluate import Measured
@@ -84,8 +85,8 @@ def evaluate(
     number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
-    from kinformer.cli.support.leaving import leave_as_calibrated_here
-    from kinformer.cli.support.loaded import load_model, with_datastore
+    from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
+    from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.data.spec import read_spec
     from kinformer.lab.train.peek import warn_of_measuring
@@ -224,7 +225,7 @@ def _share(data: Any, split: str) -> str:
 
 def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
     """Measure a model on a split of data; ValueError if the model does not read such data."""
-    from kinformer.cli.support.progress import progress
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.lab.data.batches import Batches
     from kinformer.lab.data.kind import stream
     from kinformer.lab.data.text import Text

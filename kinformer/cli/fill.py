@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.cli.options import Device, Json, Own
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.printable import for_stream
 
 
@@ -30,10 +31,10 @@ def fill(
     A blank is one token: a byte, unless the model was trained with a tokenizer. The probabilities are those with all
     blanks open; the text below them is filled in, the surest first, each with those before it known.
     """
-    from kinformer.cli.support.loaded import load_model
-    from kinformer.cli.support.writing import INSTEAD
+    from kinformer.cli.support.load_model import load_model
     from kinformer.decoding.filling import blanks, chances, filled
     from kinformer.decoding.spelling import spelling, warn_of_loss
+    from kinformer.lab.writing import INSTEAD
 
     model = load_model(folder, member, device)
     if model.reads != "masked":

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder, refuse_useless
+from kinformer.cli.errors import noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import Data, Device, Own
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
 
@@ -44,8 +45,8 @@ def forecast(
         refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
     if out.suffix == ".csv" and out.exists():
         raise UserError(f"{out} is there already; give another name, or take it away")
-    from kinformer.cli.support import forecasts
-    from kinformer.cli.support.loaded import load_model
+    from kinformer.cli.support import forecast_files as forecasts
+    from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, called
     from kinformer.lab.data.kind import refuse_unfit
     from kinformer.lab.data.series import Series, rows_of

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
+from kinformer.cli.errors import noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
 from kinformer.core.absent import absent
+from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.pages.printable import for_stream
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.writing import Continuation, WritingSettings
     from kinformer.decoding.reading import Reading
+    from kinformer.lab.writing import Continuation, WritingSettings
 
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
@@ -88,16 +89,16 @@ def generate(
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    from kinformer.cli.support.leaving import layers_can_be_left, leave_as_calibrated_here
-    from kinformer.cli.support.loaded import load_model, with_datastore
-    from kinformer.cli.support.writing import WritingSettings
+    from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
+    from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.decoding.saved import load_reading
     from kinformer.decoding.spelling import warn_of_loss
+    from kinformer.lab.writing import WritingSettings
 
     model = load_model(folder, member, device, datastore=datastore)
     _refuse_layers(model, layers, beam)
     if model.reads == "images":
-        from kinformer.cli.support import gallery
+        from kinformer.cli.support import image_generation as gallery
 
         if (prompt, prompts, source, sources, state) != (None,) * 5:
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
@@ -212,8 +213,8 @@ def _refuse_no_room(
     model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: "Reading | None"
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
-    from kinformer.cli.support.room import refuse_no_room
-    from kinformer.cli.support.writing import has_state, rows_of
+    from kinformer.cli.support.memory_limits import refuse_no_room
+    from kinformer.lab.writing import has_state, rows_of
 
     with from_user(ValueError, LookupError):
         length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
@@ -264,8 +265,8 @@ def _stream(
     model: Any, start: bytes, tokens: int, settings: "WritingSettings", more: dict[str, Any]
 ) -> "list[Continuation]":
     """Write on from one prompt, and print what comes as it comes."""
-    from kinformer.cli.support.writing import write_all
     from kinformer.decoding.spelling import spelling
+    from kinformer.lab.writing import write_all
 
     speak, stop, printed, spoken = spelling(model).speaker(), (settings.stop or b"").decode(errors="replace"), "", ""
     begun = False
@@ -313,8 +314,8 @@ def _in_batch(
     model: Any, starts: list[bytes], tokens: int, settings: "WritingSettings", more: dict[str, Any]
 ) -> "tuple[list[Continuation], float]":
     """Write on from all prompts at once, and say how far it is."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.writing import write_all
+    from kinformer.cli.support.progress_bar import progress
+    from kinformer.lab.writing import write_all
 
     with progress("writing", tokens, f"tokens of each of {len(starts):,}") as tell:
         steps = 0

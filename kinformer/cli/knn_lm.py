@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
+from kinformer.cli.errors import ended_by, noted
 from kinformer.cli.evaluate import scored
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.datastore.datastore import Datastore
@@ -58,9 +59,9 @@ def knn_lm(
     --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
-    from kinformer.cli.support.loaded import load_model
-    from kinformer.cli.support.tuning import sweep_plots
-    from kinformer.cli.support.wanted_text import read_text
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.model_data import read_text
+    from kinformer.lab.datastore.tuning import sweep_plots
     from kinformer.pages.plots import save_plots
 
     model = load_model(folder, member, device)
@@ -201,8 +202,8 @@ def _tuned(
     model: Any, place: Path, store: "Datastore", data: Any, sizes: tuple[int, int], limit: int | None, length: int
 ) -> "tuple[KnnLMSettings, Swept]":
     """The best numbers on valid, and how good all were."""
-    from kinformer.cli.support.tuning import sweep_cache, sweep_nearest
     from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest
+    from kinformer.lab.datastore.tuning import sweep_cache, sweep_nearest
     from kinformer.models.support.taps import Tap
 
     k, size = sizes

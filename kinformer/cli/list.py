@@ -4,12 +4,14 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, noted
+from kinformer.cli.errors import noted
 from kinformer.cli.options import WIDTH
-from kinformer.cli.support import parts, unrun
+from kinformer.cli.support import module_docs as parts
+from kinformer.cli.support import static_source as unrun
 from kinformer.core.discover import kinds, own_files, plugged
 from kinformer.core.keywords import nearest
 from kinformer.lab.environments.support.making import EXTRA, played_in
+from kinformer.lab.errors import UserError
 
 
 def list_parts(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
 from kinformer.core.recipe import ScheduleName
 
 MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, refuse_useless
+from kinformer.cli.errors import refuse_useless
 from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import UserError, from_user
 
 
 def play(
@@ -62,13 +63,13 @@ def play(
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
-        from kinformer.cli.support.playing import play_episodes
+        from kinformer.cli.support.play_session import play_episodes
     from kinformer.core.acting import Player
     from kinformer.lab.environments.support.rolling import Way
 
     model = None
     if folder is not None:
-        from kinformer.cli.support.loaded import load_model
+        from kinformer.cli.support.load_model import load_model
 
         model = load_model(folder, member, device)
         if not isinstance(model, Player):

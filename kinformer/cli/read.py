@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.cli.options import Device, Json, Own, Trained
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +39,9 @@ def read(
     """
     from kinformer.checkpoint import unpacked
     from kinformer.checkpoint.files import found
-    from kinformer.cli.support.loaded import load_model
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.room import refuse_no_room
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.memory_limits import refuse_no_room
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
     from kinformer.decoding.reading import read as read_once

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_no_folder, refuse_useless
+from kinformer.cli.errors import refuse_no_folder, refuse_useless
+from kinformer.lab.errors import UserError
 
 if TYPE_CHECKING:
     from kinformer.pages.pictures.support.panel import Picture
@@ -36,7 +37,7 @@ def show(
     """
     from rich.console import Console
 
-    from kinformer.cli.support.find import Topic, find_pages, refuse_unknown
+    from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
 
     if out is not None:
         _check(out)
@@ -44,7 +45,7 @@ def show(
     name, keywords = " ".join(words[:first]), tuple(words[first:])
     refuse_unknown(name)
 
-    from kinformer.cli.support.page import (
+    from kinformer.cli.support.show_page import (
         measured,
         pictures,
         sentences,
@@ -87,7 +88,7 @@ def _is_keyword(word: str) -> bool:
 def _printed(pictures: list["Picture"], console: object) -> list["Picture"]:
     from rich.console import Console
 
-    from kinformer.cli.support.page import width_of
+    from kinformer.cli.support.show_page import width_of
     from kinformer.pages.pictures.support.terminal import lines
 
     assert isinstance(console, Console)

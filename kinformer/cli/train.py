@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_useless, several
+from kinformer.cli.errors import refuse_useless, several
 from kinformer.cli.options import (
     BATCH,
     LENGTH,
@@ -30,8 +30,9 @@ from kinformer.cli.options import (
     Valid,
     Warmup,
 )
-from kinformer.cli.support import early
-from kinformer.cli.support.wanted import MemberChoice
+from kinformer.cli.support import option_checks as early
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
@@ -121,11 +122,11 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
-    from kinformer.cli.support.lending import lend_layers
+    from kinformer.cli.support.lent_layers import lend_layers
 
     choice = lend_layers(member, keywords or (), data)
 
-    from kinformer.cli.support.together import process_group
+    from kinformer.cli.support.torchrun import process_group
     from kinformer.cli.support.training import FIRST, fit_to_weights, prepare, refuse_kind, start_folder
 
     with process_group(parallel) as group:
@@ -164,28 +165,22 @@ def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **opt
         return _in_one(choice, job, out, **options)
     if job.group.size > 1:
         raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
-    from kinformer.cli.support.phases import train_in_phases
+    from kinformer.cli.support.training_phases import train_in_phases
 
     train_in_phases(choice, job, then, out, **options)
 
 
 def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
-    from kinformer.cli.support.afford import refuse_too_large
-    from kinformer.cli.support.training import (
-        check_readable,
-        claimed_folder,
-        load_start,
-        refuse_occupied,
-        tell_split,
-        train_member,
-    )
+    from kinformer.cli.support.memory_limits import refuse_too_large
+    from kinformer.cli.support.training import claimed_folder, load_start, refuse_occupied, tell_split, train_member
+    from kinformer.lab.train.member_fit import check_readable
     from kinformer.lab.train.run import Run
 
     settings = job.settings
     refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length)
     model = job.build(choice)
-    check_readable(choice.text, model, job)
+    check_readable(choice.text, model, job.data, settings)
     with claimed_folder(out, job.group):
         whole = resume and Run(out).step is not None
         if not whole:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kinformer.cli.errors import from_user
-from kinformer.cli.support.wanted import MemberChoice
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.errors import from_user
+from kinformer.lab.member_choice import MemberChoice
 
 
 @pytest.fixture(autouse=True)

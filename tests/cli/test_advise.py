@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.advice import READS, memory_bytes
-from kinformer.cli.support.members import ROWS, at_length, estimate_training, fixed_bytes, model_of, table
-from kinformer.cli.support.wanted import parse_member
 from kinformer.core.discover import members
+from kinformer.lab.advise.estimates import ROWS, at_length, estimate_training, fixed_bytes, model_of, table
+from kinformer.lab.advise.ranking import READS, memory_bytes
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.member_choice import parse_member
 from tests.cli.test_commands import fails
 
 FEW = ("gpt", "llama", "linear_transformer", "transformer_xl", "bert", "bigbird", "bert_classifier")
@@ -24,7 +24,7 @@ QUICK = {"gpt"}  # of every run; the others take long
 def few(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Some members, since all of them take seconds to ask."""
     found = {name: member for name, member in members().items() if name in FEW}
-    monkeypatch.setattr("kinformer.cli.support.advice.members", lambda: found)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", lambda: found)
     return found
 
 
@@ -82,14 +82,14 @@ def test_labels_have_their_own_and_what_nobody_reads_is_said(
     words = ["--task", "classify", "--data", f"labelled={labelled}", "--length", "16", "--memory", "64GB"]
     found = advice(capsys, *words)
     assert {one["member"] for one in found["members"]} == {"bert_classifier"} and "classes=3" in found["commands"][0]
-    monkeypatch.setattr("kinformer.cli.support.advice.members", dict)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", dict)
     fails(capsys, ["advise", *words], "no member reads labelled data yet, so there is nothing to rank for --task class")
 
 
 def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.advice.before_training", lambda: 0)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.before_training", lambda: 0)
     words = ["--task", "lm", "--data", text, "--length", "256"]
     whole = advice(capsys, *words, "--memory", "64GB", "--batch", "4")
     sizes = {one["member"]: one["process_bytes"] for one in whole["members"]}
@@ -110,7 +110,7 @@ def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.Ca
     found = advice(capsys, *words, "--length", "900")
     assert not any("drawn out" in one for one in found["not_known"])
     with_table = estimate_training(at_length("gpt", 8192), 8192)
-    assert with_table.one.keywords == {"length": 8192} and not with_table.sure
+    assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
 
 
@@ -145,8 +145,8 @@ def test_a_member_that_is_in_no_table_is_named(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer = {**table(), "members": {name: row for name, row in table()["members"].items() if name != "llama"}}
-    for place in ("members", "advice"):
-        monkeypatch.setattr(f"kinformer.cli.support.{place}.table", lambda: fewer)
+    for place in ("estimates", "ranking"):
+        monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
     found = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
     assert found["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
 

@@ -13,12 +13,12 @@ import pytest
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
-from kinformer.cli.support import unrun
-from kinformer.cli.support.parts import first_sentence
-from kinformer.cli.support.progress import progress
-from kinformer.cli.support.wanted import folder_name, parse_member_text, titles
+from kinformer.cli.support import static_source as unrun
+from kinformer.cli.support.module_docs import first_sentence
+from kinformer.cli.support.progress_bar import progress
 from kinformer.core.discover import find_member, kinds, members, modules, own_files
 from kinformer.core.keywords import signature
+from kinformer.lab.member_choice import folder_name, parse_member_text, titles
 from kinformer.lab.train.interrupt import Stopped
 
 ROOT = Path(__file__).parents[2]
@@ -382,8 +382,8 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("kinformer.cli.support.progress.monotonic", lambda: now[0])
-    monkeypatch.setattr("kinformer.cli.support.progress.SILENT", 0.01)
+    monkeypatch.setattr("kinformer.cli.support.progress_bar.monotonic", lambda: now[0])
+    monkeypatch.setattr("kinformer.cli.support.progress_bar.SILENT", 0.01)
     with progress("writing", 200, "texts") as hear:
         for _ in range(500):
             sleep(0.01)

@@ -13,11 +13,11 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.match import count_parameters, match_parameters
 from kinformer.cli.support.trials import TrialBudget
-from kinformer.cli.support.wanted import parse_member_text
+from kinformer.lab.compare.lengths import against_length
+from kinformer.lab.compare.parameters import count_parameters, match_parameters
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.train.loop import Training
 from tests.cli.test_commands import BIGRAM, QUICK, fails
 from tests.lab.train.tiny import bigram, lane

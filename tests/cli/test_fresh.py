@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.fresh import measure_in_new_process
-from kinformer.cli.support.lending import lend_layers
-from kinformer.cli.support.wanted import parse_member_text
+from kinformer.cli.support.lent_layers import lend_layers
+from kinformer.cli.support.member_cost import measure_in_new_process
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import parse_member_text
 
 SMALL = "gpt(d=16, depth=2, heads=2, pattern=(Causal() & Band(4), Causal() & Strided(3)))"
 

@@ -10,8 +10,8 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.writing import WritingSettings, write_all
 from kinformer.decoding.generate import generate
+from kinformer.lab.writing import WritingSettings, write_all
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_said_in_one_line(
     ]
     for words, said in wrong:
         fails(capsys, ["generate", *words], said)
-    monkeypatch.setattr("kinformer.cli.support.room.free_memory", lambda: 10**6)
+    monkeypatch.setattr("kinformer.cli.support.memory_limits.free_memory", lambda: 10**6)
     rotary = folder(tmp_path / "long", "gpt", position="rotary")
     many = ["--prompt", "a", "--tokens", "10000000"]
     fails(capsys, ["generate", rotary, *many], "of memory are there; give fewer tokens")

@@ -13,9 +13,9 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.phases import plan_phases
 from kinformer.cli.support.training import prepare
-from kinformer.cli.support.wanted import parse_member
+from kinformer.cli.support.training_phases import plan_phases
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run import Run

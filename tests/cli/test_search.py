@@ -10,9 +10,9 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.searched import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.core.numbering import numbered
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.lab.calibrate.threshold_search import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -93,7 +93,7 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     batches = [torch.randint(0, 7, (4, 9)) for _ in range(2)]
     drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
-        "kinformer.cli.support.searched.search",
+        "kinformer.lab.calibrate.threshold_search.search",
         lambda measure, depth, draws: (measure(torch.tensor(drawn)), [Kept(one, 0.0, 0.0) for one in drawn])[1],
     )
     heard: list[int] = []
@@ -137,7 +137,9 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
 def test_where_none_is_as_good_it_is_the_full_model(
     out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.searched._candidate", lambda t, found: Kept(t, -float(len(t)), 2.0))
+    monkeypatch.setattr(
+        "kinformer.lab.calibrate.threshold_search._candidate", lambda t, found: Kept(t, -float(len(t)), 2.0)
+    )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None

@@ -10,11 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.docs import arguments, doc, heading
-from kinformer.cli.support.find import FOLDERS, Page, Topic, find_pages
-from kinformer.cli.support.page import pictures
-from kinformer.cli.support.parts import public_parts
-from kinformer.cli.support.sparsity import count_pattern
+from kinformer.cli.support.docstrings import arguments, doc, heading
+from kinformer.cli.support.module_docs import public_parts
+from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
+from kinformer.cli.support.show_page import pictures
 from kinformer.cli.support.topics import ALSO, TOPICS
 from kinformer.core.discover import kinds, members, modules
 from kinformer.core.expression import parse
@@ -23,6 +22,7 @@ from kinformer.core.layout import Near, Residue
 from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
+from kinformer.lab.cost.sparsity import count_pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 from kinformer.pages.pictures import who_reads
@@ -310,7 +310,7 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
 
 
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinformer.cli.support.growth.LENGTHS", (16, 32))
+    monkeypatch.setattr("kinformer.lab.cost.growth.LENGTHS", (16, 32))
     out = shown(capsys, "causal", "--cost", "--length", "3")
     assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
     out = shown(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")

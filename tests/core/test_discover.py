@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.wanted import find_member_function
 from kinformer.core import discover
 from kinformer.core.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.core.keywords import as_texts, describe, nearest, signature, split
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import find_member_function
 from kinformer.laws.support import own
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.cli.support.writing import WritingSettings, write_all
 from kinformer.core.discover import find_member
 from kinformer.core.evaluating import evaluating
 from kinformer.lab.data.support.part import Part
 from kinformer.lab.train.evaluate import evaluate
+from kinformer.lab.writing import WritingSettings, write_all
 
 SIZES = {"d": 16, "depth": 3, "heads": 2}
 DOCUMENTS = [[7, 3, 1, 1, 2], [5, 5], [1, 2, 3, 4, 5, 6, 0, 2, 4, 9], [6], [2, 2, 2]]

@@ -1,29 +1,29 @@
 """A training as the commands run it: everything that may be wrong is said before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from rich.console import Console
 
 from kinformer.checkpoint.checkpoint import built_by, columns_of, keywords_of, load, occupied
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
-from kinformer.cli.support.afford import build_without_numbers
-from kinformer.cli.support.damaged import ANEW, advice_instead_of_resuming, refuse_damaged, with_advice
+from kinformer.cli.errors import ended_by, noted, refuse_useless
 from kinformer.cli.support.made import warn_of_outdated_files
-from kinformer.cli.support.typed import as_typed
-from kinformer.cli.support.wanted import MemberChoice
-from kinformer.core.keywords import name_of, signature
+from kinformer.cli.support.run_folder import ANEW, advice_instead_of_resuming, refuse_damaged, with_advice
+from kinformer.cli.support.typed_options import as_typed
+from kinformer.core.keywords import name_of
 from kinformer.core.model import ColumnScales, Model
 from kinformer.core.needs import as_word
+from kinformer.lab.cost.free_memory import build_without_numbers
 from kinformer.lab.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.lab.data.spec import kind_of, read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.begun import refuse_others
 from kinformer.lab.train.budget import Budget, Minutes, Steps
 from kinformer.lab.train.claim import FolderInUse, claim
@@ -33,6 +33,7 @@ from kinformer.lab.train.events import Events
 from kinformer.lab.train.fits import out_of_memory
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped, stream, train
+from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.parallel import ALONE, Alone
 from kinformer.lab.train.progress import show
 from kinformer.lab.train.run import Run
@@ -189,35 +190,12 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
     return fit_keywords(choice, job.data, sizes), replace(job, columns=columns)
 
 
-def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
-    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given.
-
-    sizes: keywords that take the place of those that the data decides.
-    """
-    takes = {name: parameter.default for name, parameter in signature(choice.function).parameters.items()}
-    more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
-    keywords = {name: sizes.get(name, value) for name, value in data.keywords.items()}
-    decided = {name: value for name, value in {**more, **keywords}.items() if name in takes}
-    return replace(choice, keywords={**decided, **choice.keywords})
-
-
-def check_readable(name: str, model: Any, job: Job) -> None:
-    """Refuse data that the model does not read, or too little data; the UserError names the model.
-
-    This check is fast. The training itself, or `trainable`, tests whether the model can learn from the data.
-    """
-    try:
-        stream(model, job.data, job.settings, Decisions())
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
-
-
 def check_trainable(name: str, model: Any, job: Job) -> Decisions:
     """Check a model and data before a training; return the training's decisions.
 
     Errors: UserError, which names the model, for everything that the training would refuse.
     """
-    check_readable(name, model, job)
+    check_readable(name, model, job.data, job.settings)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         stream(model, job.data, job.settings, decisions)

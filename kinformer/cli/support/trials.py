@@ -10,22 +10,24 @@ from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import remove, write
-from kinformer.cli.errors import UserError, from_user, noted
-from kinformer.cli.support.damaged import ANEW, with_advice
-from kinformer.cli.support.early import PLAN, RESULTS
-from kinformer.cli.support.fresh import measure_in_new_process
+from kinformer.cli.errors import noted
+from kinformer.cli.support.member_cost import measure_in_new_process
+from kinformer.cli.support.option_checks import PLAN, RESULTS
+from kinformer.cli.support.run_folder import ANEW, with_advice
 from kinformer.cli.support.training import Job, train_until
-from kinformer.cli.support.typed import as_typed
-from kinformer.cli.support.wanted import MemberChoice, folder_name
+from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Model
 from kinformer.lab.cost.cost import predicts_last
 from kinformer.lab.data.text import Text
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, folder_name
 from kinformer.lab.train.begun import difference, fingerprint, in_form_of
 from kinformer.lab.train.budget import Budget, Minutes, Steps
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped
+from kinformer.lab.train.member_fit import longest_row
 from kinformer.lab.train.run import Run
 from kinformer.lab.train.settings import Settings
 
@@ -107,13 +109,8 @@ class MemberCost:
     def of(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
         """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
         ends = predicts_last(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
-        numbers = measure_in_new_process(choice, job.settings.batch, length_of(job) - int(ends))
+        numbers = measure_in_new_process(choice, job.settings.batch, longest_row(job.data, job.settings) - int(ends))
         return cls(numbers["step_flops"], numbers["state"], numbers["process"] or numbers["peak"])
-
-
-def length_of(job: Job) -> int:
-    """The tokens of the longest row that is learned from."""
-    return job.data.longest(job.settings.length) or job.settings.length
 
 
 def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:

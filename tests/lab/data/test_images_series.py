@@ -9,14 +9,14 @@ import numpy
 import pytest
 import torch
 
-from kinformer.cli.support.training import fit_keywords
-from kinformer.cli.support.wanted import parse_member
 from kinformer.lab.data import images, series
 from kinformer.lab.data.images import Images
 from kinformer.lab.data.series import Series
 from kinformer.lab.data.spec import read_spec
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.begun import fingerprint
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.member_fit import fit_keywords
 from kinformer.members.image_transformer import image_transformer
 from kinformer.members.informer import TINY, informer
 from tests.lab.train import tiny

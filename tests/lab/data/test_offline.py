@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.cli.support.training import fit_keywords
-from kinformer.cli.support.wanted import parse_member
 from kinformer.core.batch import Steps
 from kinformer.lab.data.offline import Offline, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.episodes import Episode, episodes, written
 from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.member_fit import fit_keywords
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
 

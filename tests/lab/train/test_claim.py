@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinformer.cli.support.wanted import folder_name
+from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train import claim as claim_module
 from kinformer.lab.train.budget import Steps
 from kinformer.lab.train.claim import LOCK, FolderInUse, claim

@@ -12,23 +12,11 @@ import numpy
 import torch
 
 from kinformer import __version__
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.asked import TEMPERATURE
-from kinformer.cli.support.damaged import ANEW, refuse_damaged
-from kinformer.cli.support.early import PLAN
-from kinformer.cli.support.match import match_parameters
-from kinformer.cli.support.measured import measure_member
-from kinformer.cli.support.training import (
-    Job,
-    check_readable,
-    check_trainable,
-    fit_keywords,
-    make_folder,
-    refuse_frozen,
-    refuse_occupied,
-    tell_split,
-)
+from kinformer.cli.support.member_results import measure_member
+from kinformer.cli.support.memory_limits import refuse_too_large
+from kinformer.cli.support.option_checks import PLAN
+from kinformer.cli.support.run_folder import ANEW, refuse_damaged
+from kinformer.cli.support.training import Job, check_trainable, make_folder, refuse_frozen, refuse_occupied, tell_split
 from kinformer.cli.support.trials import (
     MemberCost,
     Trial,
@@ -40,12 +28,16 @@ from kinformer.cli.support.trials import (
     start_comparison,
     train_in_turns,
 )
-from kinformer.cli.support.wanted import MemberChoice, titles
 from kinformer.core.model import Model
+from kinformer.lab.compare.parameters import match_parameters
+from kinformer.lab.compare.samples import TEMPERATURE
 from kinformer.lab.data.text import Text
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice, titles
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
+from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.pages.results import Results
 
 
@@ -97,7 +89,7 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
         refuse_too_large(choice, settings.batch, settings.length)
         models[title] = choice.build(settings.seed)
         if comparison.going_on:
-            check_readable(choice.text, models[title], comparison.job)
+            check_readable(choice.text, models[title], comparison.job.data, comparison.job.settings)
         else:
             decisions[title] = check_trainable(choice.text, models[title], comparison.job)
         refuse_frozen(choice.text, models[title], " leave it out: a comparison begins with no trained weights")

@@ -5,11 +5,12 @@ import subprocess
 import sys
 from typing import Any
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import build_without_numbers, decides_length
-from kinformer.cli.support.wanted import MemberChoice
+from kinformer.cli.support.memory_limits import decides_length
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, name_of
+from kinformer.lab.cost.free_memory import build_without_numbers
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice
 
 
 def measure_in_new_process(choice: MemberChoice, batch: int, length: int) -> dict[str, Any]:

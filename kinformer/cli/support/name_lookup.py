@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.parts import first_sentence, public_parts
+from kinformer.cli.support.module_docs import first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
 from kinformer.lab.environments.support.making import played_in
+from kinformer.lab.errors import UserError, from_user
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")

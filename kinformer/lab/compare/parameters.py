@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.wanted import MemberChoice, with_keywords
 from kinformer.core.keywords import signature
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice, with_keywords
 
 NEAR = 0.1  # of the parameters of the first that another may have more or less
 BY = ("d", "depth")

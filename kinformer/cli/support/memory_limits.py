@@ -1,19 +1,16 @@
-"""What a training would need, estimated before it is taken: what is too large for a machine is refused in one line."""
+"""Estimates of the memory that a training or a decoding state needs: what does not fit is refused in one line."""
 
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.undrawn import Uninitialised
-from kinformer.cli.support.wanted import MemberChoice
-from kinformer.core.discover import modules
 from kinformer.core.model import Forecaster
-from kinformer.pages.units import size
+from kinformer.core.state import leaves
+from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers, free_memory
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice
+from kinformer.lab.units import size
 
-NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
 KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from
 
 
@@ -42,33 +39,28 @@ def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
             )
 
 
-def build_without_numbers(choice: MemberChoice) -> Any | None:
-    """The model built without its numbers; None where it draws or looks at numbers while it is built."""
-    modules("patterns")  # imported by the first that reads an expression, and what they make must have numbers
-    try:
-        with from_user(ValueError, TypeError, LookupError), torch.device("meta"), Uninitialised():
-            return choice.function(**choice.keywords)
-    except UserError:
-        raise
-    except Exception:
-        return None
-
-
 def decides_length(model: Any) -> bool:
     """True if the model itself fixes the length of its rows, as forecasters and models of pictures do."""
     return isinstance(model, Forecaster) or getattr(model, "reads", None) == "images"
 
 
-def free_memory() -> int | None:
-    """The bytes of memory that are free where a training would run; None where nobody tells."""
-    if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
+def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
+    """UserError where the state for rows of so many tokens is more than the memory that is there.
+
+    A model that keeps none, or does not make it without numbers, is let pass.
+    """
+    free_bytes = free_memory()
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+        state = model.start(rows, tokens if model.window is None else min(tokens, model.window), device="meta")
+    except Exception:
+        return
+    tensors = {id(leaf): leaf for _, leaf in leaves(state)}
+    needed = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
+    if free_bytes is not None and needed > free_bytes:
+        raise UserError(
+            f"the state of {rows:,} x {tokens:,} tokens takes {size(needed)}, and {size(free_bytes)} of memory are "
+            "there; give fewer tokens, or use a member whose state does not grow, like transformer_xl"
+        )
 
 
 def _weights(model: Any) -> int:

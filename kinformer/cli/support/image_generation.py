@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.cli.errors import UserError, from_user, refuse_no_folder
-from kinformer.cli.support.progress import progress
+from kinformer.cli.errors import refuse_no_folder
+from kinformer.cli.support.progress_bar import progress
 from kinformer.lab.data.images import read
+from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.train.evaluate import device_of
 from kinformer.pages.gallery import save_images
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.cli.errors import UserError, from_user
 from kinformer.core.discover import Origin, find_member, own_module, parse_keywords
 from kinformer.core.keywords import called, name_of, nearest, signature, split
+from kinformer.lab.errors import UserError, from_user
 
 
 @dataclass(frozen=True)

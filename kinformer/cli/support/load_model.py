@@ -7,13 +7,14 @@ from typing import Any
 import torch
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.cli.support.training import parse_device
-from kinformer.cli.support.wanted import find_member_function
 from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
 from kinformer.core.needs import check_used
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import find_member_function
 
 
 def load_model(

@@ -2,15 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import free_memory
-from kinformer.cli.support.docs import doc
-from kinformer.cli.support.members import (
+from kinformer.core.discover import members
+from kinformer.core.keywords import as_texts
+from kinformer.lab.advise.estimates import (
     ROWS,
     TrainingEstimate,
     at_length,
@@ -21,17 +20,15 @@ from kinformer.cli.support.members import (
     relative_speed,
     table,
 )
-from kinformer.cli.support.progress import progress
-from kinformer.cli.support.training import Job, check_readable, fit_keywords
-from kinformer.cli.support.trials import length_of
-from kinformer.cli.support.wanted import folder_name
-from kinformer.core.discover import members
-from kinformer.core.keywords import as_texts
 from kinformer.lab.cost.cost import KEPT
+from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.cost.resident import before_training
 from kinformer.lab.data.kind import Data
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import folder_name
+from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
 from kinformer.lab.train.settings import Settings
-from kinformer.pages.units import size
+from kinformer.lab.units import size
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
 BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with
@@ -78,7 +75,7 @@ class Advice:
     """
 
     task: str
-    job: Job
+    data: Data
     length: int
     batch: int
     room: int
@@ -91,7 +88,7 @@ class Advice:
 
     def as_json(self) -> dict[str, Any]:
         """It as JSON."""
-        about = {"task": self.task, "data": self.job.data.name, "length": self.length, "batch": self.batch}
+        about = {"task": self.task, "data": self.data.name, "length": self.length, "batch": self.batch}
         return {
             **about,
             "memory_bytes": self.room,
@@ -129,24 +126,28 @@ def members_for(task: str) -> list[str]:
     return able
 
 
-def rank_members(task: str, able: list[str], job: Job, data: str, bytes_there: int) -> Advice:
-    """Rank what can do a task on the data of a job, and say what to try."""
-    settings = job.settings
-    length = length_of(job)
+def rank_members(
+    task: str, able: list[str], data: Data, settings: Settings, spec: str, bytes_there: int, hear: Callable[[int], None]
+) -> Advice:
+    """Rank what can do a task on data, which --data names as `spec`, and say what to try.
+
+    hear: told how many members have been asked.
+    """
+    length = longest_row(data, settings)
     before = before_training() or 0  # and not what is built to ask its sizes
-    estimates, refused = _estimates(able, length, job.data)
+    estimates, refused = _estimates(able, length, data, hear)
     batch = settings.batch
-    while batch > 1 and not any(_process_bytes(fit, batch, before) <= bytes_there for fit in estimates.values()):
+    while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
         batch //= 2
     every = [
         Fit(
             name,
-            fit,
-            _process_bytes(fit, batch, before),
-            _largest_batch(fit, before, bytes_there),
+            estimate,
+            _process_bytes(estimate, batch, before),
+            _largest_batch(estimate, before, bytes_there),
             relative_speed(name, length, BASELINE[task]),
         )
-        for name, fit in estimates.items()
+        for name, estimate in estimates.items()
     ]
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
@@ -157,24 +158,25 @@ def rank_members(task: str, able: list[str], job: Job, data: str, bytes_there: i
             f"no member fits: a row of {length:,} tokens is more than {size(bytes_there)} hold{least}{why}; "
             "give a smaller --length, or more --memory"
         )
-    job = replace(job, settings=replace(settings, batch=batch))
-    tried = list(_first_comparison(task, fits, job, refused))
+    settings = replace(settings, batch=batch)
+    tried = list(_first_comparison(task, fits, data, settings, refused))
     fits = [fit for fit in fits if fit.name not in refused]
-    unknown = list(_caveats(fits, length, job, BASELINE[task]))
-    commands = _commands([fit for fit, _ in tried], data, job.settings)
-    return Advice(task, job, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
+    unknown = list(_caveats(fits, length, BASELINE[task]))
+    commands = _commands([fit for fit, _ in tried], spec, settings)
+    return Advice(task, data, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
 
 
-def _estimates(able: list[str], length: int, data: Data) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
+def _estimates(
+    able: list[str], length: int, data: Data, hear: Callable[[int], None]
+) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
     """What each member takes, and why others are left out."""
     estimates, refused = dict[str, TrainingEstimate](), dict[str, str]()
-    with progress("asking", len(able), "members") as hear:
-        for number, name in enumerate(able):
-            hear(number)
-            try:
-                estimates[name] = estimate_training(fit_keywords(at_length(name, length), data), length)
-            except UserError as error:
-                refused[name] = str(error)
+    for number, name in enumerate(able):
+        hear(number)
+        try:
+            estimates[name] = estimate_training(fit_keywords(at_length(name, length), data), length)
+        except UserError as error:
+            refused[name] = str(error)
     return estimates, refused
 
 
@@ -187,7 +189,9 @@ def _largest_batch(estimate: TrainingEstimate, before: int, bytes_there: int) ->
     return max(int((bytes_there - _process_bytes(estimate, 0, before)) // (KEPT * estimate.row_bytes)), 0)
 
 
-def _first_comparison(task: str, fits: list[Fit], job: Job, refused: dict[str, str]) -> Iterator[tuple[Fit, str]]:
+def _first_comparison(
+    task: str, fits: list[Fit], data: Data, settings: Settings, refused: dict[str, str]
+) -> Iterator[tuple[Fit, str]]:
     """What others are compared with, the best and the fastest that were measured, and the cheapest, if they read it."""
     names = set[str]()
     for fit, why in _in_order(BASELINE[task], fits):
@@ -195,7 +199,7 @@ def _first_comparison(task: str, fits: list[Fit], job: Job, refused: dict[str, s
             continue
         names.add(fit.name)
         try:
-            check_readable(fit.estimate.choice.text, model_of(fit.estimate.choice), job)
+            check_readable(fit.estimate.choice.text, model_of(fit.estimate.choice), data, settings)
         except UserError as error:
             refused[fit.name] = str(error)
             continue
@@ -222,7 +226,7 @@ def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
     yield from ((fit, "the fewest multiplications of those that are left") for fit in fits)
 
 
-def _caveats(fits: list[Fit], length: int, job: Job, baseline: str) -> Iterator[str]:
+def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
     """What the ranking does not know, a sentence each."""
     names = {record.name for record in fits}
     for record in table()["quality"]:
@@ -274,10 +278,3 @@ def unused_folder(name: str) -> str:
     """A folder of runs that is not there."""
     names = (f"runs/{name}{'' if n == 1 else f'-{n}'}" for n in range(1, 1000))
     return next(folder for folder in names if not Path(folder).exists())
-
-
-def reason_to_choose(fit: Fit) -> str:
-    """What a member says of when to choose it."""
-    docstring = doc(fit.estimate.choice.function)
-    sentences = re.split(r"(?<=\.) ", " ".join([docstring.first, *docstring.prose]))
-    return next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")

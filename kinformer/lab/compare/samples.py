@@ -4,13 +4,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kinformer.cli.support.training import Job
-from kinformer.cli.support.writing import write
 from kinformer.decoding.filling import filled
 from kinformer.decoding.spelling import spelling
+from kinformer.lab.data.kind import Data
 from kinformer.lab.data.pairs import Pairs
 from kinformer.lab.data.task import Tasks
+from kinformer.lab.data.text import Text
 from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.writing import write
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden
@@ -35,42 +37,44 @@ class MemberSample(NamedTuple):
     milliseconds: float | None = None
 
 
-def draw_sample(model: Any, job: Job) -> MemberSample:
+def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
     """What a member says when it is asked, drawn by the seed of its training."""
     if model.reads == "masked":
-        return _fill(model, job)
+        return _fill(model, data)
     if not model.predicts_next or model.reads == "images":
         return MemberSample(b"", b"")
-    clocked, task = timed_task(model, job), displayed_task(model, job)
-    _write(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), job)
-    sample, milliseconds = _write(model, clocked, job)
+    seed = settings.seed
+    clocked, task = timed_task(model, data, settings), displayed_task(model, data, settings)
+    _write(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), seed)
+    sample, milliseconds = _write(model, clocked, seed)
     if task != clocked:
-        sample, _ = _write(model, task, job)
+        sample, _ = _write(model, task, seed)
     return MemberSample(task.source or task.prompt, sample, task.answer, milliseconds)
 
 
-def displayed_task(model: Any, job: Job) -> WritingTask:
+def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
-    if isinstance(job.data, Pairs):
-        source, target = (spelling(job.data).decode(side) for side in job.data.within(job.settings.length).valid[0])
+    if isinstance(data, Pairs):
+        source, target = (spelling(data).decode(side) for side in data.within(settings.length).valid[0])
         return WritingTask(b"", source, len(target), 0.0, target)
-    if not isinstance(job.data, Tasks):
+    if not isinstance(data, Tasks):
+        assert isinstance(data, Text)
         first, count = prompt_and_written(model)
-        return WritingTask(spelling(job.text).decode(job.text.valid[:first].tolist()), None, count, TEMPERATURE)
-    (row,) = job.data.valid.rows(1)
+        return WritingTask(spelling(data).decode(data.valid[:first].tolist()), None, count, TEMPERATURE)
+    (row,) = data.valid.rows(1)
     if model.reads == "pairs":
         return WritingTask(b"", row.question, len(row.answer), 0.0, row.answer)
     question, answer = row.pieces[0]
     return WritingTask(question, None, len(answer), 0.0, answer)
 
 
-def timed_task(model: Any, job: Job) -> WritingTask:
+def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     """What it is timed at: the same, but where an answer is a token or two, the second half of a row."""
-    task = displayed_task(model, job)
+    task = displayed_task(model, data, settings)
     if task.answer is None or task.source is not None:
         return task
-    assert isinstance(job.data, Tasks)
-    (row,) = job.data.valid.rows(1)
+    assert isinstance(data, Tasks)
+    (row,) = data.valid.rows(1)
     half = max(1, len(row.text) // 2)
     return WritingTask(row.text[:half], None, len(row.text) - half, TEMPERATURE)
 
@@ -87,21 +91,20 @@ def prompt_and_written(model: Any) -> tuple[int, int]:
     return first, max(1, trained - first)
 
 
-def _write(model: Any, task: WritingTask, job: Job) -> tuple[bytes, float]:
-    return write(
-        model, task.prompt, task.size, source=task.source, temperature=task.temperature, seed=job.settings.seed
-    )
+def _write(model: Any, task: WritingTask, seed: int) -> tuple[bytes, float]:
+    return write(model, task.prompt, task.size, source=task.source, temperature=task.temperature, seed=seed)
 
 
-def _fill(model: Any, job: Job) -> MemberSample:
+def _fill(model: Any, data: Data) -> MemberSample:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
     spelled = spelling(model)
-    if isinstance(job.data, Tasks):
-        (row,) = job.data.valid.rows(1)
+    if isinstance(data, Tasks):
+        (row,) = data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
         filled_in = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
         return MemberSample(row.question, spelled.decode(filled_in.tolist()), row.answer)
-    hidden = job.text.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
+    assert isinstance(data, Text)
+    hidden = data.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
     hidden[EACH - 1 :: EACH] = model.mask
     prompt = b"".join(b"_" if token == model.mask else spelled.decode([token]) for token in hidden.tolist())
     return MemberSample(prompt, spelled.decode(filled(model, hidden.to(device_of(model))).tolist()))

@@ -9,14 +9,12 @@ from typing import Any
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
 from kinformer.checkpoint.kept import BEST
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.damaged import refuse_damaged
-from kinformer.cli.support.early import refuse_model
+from kinformer.cli.support.memory_limits import refuse_too_large
+from kinformer.cli.support.option_checks import refuse_model
+from kinformer.cli.support.run_folder import refuse_damaged
 from kinformer.cli.support.training import (
     FIRST,
     Job,
-    check_readable,
     check_trainable,
     claimed_folder,
     load_start,
@@ -24,17 +22,19 @@ from kinformer.cli.support.training import (
     tell_split,
     train_member,
 )
-from kinformer.cli.support.typed import as_typed, as_typed_in_phase
-from kinformer.cli.support.wanted import MemberChoice, with_keywords
+from kinformer.cli.support.typed_options import as_typed, as_typed_in_phase
 from kinformer.core.discover import parse_keywords
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, with_keywords
 from kinformer.lab.train.begun import difference, fingerprint, in_form_of
 from kinformer.lab.train.budget import Budget, Minutes, Steps
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
+from kinformer.lab.train.member_fit import check_readable
 from kinformer.lab.train.run import Run
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.stages import carry, doubled, finished, phase_recipe
@@ -195,7 +195,7 @@ def _check_phases(
         model = phase.job.build(phase.choice)
         name = f"phase {n + 1}, {phase.choice.text}"
         if going_on:
-            check_readable(name, model, phase.job)
+            check_readable(name, model, phase.job.data, phase.job.settings)
         decisions.append(None if going_on else check_trainable(name, model, phase.job))
         try:
             if before is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kinformer.checkpoint.checkpoint import CheckpointError
 from kinformer.checkpoint.kept import BEST
-from kinformer.cli.errors import UserError
+from kinformer.lab.errors import UserError
 from kinformer.lab.train.run import Run
 
 ANEW = "--overwrite begins anew"

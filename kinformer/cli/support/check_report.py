@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kinformer.cli.support.growth import Growth, power
+from kinformer.lab.cost.growth import Growth, power
 from kinformer.lab.plot import Plot, PlotLine
 
 MOST = 4  # patterns

@@ -13,15 +13,15 @@ import typer
 
 from kinformer.checkpoint.files import found
 from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support import unrun
-from kinformer.cli.support.wanted import split_keywords
+from kinformer.cli.support import static_source as unrun
 from kinformer.core.absent import absent
 from kinformer.core.discover import has_plugins, own_files, refuse_no_member
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest, parse_keywords, split
 from kinformer.core.recipe import Recipe, check_betas, check_eps
 from kinformer.lab.data.support.words import refuse_unknown, words_of
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import split_keywords
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.wanted import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords
 from kinformer.core.discover import find_member, parse_keywords
 from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.spec import kind_of
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords
 from kinformer.members.support.lent import spelled
 
 

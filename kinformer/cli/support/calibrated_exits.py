@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.decoding.calibrated import leave_as_calibrated
 from kinformer.decoding.layers_used import exits_of
+from kinformer.lab.errors import from_user
 from kinformer.nn.exits.decaying import Decaying
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.checkpoint.kept import BEST
-from kinformer.cli.errors import from_user
 from kinformer.cli.evaluate import scored
-from kinformer.cli.support.asked import MemberSample, draw_sample
-from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.trials import MemberCost, Trial, length_of
+from kinformer.cli.support.trials import MemberCost, Trial
+from kinformer.lab.compare.lengths import against_length
+from kinformer.lab.compare.samples import MemberSample, draw_sample
+from kinformer.lab.errors import from_user
 from kinformer.lab.train.history import History
+from kinformer.lab.train.member_fit import longest_row
 from kinformer.pages.interval import interval
 from kinformer.pages.results import MemberResult
 
@@ -33,7 +34,7 @@ def measure_member(
     model = _best_model(first)
     measures = [_measures(trial, done[trial.name], split) for trial in trials]
     means = {name: fmean(values[name] for values in measures) for name in measures[0]}
-    sample = draw_sample(model, first.job)
+    sample = draw_sample(model, first.job.data, first.job.settings)
     runs = [_run(trial, done[trial.name], values, out) for trial, values in zip(trials, measures, strict=True)]
     return MemberResult(
         name=first.member,
@@ -66,7 +67,7 @@ def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
     """Speed and memory against length, where rows have one; pictures are as large as they are."""
     if trial.job.data.longest(trial.job.settings.length) is None:
         return []
-    return against_length(trial.choice, length_of(trial.job), seconds)
+    return against_length(trial.choice, longest_row(trial.job.data, trial.job.settings), seconds)
 
 
 def _best_model(trial: Trial) -> Any:

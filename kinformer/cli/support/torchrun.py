@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
-from kinformer.cli.errors import FAILED, WRONG, UserError, after_the_first, from_user
+from kinformer.cli.errors import after_the_first
+from kinformer.lab.errors import FAILED, WRONG, UserError, from_user
 from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.parallel import Alone, Form, ProcessLost, processes
 

@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from kinformer.cli.support.afford import free_memory
-from kinformer.cli.support.wanted import MemberChoice
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.cost.free_memory import free_memory
+from kinformer.lab.member_choice import MemberChoice
 
 FIRST, DOUBLINGS = 4, 9  # the part of the length of training with which it begins; how often it is doubled
 ROOM = 8  # times the memory of a row that must be free for one twice as long

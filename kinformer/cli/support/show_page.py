@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kinformer.cli.support.docs import Doc, arguments, doc, first_sentence, heading
-from kinformer.cli.support.find import Page, Topic, page_of
+from kinformer.cli.support.docstrings import Doc, arguments, doc, first_sentence, heading
+from kinformer.cli.support.name_lookup import Page, Topic, page_of
 from kinformer.core.discover import Origin
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def _seeded(make: Callable[[], Any]) -> Any:
 def sentences(page: Page, length: int | None) -> Iterator[str]:
     """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
     from kinformer.cli.support import rows
-    from kinformer.cli.support.sparsity import pattern_lines
     from kinformer.core.pattern import Pattern
     from kinformer.core.task import Task
+    from kinformer.lab.cost.sparsity import pattern_lines
     from kinformer.pages.pictures.support.panel import CELLS, span
     from kinformer.pages.pictures.support.spelled import longest
 
@@ -130,7 +130,7 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
 
 def measured(page: Page) -> Iterator[str]:
     """Time and memory of the first example against length, as they are on this machine."""
-    from kinformer.cli.support.growth import measure
+    from kinformer.lab.cost.growth import measure
     from kinformer.laws.support.forms import forms
     from kinformer.laws.support.subject import Subject
 

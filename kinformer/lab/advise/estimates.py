@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.afford import NUMBERS
-from kinformer.cli.support.undrawn import Uninitialised
-from kinformer.cli.support.wanted import MemberChoice, parse_member
 from kinformer.core.keywords import signature
 from kinformer.core.model import Model
+from kinformer.lab.cost.free_memory import NUMBERS
+from kinformer.lab.cost.uninitialised import Uninitialised
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, parse_member
 
 TABLE = Path(__file__).with_name("members.json")
 ROWS = {256: 4, 2048: 1}  # lengths that were measured, and rows of a batch there

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from kinformer.cli.support.parts import sentence
+from kinformer.cli.support.module_docs import sentence
 from kinformer.core.discover import own_files
 
 PACKAGE = Path(__file__).parents[2]

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.lab.data.kind import refuse_few, refuse_other_tokens, refuse_unread
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import Text
+from kinformer.lab.errors import UserError, from_user
 
 
 def read_text(model: Any, data: str, folder: Path, split: str) -> Text:

@@ -9,12 +9,13 @@ from pathlib import Path
 from statistics import correlation, mean, stdev
 
 from kinformer.checkpoint.files import write
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
-from kinformer.cli.support.progress import progress
+from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.support.progress_bar import progress
 from kinformer.core.acting import Player
 from kinformer.lab.data.support.episodes import written
 from kinformer.lab.environments.support.rolling import Rolled, Way, rolled
 from kinformer.lab.environments.support.worlds import WorldError
+from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.pages.animation import save_animation
 from kinformer.pages.plots import save_plots
