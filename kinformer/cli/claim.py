@@ -41,7 +41,7 @@ def claim(
         raise UserError(f"there is no claim {name!r}{nearest(name, sentences, '; kinformer claim has them all')}")
 
     from kinformer.checkpoint.files import write
-    from kinformer.cli.support.training import make_folder
+    from kinformer.cli.support.run_folder import make_folder
     from kinformer.pages.plots import save_plots
 
     make_folder(out)

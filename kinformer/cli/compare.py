@@ -75,7 +75,8 @@ def compare(
         train_and_measure,
         write_report,
     )
-    from kinformer.cli.support.training import claimed_folder, prepare, refuse_kind
+    from kinformer.cli.support.run_folder import claimed_folder
+    from kinformer.cli.support.training import prepare, refuse_kind
 
     for choice in choices:
         refuse_kind(choice, data, ctx)

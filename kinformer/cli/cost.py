@@ -1,22 +1,11 @@
 """`kinformer cost MEMBER [key=value ...]`: what a training takes, before it is begun."""
 
-import json
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
 import typer
 
 from kinformer.cli.errors import refuse_useless
 from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member
-
-if TYPE_CHECKING:
-    from kinformer.core.memory import Remembered
-    from kinformer.lab.cost.cost import Cost
-    from kinformer.lab.cost.temporal_range import TemporalRange
 
 
 def cost(
@@ -45,13 +34,11 @@ def cost(
     """
     choice = parse_member(member, keywords or ())
 
+    from kinformer.cli.support.cost_table import print_json, print_table
     from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
     from kinformer.cli.support.progress_bar import progress
-    from kinformer.core.model import Forecaster
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
-    from kinformer.lab.cost.free_memory import free_memory
-    from kinformer.lab.units import size
 
     refuse_too_large(choice, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
@@ -62,72 +49,4 @@ def cost(
             measured = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{choice.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
-    if as_json:
-        memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
-        more = {"step_flops": measured.step_flops, "memories": memories}
-        print(json.dumps({"member": choice.text, **asdict(measured), **more}, indent=2))
-        return
-    series = isinstance(model, Forecaster)  # whose windows are as long as it says
-    each = f"{model.context:,} known rows and {model.horizon:,} that come" if series else f"{length:,}"
-    print(f"{choice.text}, batches of {batch:,} x {each}")
-    rows = {
-        "parameters": f"{measured.parameters:,} ({size(measured.weights)} with buffers)",
-        "forward": f"{_giga(measured.flops)} additions and multiplications",
-        "training step": _giga(measured.step_flops),
-        "activations": size(measured.activations),
-        "memory": _memory(measured, free_memory()),
-        "decoding state": "none: it reads a whole row at once"
-        if measured.state is None
-        else f"{size(measured.state)} a row",
-        "read by": "; ".join(_read_by(measured)) or "its mechanisms themselves",
-    }
-    if measured.temporal_range is not None:
-        rows["temporal range"] = _range(measured.temporal_range)
-    if measured.memories:
-        rows["attention"] = "; ".join(_pairs(measured.memories))
-    for name, text in rows.items():
-        print(f"{name:<16}{text}")
-
-
-def _giga(flops: int) -> str:
-    return f"{flops / 1e9:,.4g} GFLOP"
-
-
-def _memory(measured: "Cost", free_bytes: int | None) -> str:
-    from kinformer.lab.units import size
-
-    whole = "" if measured.process is None else f", {size(measured.process)} of a whole process"
-    free = "" if free_bytes is None else f"; {size(free_bytes)} are free here"
-    return f"{size(measured.peak)} of tensors at the highest{whole}{free}"
-
-
-def _range(tokens: "TemporalRange") -> str:
-    if not tokens.exact:
-        return f"at most {tokens.most:,} tokens back"
-    if tokens.least == tokens.most:
-        return f"{tokens.most:,} tokens back"
-    return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
-
-
-def _pairs(memories: "Mapping[str, Remembered]") -> list[str]:
-    """The scores of a segment, by what its tokens read, layers that read alike together."""
-    texts = {}
-    for layer, part in memories.items():
-        kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
-        keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
-        texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"
-    return _alike(texts)
-
-
-def _read_by(measured: "Cost") -> list[str]:
-    """Executors with the layers that they read, those that read alike together."""
-    texts = {}
-    for layer, readers in measured.readers.items():
-        texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
-    return _alike(texts)
-
-
-def _alike(texts: dict[str, str]) -> list[str]:
-    """What is said of layers, with the number of layers of which the same is said."""
-    counts = Counter(texts.values())
-    return [f"{text} ({count} layer{'s' if count > 1 else ''})" for text, count in counts.items()]
+    (print_json if as_json else print_table)(choice.text, model, measured, batch, length)

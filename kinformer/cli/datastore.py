@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,11 +13,6 @@ from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import option_checks as early
 from kinformer.lab.errors import FAILED, UserError, from_user
 
-if TYPE_CHECKING:
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.search.support.faiss import FaissSearch
-
-BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
 Store = Annotated[
     Path, typer.Argument(callback=early.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
@@ -57,6 +51,7 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
+    from kinformer.cli.support import datastore_tables
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text
     from kinformer.cli.support.progress_bar import progress
@@ -66,7 +61,7 @@ def build(
     from kinformer.lab.datastore.manifest import BUILDING
     from kinformer.models.support.taps import Tap
 
-    search = None if index is None else _index_named(index)
+    search = None if index is None else datastore_tables.index_named(index)
     model = load_model(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
@@ -74,10 +69,8 @@ def build(
     text = read_text(model, data, folder, split)
     part, began = text.part(split), monotonic()
     settings = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, dropped_index = (
-        {"data": f"{data} ({split})", "home": str(folder.resolve())},
-        append and read_index_record(out),
-    )
+    about = {"data": f"{data} ({split})", "home": str(folder.resolve())}
+    dropped_index = append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
             store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
@@ -91,14 +84,14 @@ def build(
         print(f"its index ({dropped_index.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
     if index is not None:
         try:
-            _indexed(store, out, index)
+            datastore_tables.make_index(store, out, index)
         except UserError as error:
             raise UserError(f"{out} is built, and has no index: {error}", FAILED) from error
     seconds = monotonic() - began
     if as_json:
-        print(json.dumps({**_about(store, out), "seconds": round(seconds, 3)}, indent=2))
+        print(json.dumps({**datastore_tables.describe_datastore(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
-    _print(store, out)
+    datastore_tables.print_datastore(store, out)
     print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
     print(f"let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
 
@@ -111,26 +104,28 @@ def index_keys(
 
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
+    from kinformer.cli.support import datastore_tables
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.nn.search.exact import ExactSearch
 
     with from_user(ValueError, OSError):
         opened = Datastore.open(store, ExactSearch())
-    _indexed(opened, store, name)
-    _print(opened, store)
+    datastore_tables.make_index(opened, store, name)
+    datastore_tables.print_datastore(opened, store)
 
 
 @datastore.command("info")
 def info(store: Store, as_json: Json = False) -> None:
     """What a datastore holds: its keys, of which model and state, and of which texts."""
+    from kinformer.cli.support import datastore_tables
     from kinformer.lab.datastore.datastore import Datastore
 
     with from_user(ValueError, OSError):
         opened = Datastore.open(store)
     if as_json:
-        print(json.dumps(_about(opened, store), indent=2))
+        print(json.dumps(datastore_tables.describe_datastore(opened, store), indent=2))
         return
-    _print(opened, store)
+    datastore_tables.print_datastore(opened, store)
 
 
 @datastore.command("search")
@@ -147,6 +142,7 @@ def search(
     """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
     import torch
 
+    from kinformer.cli.support import datastore_tables
     from kinformer.cli.support.load_model import load_model
     from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
@@ -173,91 +169,10 @@ def search(
     with from_user(ValueError, LookupError), evaluating(read):
         states = Tap(read, opened.tap)(torch.tensor([tokens], device=device_of(read))).states
         neighbours = opened.search(states[0, -1:], k)
-    rows = _rows(opened, spelled, *(x[0].tolist() for x in neighbours))
+    rows = datastore_tables.neighbour_rows(opened, spelled, *(x[0].tolist() for x in neighbours))
     if not rows:
         raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
         return
-    _table(rows)
-
-
-def _indexed(store: "Datastore", folder: Path, name: str) -> None:
-    """Make an index of a datastore; UserError for one that there is not."""
-    from kinformer.lab.datastore.indexing import write_index
-
-    try:
-        with from_user(ValueError):
-            write_index(folder, store.keys, _index_named(name))
-    except OSError as error:
-        raise UserError(str(error), FAILED) from error
-
-
-def _index_named(name: str) -> "FaissSearch":
-    """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
-    from kinformer.core.search import search_named
-    from kinformer.lab.datastore.indexing import check_faiss_search
-
-    with from_user(ValueError):
-        return check_faiss_search(search_named(name))
-
-
-def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
-    """What is said of a datastore, for programs."""
-    from dataclasses import asdict
-
-    from kinformer.lab.datastore.indexing import read_index_record
-
-    manifest = asdict(store.manifest)
-    parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in manifest.pop("parts")]
-    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    index_record = read_index_record(folder)
-    index = None if index_record is None else asdict(index_record)
-    return {"folder": str(folder), "keys": len(store), "bytes": size, **manifest, "index": index, "parts": parts}
-
-
-def _print(store: "Datastore", folder: Path) -> None:
-    description = _about(store, folder)
-    print(
-        f"{folder}: {description['keys']:,} keys of {description['width']} numbers in {description['dtype']}, "
-        f"{description['bytes']:,} bytes; the state {description['tap']} at each token, "
-        f"of the model in {description['home'] or '?'}"
-    )
-    if (index := description["index"]) is not None:
-        print(f"  searched by {index['search']}, which finds {index['recall']:.1%} of the nearest 16")
-    for part in description["parts"]:
-        read = (
-            f"windows of {part['length']} tokens, {part['stride']} apart"
-            if part["stride"]
-            else "read from begin to end, a state carried"
-        )
-        of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
-        print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
-
-
-def _rows(
-    store: "Datastore", spelled: Any, distances: Sequence[float], tokens: Sequence[int], places: Sequence[int]
-) -> list[dict[str, Any]]:
-    """What is told of each neighbour."""
-    rows = []
-    for distance, token, place in zip(distances, tokens, places, strict=True):
-        if place < 0:
-            continue
-        context = store.context(place, BEFORE, AFTER)
-        before, after = (spelled.decode(x).decode(errors="replace") for x in (context.before, context.after))
-        continuation = {"token": token, "next": spelled.decode([token]).decode(errors="replace")}
-        where = {"data": context.data, "document": context.document, "place": place}
-        rows.append({"distance": distance, **continuation, "before": before, "after": after, **where})
-    return rows
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """A neighbour a line, what came next marked in its text; and where that is, if not all are in one."""
-    print("  distance  a text like the prompt, [what came next], and how it went on")
-    same_document = len({(row["data"], row["document"]) for row in rows}) == 1
-    for row in rows:
-        before, continuation, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
-        where = "" if same_document else f"  ({row['data']}, document {row['document']})"
-        print(f"{row['distance']:10.4f}  {before}[{continuation}]{after}{where}")
-    if same_document:
-        print(f"all in document {rows[0]['document']} of {rows[0]['data']}")
+    datastore_tables.print_neighbours(rows)

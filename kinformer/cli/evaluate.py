@@ -1,24 +1,18 @@
 """`kinformer evaluate DIR --data SPEC`: what a trained model is worth on data."""
 
 import json
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import noted, refuse_no_folder
+from kinformer.cli.errors import noted
 from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
 from kinformer.cli.support import option_checks as early
-from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.errors import FAILED, from_user
 
 if TYPE_CHECKING:
-    from kinformer.lab.train.evaluate import Measured
-    from kinformer.lab.train.head_values import ByLayer
+    pass
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
@@ -86,34 +80,37 @@ def evaluate(
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
     from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
+    from kinformer.cli.support.evaluation import (
+        evaluate_split,
+        refuse_picture,
+        row_length,
+        sentence,
+        value_of_all_layers,
+    )
     from kinformer.cli.support.load_model import load_model, with_datastore
+    from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
-    from kinformer.lab.data.spec import read_spec
     from kinformer.lab.train.peek import warn_of_measuring
+    from kinformer.pages.head_values import save_head_values, tables
 
     model = load_model(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore)
-    _refuse_picture(model, out)
-    score = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
-    with from_user(ValueError, OSError, ImportError), noted():
-        dataset = read_spec(data, **score)
+    refuse_picture(model, out)
+    dataset = read_for_model(model, data, folder)
     refuse_length(ctx, dataset)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(dataset, name, ()))] if split == "all" else [split]
     with from_user(ValueError), noted():
-        warn_of_measuring(model, _row_length(model, dataset, parts, length))
+        warn_of_measuring(model, row_length(model, dataset, parts, length))
     scores = {}
-    heads: dict[str, ByLayer] = {}
     with from_user(ValueError, LookupError), noted():
         for part in parts or SPLITS[-1:]:
-            scores[part], heads = _judged(model, dataset, part, limit, reading)
+            scores[part], heads = evaluate_split(model, dataset, part, limit, reading)
             if calibrated is not None:
-                scores[part]["levels"][ALL] = _of_all_layers(model, dataset, part, limit, reading)
+                scores[part]["levels"][ALL] = value_of_all_layers(model, dataset, part, limit, reading)
     if out is not None:
-        from kinformer.pages.head_values import save_head_values
-
         with from_user(OSError, code=FAILED):
             save_head_values(heads, out, f"{folder}: {model.member.name}")
     if as_json:
@@ -123,133 +120,6 @@ def evaluate(
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
         print(json.dumps({**about, **of, **exits, **result}, indent=2))
         return
-    from kinformer.pages.head_values import tables
-
     for part, score in scores.items():
-        _print(folder, dataset, part, score)
+        print(f"{folder}: {sentence(dataset, part, score)}")
     print(*tables(heads), sep="\n", end="\n" if heads else "")
-
-
-def _refuse_picture(model: Any, out: Path | None) -> None:
-    """UserError where heads are to be drawn that learn no number, or into a file that cannot be made."""
-    from kinformer.lab.train.head_values import has_head_values
-
-    if out is None:
-        return
-    if not has_head_values(model):
-        raise UserError(f"heads of this {model.member.name} learn no number that can be drawn; leave out --out")
-    if out.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--out {out}: give a file that ends with .png, .svg or .pdf")
-    refuse_no_folder(out)
-
-
-def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
-    """The number of tokens in each row that the model reads."""
-    from kinformer.lab.data.text import Text
-
-    if not isinstance(data, Text):
-        return data.longest(length) or length
-    return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
-
-
-def _judged(
-    model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
-) -> "tuple[dict[str, Any], dict[str, ByLayer]]":
-    """The metric of a model on a split with all that is told of it, and what its heads have learned."""
-    from kinformer.lab.train.head_values import head_values_by_layer
-
-    began = monotonic()
-    with head_values_by_layer(model) as heads:
-        score = scored(model, data, split, limit, reading)
-    width = score.bytes_per_token
-    if not math.isfinite(score.value):
-        raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
-    has_perplexity = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
-    perplexity = {"perplexity": 2 ** (score.value * width)} if has_perplexity else {}
-    numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
-    seconds = round(monotonic() - began, 3)
-    # lanes of some bytes are of the first, and levels of those from all over the split
-    same = limit is None or reading["lanes"] is None
-    levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    extras = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
-    metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
-    learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
-    return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
-
-
-def _in_bytes(data: Any, metric: Any) -> bool:
-    """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
-    from kinformer.lab.data.text import Text
-
-    return isinstance(data, Text) and metric.unit == "bits"
-
-
-def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
-    """Which bytes of a text are measured, in words, where not all of them are."""
-    from kinformer.lab.data.text import Text
-
-    if not isinstance(data, Text) or limit is None or limit >= data.part(split).bytes:
-        return {}
-    if reading["lanes"] is not None:
-        return {"measured": f"the first {limit:,} bytes of {split}"}
-    return {"measured": data.measured(split, reading["length"], limit)}
-
-
-def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
-    """The same metric where nobody leaves early."""
-    from kinformer.decoding.consistency import ruled
-    from kinformer.nn.exits.nobody import Nobody
-
-    with ruled(model.exits, Nobody()):
-        return scored(model, data, split, limit, reading).value
-
-
-def _print(folder: Path, data: Any, split: str, score: dict[str, Any]) -> None:
-    named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
-    more = "".join(f", {name} {value:.3f}" for name, value in named.items())
-    source = f"{score['count']:,} judged of {split} of {data.name}{_share(data, split)}"
-    source += f"; of these {score['measured']}" if "measured" in score else ""
-    levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
-    print(f"{folder}: {score['value']:.4f} {score['metric']['name']}{more}; {source}{levels and f' ({levels})'}")
-
-
-def _share(data: Any, split: str) -> str:
-    """How much of a text a split is, in words."""
-    from kinformer.lab.data.text import Text
-
-    if not isinstance(data, Text):
-        return ""
-    part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
-    return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
-
-
-def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
-    """Measure a model on a split of data; ValueError if the model does not read such data."""
-    from kinformer.cli.support.progress_bar import progress
-    from kinformer.lab.data.batches import Batches
-    from kinformer.lab.data.kind import stream
-    from kinformer.lab.data.text import Text
-    from kinformer.lab.train.evaluate import evaluate, evaluate_batches
-
-    lot, most = getattr(data, split), limit or sys.maxsize
-    if not len(lot):
-        raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
-    split_data = replace(data, valid=lot)
-    if isinstance(data, Text):
-        stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
-        part = data.part(split)
-        sample = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
-        with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
-            return evaluate(model, sample, hear=hear, probe=False, **reading)
-    if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
-        wrong = "leave out --stride, --full and --lanes"
-        raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
-    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).measured
-    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
-        return evaluate_batches(model, _told(batches, hear))
-
-
-def _told(batches: Iterable[Any], hear: Callable[[int], None]) -> Iterator[Any]:
-    for number, batch in enumerate(batches):
-        hear(number)
-        yield batch

@@ -173,7 +173,8 @@ def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **opt
 def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.memory_limits import refuse_too_large
-    from kinformer.cli.support.training import claimed_folder, load_start, refuse_occupied, tell_split, train_member
+    from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
+    from kinformer.cli.support.training import tell_split, train_member
     from kinformer.lab.train.member_fit import check_readable
     from kinformer.lab.train.run import Run
 

@@ -17,4 +17,4 @@ def costs_here(monkeypatch: pytest.MonkeyPatch) -> None:
             found = cost(one.build(0), batch, length)
         return asdict(found) | {"step_flops": found.step_flops}
 
-    monkeypatch.setattr("kinformer.cli.support.trials.measure_in_new_process", costs)
+    monkeypatch.setattr("kinformer.cli.support.member_cost.measure_in_new_process", costs)

@@ -12,13 +12,13 @@ import numpy
 import torch
 
 from kinformer import __version__
+from kinformer.cli.support.member_cost import MemberCost
 from kinformer.cli.support.member_results import measure_member
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import PLAN
-from kinformer.cli.support.run_folder import ANEW, refuse_damaged
-from kinformer.cli.support.training import Job, check_trainable, make_folder, refuse_frozen, refuse_occupied, tell_split
+from kinformer.cli.support.run_folder import ANEW, make_folder, refuse_damaged, refuse_frozen, refuse_occupied
+from kinformer.cli.support.training import Job, check_trainable, tell_split
 from kinformer.cli.support.trials import (
-    MemberCost,
     Trial,
     TrialBudget,
     best_rate,

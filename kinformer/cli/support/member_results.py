@@ -8,8 +8,9 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.checkpoint.kept import BEST
-from kinformer.cli.evaluate import scored
-from kinformer.cli.support.trials import MemberCost, Trial
+from kinformer.cli.support.evaluation import score_model
+from kinformer.cli.support.member_cost import MemberCost
+from kinformer.cli.support.trials import Trial
 from kinformer.lab.compare.lengths import against_length
 from kinformer.lab.compare.samples import MemberSample, draw_sample
 from kinformer.lab.errors import from_user
@@ -82,7 +83,7 @@ def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     reading = {"length": settings.length, "stride": None, "lanes": None}
     limit = settings.sample_bytes
     with from_user(ValueError, LookupError):
-        score = scored(_best_model(trial), data, split, limit, reading)
+        score = score_model(_best_model(trial), data, split, limit, reading)
     return {score.metric.name: score.value, **score.others}
 
 

@@ -1,13 +1,23 @@
 """Damaged files of a run: what its error says to do instead of resuming it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError
-from kinformer.checkpoint.kept import BEST
-from kinformer.lab.errors import UserError
+from kinformer.checkpoint.checkpoint import CheckpointError, built_by, load, occupied
+from kinformer.checkpoint.files import crc32
+from kinformer.checkpoint.kept import BEST, WEIGHTS
+from kinformer.cli.errors import noted
+from kinformer.core.keywords import name_of
+from kinformer.core.needs import as_word
+from kinformer.lab.data.kind import Data, refuse_other_tokens
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.train.claim import FolderInUse, claim
+from kinformer.lab.train.parallel import ALONE, Alone
 from kinformer.lab.train.run import Run
+from kinformer.lab.train.stages import carry
 
 ANEW = "--overwrite begins anew"
 
@@ -37,3 +47,82 @@ def with_advice(advice: str) -> Iterator[None]:
         if not isinstance(error.__cause__, CheckpointError):
             raise
         raise UserError(f"{error}; {advice}", error.code) from error
+
+
+MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command that makes each
+
+
+@contextmanager
+def warn_of_outdated_files(folder: Path) -> Iterator[None]:
+    """Say which of them are of weights that are no longer in the folder, where others come to lie there meanwhile."""
+    before = _checksum(folder)
+    try:
+        yield
+    finally:
+        if before not in (None, _checksum(folder)):
+            for name, command in MADE.items():
+                if (folder / name).is_file():
+                    advice = f"`kinformer {command} {folder}` makes it anew"
+                    print(f"{folder / name} is of the weights that were there before; {advice}", file=sys.stderr)
+
+
+def _checksum(folder: Path) -> int | None:
+    """Of the weights in a folder; None where there are none."""
+    path = folder / WEIGHTS
+    return crc32(path) if path.is_file() else None
+
+
+@contextmanager
+def claimed_folder(out: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
+    """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
+    with ExitStack() as stack:
+        with from_user(FolderInUse), noted():
+            stack.enter_context(claim(out, group, within=within))
+        yield
+
+
+def make_folder(out: Path) -> None:
+    """Make a folder and try to write there, before anything long begins."""
+    with from_user(OSError):
+        if out.is_file():
+            raise NotADirectoryError(f"{out} is a file; --out names a folder")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / ".writable").touch()
+            (out / ".writable").unlink()
+        except OSError as error:
+            raise OSError(f"cannot write to {out}: {error.strerror}") from error
+
+
+def refuse_occupied(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
+    """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
+    if resume:
+        refuse_damaged(folder)
+        if (missing := Run(folder).without()) is not None:
+            raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
+    other = occupied(folder, model)
+    if other is not None and not overwrite:
+        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
+
+
+def load_start(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
+    """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
+    if folder is None:
+        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
+    else:
+        with from_user(ValueError, OSError), noted():
+            trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
+            refuse_other_tokens(trained, data)
+            carry(trained, model, str(folder))
+
+
+def refuse_frozen(name: str, model: Any, advice: str) -> None:
+    """Refuse a new model with frozen weights, because these would stay random."""
+    weights = list(model.parameters())
+    still = sum(not weight.requires_grad for weight in weights)
+    if still:
+        record = getattr(model, "member", None)
+        word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
+        raise UserError(
+            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others would stay random;{advice}"
+        )

@@ -6,9 +6,12 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 from kinformer.cli.support.docstrings import Doc, arguments, doc, first_sentence, heading
 from kinformer.cli.support.name_lookup import Page, Topic, page_of
 from kinformer.core.discover import Origin
+from kinformer.core.task import Task
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 NARROW, WIDE = 60, 110
 MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
 WIDTH = 16  # of every example
+SHOWN, ROW_WIDTH = 3, 100  # rows of a task and steps in an environment; characters of a line
 
 
 def width_of(console: "Console") -> int:
@@ -108,7 +112,6 @@ def _seeded(make: Callable[[], Any]) -> Any:
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
     """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
-    from kinformer.cli.support import rows
     from kinformer.core.pattern import Pattern
     from kinformer.core.task import Task
     from kinformer.lab.cost.sparsity import pattern_lines
@@ -119,11 +122,9 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
         return
     example = page.examples[0]()
     if isinstance(example, Task):
-        yield from rows.task_lines(example)
+        yield from task_lines(example)
     if getattr(example, "kind", None) == "environment":
-        from kinformer.cli.support import steps
-
-        yield from steps.environment_lines(example)
+        yield from environment_lines(example)
     if isinstance(example, Pattern) and not example.tensors():
         yield from pattern_lines(example, span(longest(example), length, CELLS)[0])
 
@@ -248,3 +249,47 @@ def _example_source(make: Any) -> str:
     if any(name.strip("_") and name.startswith("_") for name in names):
         return ""  # what a file keeps to itself nobody else can call
     return ast.unparse(expression.body)
+
+
+def task_lines(task: Task) -> Iterator[str]:
+    """A few rows that are the same each time, and what guessing scores."""
+    chance = numpy.random.default_rng(0)
+    yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.guessing:.3f}"
+    for _ in range(SHOWN):
+        row = task.row(chance)
+        text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.scored)
+        yield ""
+        for first in range(0, len(text), ROW_WIDTH):
+            yield f"  {text[first : first + ROW_WIDTH]}"
+            if markers := marks[first : first + ROW_WIDTH].rstrip():
+                yield f"  {markers}"
+
+
+TEXT = "ansi"
+
+
+def environment_lines(env: Any) -> Iterator[str]:
+    """Its spaces, and the first steps of an episode that is the same each time, drawn where it draws text."""
+    spaces = f"it shows {env.observation_space} and takes {env.action_space}"
+    draws = TEXT in env.metadata.get("render_modes", ())
+    yield f"{spaces}; steps of chance, each with what it earned" if draws else spaces
+    if not draws:
+        return
+    env.unwrapped.render_mode = TEXT
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    yield ""
+    yield from _drawn(env, "")
+    for _ in range(SHOWN):
+        action = env.action_space.sample()
+        _, reward, over, cut, _ = env.step(action)
+        yield ""
+        yield from _drawn(env, f"   action {action}, reward {reward:g}")
+        if over or cut:
+            return
+
+
+def _drawn(env: Any, behind: str) -> Iterator[str]:
+    """What it draws, the first line with what is told of it."""
+    for n, line in enumerate(str(env.render()).splitlines()):
+        yield f"  {line}{behind if n == 0 else ''}"

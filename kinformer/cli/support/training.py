@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +10,24 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.checkpoint.checkpoint import built_by, columns_of, keywords_of, load, occupied
+from kinformer.checkpoint.checkpoint import columns_of, keywords_of
 from kinformer.cli.errors import ended_by, noted, refuse_useless
-from kinformer.cli.support.made import warn_of_outdated_files
-from kinformer.cli.support.run_folder import ANEW, advice_instead_of_resuming, refuse_damaged, with_advice
+from kinformer.cli.support.run_folder import (
+    advice_instead_of_resuming,
+    make_folder,
+    warn_of_outdated_files,
+    with_advice,
+)
 from kinformer.cli.support.typed_options import as_typed
-from kinformer.core.keywords import name_of
 from kinformer.core.model import ColumnScales, Model
-from kinformer.core.needs import as_word
 from kinformer.lab.cost.free_memory import build_without_numbers
-from kinformer.lab.data.kind import Data, refuse_other_tokens, refuse_unread
+from kinformer.lab.data.kind import Data, refuse_unread
 from kinformer.lab.data.spec import kind_of, read_spec
 from kinformer.lab.data.text import Text
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.begun import refuse_others
 from kinformer.lab.train.budget import Budget, Minutes, Steps
-from kinformer.lab.train.claim import FolderInUse, claim
 from kinformer.lab.train.decisions import Decisions, decide
 from kinformer.lab.train.evaluate import measuring
 from kinformer.lab.train.events import Events
@@ -38,7 +39,6 @@ from kinformer.lab.train.parallel import ALONE, Alone
 from kinformer.lab.train.progress import show
 from kinformer.lab.train.run import Run
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry
 
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
 SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
@@ -202,62 +202,6 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
     return decisions
-
-
-@contextmanager
-def claimed_folder(out: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
-    """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
-    with ExitStack() as stack:
-        with from_user(FolderInUse), noted():
-            stack.enter_context(claim(out, group, within=within))
-        yield
-
-
-def make_folder(out: Path) -> None:
-    """Make a folder and try to write there, before anything long begins."""
-    with from_user(OSError):
-        if out.is_file():
-            raise NotADirectoryError(f"{out} is a file; --out names a folder")
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / ".writable").touch()
-            (out / ".writable").unlink()
-        except OSError as error:
-            raise OSError(f"cannot write to {out}: {error.strerror}") from error
-
-
-def refuse_occupied(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
-    """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
-    if resume:
-        refuse_damaged(folder)
-        if (missing := Run(folder).without()) is not None:
-            raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
-    other = occupied(folder, model)
-    if other is not None and not overwrite:
-        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
-
-
-def load_start(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
-    """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
-    if folder is None:
-        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
-    else:
-        with from_user(ValueError, OSError), noted():
-            trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
-            refuse_other_tokens(trained, data)
-            carry(trained, model, str(folder))
-
-
-def refuse_frozen(name: str, model: Any, advice: str) -> None:
-    """Refuse a new model with frozen weights, because these would stay random."""
-    weights = list(model.parameters())
-    still = sum(not weight.requires_grad for weight in weights)
-    if still:
-        record = getattr(model, "member", None)
-        word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
-        raise UserError(
-            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others would stay random;{advice}"
-        )
 
 
 def train_member(

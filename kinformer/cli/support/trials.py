@@ -11,15 +11,11 @@ from typing import Any
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import remove, write
 from kinformer.cli.errors import noted
-from kinformer.cli.support.member_cost import measure_in_new_process
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
 from kinformer.cli.support.training import Job, train_until
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
-from kinformer.core.model import Model
-from kinformer.lab.cost.cost import predicts_last
-from kinformer.lab.data.text import Text
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, folder_name
 from kinformer.lab.train.begun import difference, fingerprint, in_form_of
@@ -27,7 +23,6 @@ from kinformer.lab.train.budget import Budget, Minutes, Steps
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.member_fit import longest_row
 from kinformer.lab.train.run import Run
 from kinformer.lab.train.settings import Settings
 
@@ -95,22 +90,6 @@ class TrialBudget:
                 f"--flops {self.flops:.3g} pays for no step of {choice.text}, which takes {each}; give more"
             )
         return Steps(int(self.flops // step_flops))
-
-
-@dataclass(frozen=True)
-class MemberCost:
-    """What a member takes: additions and multiplications of a step, bytes of a state, and of a process that trains."""
-
-    step_flops: int
-    state: int | None
-    process: int
-
-    @classmethod
-    def of(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
-        """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = predicts_last(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
-        numbers = measure_in_new_process(choice, job.settings.batch, longest_row(job.data, job.settings) - int(ends))
-        return cls(numbers["step_flops"], numbers["state"], numbers["process"] or numbers["peak"])
 
 
 def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
