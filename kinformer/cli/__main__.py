@@ -38,22 +38,12 @@ GROUPS = {"datastore"}  # words that another command follows
 SPIN_COUNT = "1000"
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
-app.command("show")(show)
-app.command("train")(train)
-app.command("generate")(generate)
-app.command("read")(read)
-app.command("fill")(fill)
-app.command("forecast")(forecast)
-app.command("calibrate")(calibrate)
-app.command("play")(play)
-app.command("evaluate")(evaluate)
 app.add_typer(datastore, name="datastore")
-app.command("knn-lm")(knn_lm)
-app.command("compare")(compare)
-app.command("cost")(cost)
-app.command("advise")(advise)
-app.command("check")(check)
-app.command("claim")(claim)
+for command in (
+    *(show, train, generate, read, fill, forecast, calibrate, play, evaluate),
+    *(knn_lm, compare, cost, advise, check, claim),
+):
+    app.command(command.__name__.replace("_", "-"))(command)
 
 
 @app.callback()

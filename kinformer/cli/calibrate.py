@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.options import MOST, Data, Device, Json, Own
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.options import MOST, Data, Device, Json, Own, Split
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.calibrate.threshold_search import By
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
+TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
 
 
 def _parse_search(text: str) -> int | str:
@@ -33,7 +34,9 @@ def calibrate(
     ctx: typer.Context,
     folder: Annotated[
         Path,
-        typer.Argument(callback=early.trained, help="A folder that train wrote, of a member with exits, like calm."),
+        typer.Argument(
+            callback=option_checks.trained, help="A folder that train wrote, of a member with exits, like calm."
+        ),
     ],
     *,
     data: Data,
@@ -68,7 +71,7 @@ def calibrate(
             max=1000,
         ),
     ] = None,
-    split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")] = "valid",
+    split: Split = "valid",
     length: Annotated[int, typer.Option(help="Of a text: tokens that each begins with.", min=1, max=MOST)] = PROMPT,
     tokens: Annotated[int, typer.Option(help="Of a text: tokens that are written.", min=1, max=MOST)] = TOKENS,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of --search: also what was proven.")] = False,
@@ -113,6 +116,7 @@ def calibrate(
     if search is None and not isinstance(dataset, Text):
         refuse_useless(ctx, f"on {dataset.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, dataset)
+    thresholds = thresholds or (TESTED if search is None else GRID)
     settings = calibration.CalibrationSettings(
         split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within
     )

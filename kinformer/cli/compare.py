@@ -8,7 +8,7 @@ import typer
 
 from kinformer.cli import options
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import parse_member_text
 
@@ -19,14 +19,16 @@ def compare(
     ctx: typer.Context,
     members: Annotated[
         list[str],
-        typer.Argument(callback=early.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."),
+        typer.Argument(
+            callback=option_checks.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."
+        ),
     ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each, instead of --minutes.")] = None,
     flops: Annotated[float | None, typer.Option(help="Additions and multiplications of each, such as 1e13.")] = None,
-    out: Annotated[Path, typer.Option(callback=early.folder, help=options.OUT)],
+    out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
@@ -86,11 +88,8 @@ def compare(
         minutes,
         valid=valid,
         device=device,
-        batch=batch,
-        length=length,
-        lr=tried[0],
-        seed=seed,
-        check_out=partial(early.refuse_comparison, out, overwrite, resume),
+        **{**options.settings(ctx), "lr": tried[0]},
+        check_out=partial(option_checks.refuse_comparison, out, overwrite, resume),
     )
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")

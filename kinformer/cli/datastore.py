@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import ended_by, noted
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, Trained
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
-Split = Literal["train", "valid", "test"]
 Store = Annotated[
-    Path, typer.Argument(callback=early.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
+    Path, typer.Argument(callback=option_checks.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
 ]
 datastore = typer.Typer(help="What a trained model made of a text, kept on a disk and searched.")
 
@@ -25,7 +24,7 @@ def build(
     folder: Trained,
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder of the datastore; made where it is missing.")],
-    split: Annotated[Split, typer.Option(help="Which part of the data.")] = "train",
+    split: Split = "train",
     tap: Annotated[
         str, typer.Option(help="The inner state: last_ffn_input, or a place, such as 3.1.input.")
     ] = "last_ffn_input",

@@ -42,6 +42,12 @@ def refuse_no_folder(out: Path, option: str = "--out") -> None:
         raise UserError(absent(out.parent, f"{option} names a file in a folder that is there"))
 
 
+def refuse_existing(path: Path) -> None:
+    """UserError for a file or folder to be made that is there already."""
+    if path.exists():
+        raise UserError(f"{path} is there already; give another name, or take it away")
+
+
 @contextmanager
 def noted() -> Iterator[None]:
     """What the library warns of goes to stderr, a line each, once."""

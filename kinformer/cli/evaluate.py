@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kinformer.cli.errors import noted
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
 
 if TYPE_CHECKING:
@@ -23,14 +23,13 @@ def evaluate(
     ctx: typer.Context,
     folder: Trained,
     keywords: Annotated[
-        list[str] | None, typer.Argument(callback=early.changed, help="Keywords of its member to change: memory=512.")
+        list[str] | None,
+        typer.Argument(callback=option_checks.changed, help="Keywords of its member to change: memory=512."),
     ] = None,
     *,
     data: Data,
     split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",
-    length: Annotated[
-        int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
-    ] = None,
+    length: Window = None,
     stride: Annotated[
         int | None, typer.Option(help="Read windows, each so many tokens after the one before.", min=1, max=MOST)
     ] = None,

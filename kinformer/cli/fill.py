@@ -10,7 +10,7 @@ import typer
 
 from kinformer.cli.errors import noted
 from kinformer.cli.options import Device, Json, Own
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.printable import for_stream
 
@@ -18,7 +18,9 @@ from kinformer.pages.printable import for_stream
 def fill(
     folder: Annotated[
         Path,
-        typer.Argument(callback=early.masked, help="A folder that train wrote, of a member that fills in, like bert."),
+        typer.Argument(
+            callback=option_checks.masked, help="A folder that train wrote, of a member that fills in, like bert."
+        ),
     ],
     text: Annotated[str, typer.Option(help=r"The text; _ is a blank, \_ an underscore, \\ a backslash.")],
     best: Annotated[int, typer.Option(help="How many answers to show for each blank.", min=1)] = 5,
@@ -38,8 +40,7 @@ def fill(
 
     model = load_model(folder, member, device)
     if model.reads != "masked":
-        instead = INSTEAD.get(model.reads, "generate with it")
-        raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
+        raise option_checks.no_blanks(INSTEAD.get(model.reads, "generate with it"))
     spelled = spelling(model)
     tokens = blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):

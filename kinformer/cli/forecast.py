@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import noted, refuse_no_folder, refuse_useless
+from kinformer.cli.errors import noted, refuse_existing, refuse_no_folder, refuse_useless
 from kinformer.cli.options import Data, Device, Own
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
@@ -18,7 +18,7 @@ def forecast(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=early.trained, help="A folder that train wrote, of a member that forecasts, like informer."
+            callback=option_checks.trained, help="A folder that train wrote, of a member that forecasts, like informer."
         ),
     ],
     out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
@@ -43,8 +43,7 @@ def forecast(
     refuse_no_folder(out)
     if out.suffix == ".csv":
         refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
-    if out.suffix == ".csv" and out.exists():
-        raise UserError(f"{out} is there already; give another name, or take it away")
+        refuse_existing(out)
     from kinformer.cli.support import forecast_files as forecasts
     from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, called

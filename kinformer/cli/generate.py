@@ -9,7 +9,7 @@ import typer
 
 from kinformer.cli.errors import noted, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.core.absent import absent
 from kinformer.lab.errors import UserError, from_user
 
@@ -26,7 +26,8 @@ def generate(
     source: Annotated[str | None, typer.Option(help="The source, for what was trained on pairs.")] = None,
     sources: Annotated[Path | None, typer.Option(help="A file with a source in each line.")] = None,
     state: Annotated[
-        Path | None, typer.Option(callback=early.state, help="Go on from what `kinformer read` has kept in this file.")
+        Path | None,
+        typer.Option(callback=option_checks.state, help="Go on from what `kinformer read` has kept in this file."),
     ] = None,
     tokens: Annotated[int, typer.Option(help="How many tokens to write at most.", min=1, max=MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="End a text where this was written.")] = None,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinformer.cli.errors import ended_by, noted
-from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained, Window
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def knn_lm(
     folder: Trained,
     *,
     datastore: Annotated[
-        Path, typer.Option(callback=early.datastore, help="What `kinformer datastore build` made with this model.")
+        Path,
+        typer.Option(callback=option_checks.datastore, help="What `kinformer datastore build` made with this model."),
     ],
     data: Data,
     k: Annotated[int, typer.Option("--k", help="Neighbours at most; fewer are tried too.", min=1, max=MOST)] = K,
@@ -36,9 +37,7 @@ def knn_lm(
     index: Annotated[
         str | None, typer.Option(help="Look up by exact, flat, hnsw, ivf or ivf_pq; by what `datastore index` kept.")
     ] = None,
-    length: Annotated[
-        int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
-    ] = None,
+    length: Window = None,
     limit: Annotated[
         int | None, typer.Option("--bytes", help="Measure so many bytes of valid and of test.", min=2, max=MOST)
     ] = None,

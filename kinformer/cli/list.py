@@ -4,11 +4,9 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import noted
 from kinformer.cli.options import WIDTH
-from kinformer.cli.support import module_docs as parts
-from kinformer.cli.support import static_source as unrun
-from kinformer.core.discover import kinds, own_files, plugged
+from kinformer.cli.support.static_source import first_sentences
+from kinformer.core.discover import kinds
 from kinformer.core.keywords import nearest
 from kinformer.lab.environments.support.making import EXTRA, played_in
 from kinformer.lab.errors import UserError
@@ -31,11 +29,6 @@ def list_parts(
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
     for folder in [kind] if kind else every_kind:
-        files = own_files(folder)
-        for name, file in files.items():
-            table.add_row(folder, name, unrun.first_sentence(file))
-        with noted():
-            plugins = plugged(folder, files)
-        for name, module in plugins.items():
-            table.add_row(folder, name, parts.first_sentence(module))
+        for name, sentence in first_sentences(folder).items():
+            table.add_row(folder, name, sentence)
     console.print(table)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import refuse_useless
+from kinformer.cli.errors import refuse_existing, refuse_useless
 from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 
 
@@ -18,7 +18,7 @@ def play(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            callback=early.trained, help="A folder that train wrote, of a member that acts; none: chance acts."
+            callback=option_checks.trained, help="A folder that train wrote, of a member that acts; none: chance acts."
         ),
     ] = None,
     *,
@@ -75,7 +75,6 @@ def play(
         if not isinstance(model, Player):
             advice = "use one of a member that does, like decision_transformer"
             raise UserError(f"this model reads {model.reads} and does not act; {advice}")
-    for path in (out, save):
-        if path is not None and path.exists():
-            raise UserError(f"{path} is there already; give another name, or take it away")
+    for path in filter(None, (out, save)):
+        refuse_existing(path)
     play_episodes(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(returns or (None,))), out, save)

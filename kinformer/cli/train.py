@@ -7,30 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kinformer.cli import options
 from kinformer.cli.errors import refuse_useless, several
-from kinformer.cli.options import (
-    BATCH,
-    LENGTH,
-    OUT,
-    SEED,
-    Batch,
-    Betas,
-    Data,
-    Device,
-    Eps,
-    Keywords,
-    Length,
-    Member,
-    Minutes,
-    Overwrite,
-    Rate,
-    Resume,
-    Schedule,
-    Seed,
-    Valid,
-    Warmup,
-)
-from kinformer.cli.support import option_checks as early
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
 
@@ -41,22 +20,22 @@ if TYPE_CHECKING:
 
 def train(
     ctx: typer.Context,
-    member: Member,
-    keywords: Keywords = None,
+    member: options.Member,
+    keywords: options.Keywords = None,
     *,
-    data: Data,
-    valid: Valid = None,
-    out: Annotated[Path, typer.Option(callback=early.folder, help=OUT)],
+    data: options.Data,
+    valid: options.Valid = None,
+    out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
-    minutes: Minutes = None,
-    batch: Batch = BATCH,
-    length: Length = LENGTH,
-    lr: Rate = None,
-    schedule: Schedule = None,
-    warmup: Warmup = None,
-    betas: Betas = None,
-    eps: Eps = None,
-    seed: Seed = SEED,
+    minutes: options.Minutes = None,
+    batch: options.Batch = options.BATCH,
+    length: options.Length = options.LENGTH,
+    lr: options.Rate = None,
+    schedule: options.Schedule = None,
+    warmup: options.Warmup = None,
+    betas: options.Betas = None,
+    eps: options.Eps = None,
+    seed: options.Seed = options.SEED,
     clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
     accumulate: Annotated[
         int, typer.Option(help="Number of pieces in which a batch is read: less memory, other dropout.", min=1)
@@ -64,13 +43,15 @@ def train(
     precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Less memory, a third more time.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model before the first step.")] = False,
-    device: Device = None,
-    overwrite: Overwrite = False,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
     then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
-    resume: Resume = False,
+    resume: options.Resume = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", callback=early.trained, is_eager=True, help="Start from the weights in this folder."),
+        typer.Option(
+            "--from", callback=option_checks.trained, is_eager=True, help="Start from the weights in this folder."
+        ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")] = False,
     parallel: Annotated[
@@ -131,29 +112,10 @@ def train(
 
     with process_group(parallel) as group:
         refuse_kind(choice, data, ctx)
-        job = prepare(
-            data,
-            steps,
-            minutes,
-            valid=valid,
-            device=device,
-            tensorboard=tensorboard,
-            group=group,
-            batch=batch,
-            length=length,
-            lr=lr,
-            schedule=schedule,
-            warmup=warmup,
-            betas=betas,
-            eps=eps,
-            seed=seed,
-            clip=clip,
-            accumulate=accumulate,
-            precision=precision,
-            checkpointing=checkpointing,
-            compile=compile,
-            check_out=partial(early.refuse_model, out, overwrite or bool(then), resume),  # phases are checked first
-        )
+        check_out = partial(
+            option_checks.refuse_model, out, overwrite or bool(then), resume
+        )  # phases are checked first
+        job = prepare(data, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
         choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
         _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)

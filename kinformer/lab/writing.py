@@ -1,7 +1,7 @@
 """Writing with a trained model: prompts in, texts out, and being told each token as it comes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import median
 from time import monotonic
@@ -119,20 +119,18 @@ def write_all(
         hear(new.tolist())
         times.append(monotonic())
 
-    stop = None if settings.stop is None else stop_at_text(spelled, settings.stop)
+    choices = asdict(settings) | {"stop": None if settings.stop is None else stop_at_text(spelled, settings.stop)}
+    if settings.beam > 1:
+        choices["stop"] = _stop_and_report(choices["stop"], look)
+    if settings.seed is not None:
+        choices["seed"] = [settings.seed + number for number in range(len(prompts))]
     began = monotonic()
     with layers_used(model) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),
             tokens,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            beam=settings.beam,
-            length_penalty=settings.length_penalty,
-            seed=None if settings.seed is None else [settings.seed + number for number in range(len(prompts))],
-            stop=stop if settings.beam == 1 else _stop_and_report(stop, look),
+            **choices,
             source=source,
             state=None if reading is None else reading.times(len(prompts)),
             recompute=recompute,

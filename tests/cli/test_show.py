@@ -14,7 +14,7 @@ from kinformer.cli.support.docstrings import arguments, doc, heading
 from kinformer.cli.support.module_docs import public_parts
 from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
 from kinformer.cli.support.show_page import pictures
-from kinformer.cli.support.topics import ALSO, TOPICS
+from kinformer.cli.support.topics import TOPICS
 from kinformer.core.discover import kinds, members, modules
 from kinformer.core.expression import parse
 from kinformer.core.keywords import signature
@@ -109,10 +109,9 @@ def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
     places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
-    assert ALSO.keys() == TOPICS.keys()
     for name, told in TOPICS.items():
         assert places.issuperset(told.places), name
-        for word in (name, *ALSO[name]):
+        for word in (name, *TOPICS[name].also):
             what = find_pages(word)
             if isinstance(what, Topic):  # otherwise a file has the name
                 assert [one.place for one in what.places][: len(told.places)] == list(told.places)

@@ -22,7 +22,6 @@ from kinformer.nn.exits.nobody import Nobody
 from kinformer.nn.exits.thresholds import SEGMENTS
 from kinformer.pages.plots import save_plots
 
-TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
 PROVEN = "learn then test"
 Calibrated = tuple[Threshold | None, dict[str, Any], list[str]]  # what is told in the file, and in lines
 
@@ -37,7 +36,7 @@ class CalibrationSettings(NamedTuple):
     delta: float
     epsilon: float
     consistency: Literal["textual", "risk"]
-    thresholds: int | None
+    thresholds: int
     search: By | None
     within: float
 
@@ -57,22 +56,13 @@ def refuse_replacing_proof(folder: Path, model: Any) -> None:
 
 def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
     """By Learn then Test."""
-    grid, delta, epsilon = model.exits.rule.grid(settings.thresholds or TESTED), settings.delta, settings.epsilon
+    grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon
     with from_user(ValueError, LookupError), noted():
         prompts = _prompts(model, data, settings.split, settings.samples or 1, settings.length, settings.tokens)
         result, layers = _test_thresholds(model, prompts, settings.consistency, grid, delta, epsilon)
-    record = {
-        "by": PROVEN,
-        "data": data.name,
-        "split": settings.split,
-        "samples": len(prompts.prompts),
-        "tokens": prompts.tokens,
-        "delta": delta,
-        "epsilon": epsilon,
-        "consistency": settings.consistency,
-        "layers": layers,
-        "tested": [test._asdict() for test in result.tested],
-    }
+    of = {"by": PROVEN, "data": data.name, "split": settings.split, "samples": len(prompts.prompts)}
+    promise = {"tokens": prompts.tokens, "delta": delta, "epsilon": epsilon, "consistency": settings.consistency}
+    record = {**of, **promise, "layers": layers, "tested": [test._asdict() for test in result.tested]}
     return result.threshold, record, _lines(result, model.exits.rule, (layers, len(model.exits.layers)), delta, epsilon)
 
 
@@ -82,31 +72,16 @@ def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, fo
     with from_user(ValueError, LookupError), noted():
         batches = rows_of(model, data, settings.split, rows, settings.length)
         with progress("searching", SEGMENTS, "thresholds, at most") as tell:
-            result = search_thresholds(
-                model, batches, by, settings.within, tell, thresholds=settings.thresholds or GRID
-            )
-    record = {
-        "by": {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search"),
-        "data": data.name,
-        "split": settings.split,
-        "samples": rows,
-        "within": settings.within,
-        "draws": len(result.tried[1]),
-        "metric": result.metric.name,
-        "full": result.value(result.full),
-        "layers": (result.chosen or result.full).layers,
-        "kept": [
-            {"threshold": candidate.threshold, "value": result.value(candidate), "layers": candidate.layers}
-            for candidate in result.candidates
-        ],
-    }
+            result = search_thresholds(model, batches, by, settings.within, tell, thresholds=settings.thresholds)
+    name = {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search")
+    of = {"by": name, "data": data.name, "split": settings.split, "samples": rows, "within": settings.within}
+    numbers = {"draws": len(result.tried[1]), "metric": result.metric.name, "full": result.value(result.full)}
+    kept = [{"threshold": x.threshold, "value": result.value(x), "layers": x.layers} for x in result.candidates]
+    record = {**of, **numbers, "layers": (result.chosen or result.full).layers, "kept": kept}
     with from_user(OSError, code=FAILED):
         save_plots((search_plot(result, depth),), "", folder / "exits.png", size=(7, 4.2))
-    return (
-        None if result.chosen is None else result.chosen.threshold,
-        record,
-        result_lines(result, depth, settings.within),
-    )
+    threshold = None if result.chosen is None else result.chosen.threshold
+    return threshold, record, result_lines(result, depth, settings.within)
 
 
 def refuse_without_exits(model: Any) -> None:

@@ -38,6 +38,8 @@ from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
+from kinformer.pages.comparison import save_curves
+from kinformer.pages.report import report
 from kinformer.pages.results import Results
 
 
@@ -64,7 +66,7 @@ class Comparison:
         """All that it follows from."""
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
-    def begun(self, resume: bool) -> "Comparison":
+    def begun(self, resume: bool) -> Comparison:
         """It, if an earlier command has begun it; whether that was of the same is seen when it is `ready`."""
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
@@ -172,9 +174,6 @@ def _best(
 
 def write_report(results: Results, out: Path) -> None:
     """The picture and the report beside results.json."""
-    from kinformer.pages.comparison import save_curves
-    from kinformer.pages.report import report
-
     save_curves(results, out / "curves.png")
     report(results, out)
 

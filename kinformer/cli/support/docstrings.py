@@ -105,13 +105,6 @@ def annotation(kind: Any) -> str:
     return re.sub(r"\b(?:[a-z_]\w*\.)+([A-Za-z]\w*)", r"\1", text)
 
 
-def first_sentence(subject: Any) -> str:
-    """The first sentence of what it says of itself."""
-    text = " ".join((inspect.getdoc(subject) or "").split())
-    match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
-    return match[0] if match else text
-
-
 def _tail(paragraph: str) -> tuple[str, str, str]:
     """A paragraph without its sentences of errors and sources, and these."""
     body, *rest = re.split(r"(?:^|(?<=\s))(Errors|Source): ", paragraph)

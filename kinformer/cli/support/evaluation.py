@@ -56,14 +56,10 @@ def evaluate_split(
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
     extras = {"others": dict(score.others), "levels": dict(levels), **_measured_part(data, split, limit, reading)}
-    metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
+    in_bytes = isinstance(data, Text) and score.metric.unit == "bits"  # for any tokenizer
+    metric = score.metric._replace(per="byte") if in_bytes else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
     return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
-
-
-def _in_bytes(data: Any, metric: Any) -> bool:
-    """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
-    return isinstance(data, Text) and metric.unit == "bits"
 
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
@@ -98,12 +94,13 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
     if isinstance(data, Text):
         stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
-        sample = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
+        sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first(limit)
         with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
             return evaluate(model, sample, hear=hear, probe=False, **reading)
-    if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
-        wrong = "leave out --stride, --full and --lanes"
-        raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
+    if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
+        raise ValueError(
+            f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
+        )
     batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).measured
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
         return evaluate_batches(model, _reporting(batches, hear))

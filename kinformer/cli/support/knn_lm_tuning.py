@@ -110,10 +110,9 @@ def tune(
 ) -> tuple[KnnLMSettings, Swept]:
     """The best numbers on valid, and how good all were."""
     k, size = sizes
-    reading = {"length": length, "stride": None, "lanes": None}
 
     def measure(candidate: Any) -> Any:
-        return score_model(candidate, data, "valid", limit, reading)
+        return score_model(candidate, data, "valid", limit, {"length": length})
 
     tuned = KnnLMSettings(str(place.resolve()), hash_manifest(store), k, 0.0, 1.0)
     if size:
@@ -134,12 +133,11 @@ def measure_splits(
         **({"cache": tuned.add_cache(model)} if tuned.size else {}),
         "knn": tuned.add_datastore(model, store),
     }
-    reading = {"length": length, "stride": None, "lanes": None}
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for split in _filled_splits(data):
         scores[split] = {}
         for name, variant in models.items():
-            score = score_model(variant, data, split, limit, reading)
+            score = score_model(variant, data, split, limit, {"length": length})
             bits = score.value * score.bytes_per_token
             scores[split][name] = {score.metric.name: score.value, "perplexity": 2**bits}
     return scores

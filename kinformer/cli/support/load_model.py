@@ -13,8 +13,12 @@ from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
 from kinformer.core.needs import check_used
+from kinformer.lab.datastore.knn_lm_settings import load_nearest
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import find_member_function
+from kinformer.models.continuous_cache import ContinuousCache
+from kinformer.models.lm import LM
+from kinformer.models.spalm import SPALM
 
 
 def load_model(
@@ -84,16 +88,10 @@ def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, 
     """
     if not knn and datastore is None:
         return model
-    from kinformer.models.spalm import SPALM
-
     if isinstance(model, SPALM):
         if not knn:
             return model
         datastore = None
-    from kinformer.lab.datastore.knn_lm_settings import load_nearest
-    from kinformer.models.continuous_cache import ContinuousCache
-    from kinformer.models.lm import LM
-
     if not isinstance(model, LM):
         raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
     with from_user(ValueError, OSError):

@@ -80,10 +80,8 @@ def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     if split == "valid":
         return {history.metric.name: history.best.valid, **history.best.others}
     settings, data = trial.job.settings, trial.job.data
-    reading = {"length": settings.length, "stride": None, "lanes": None}
-    limit = settings.sample_bytes
     with from_user(ValueError, LookupError):
-        score = score_model(_best_model(trial), data, split, limit, reading)
+        score = score_model(_best_model(trial), data, split, settings.sample_bytes, {"length": settings.length})
     return {score.metric.name: score.value, **score.others}
 
 

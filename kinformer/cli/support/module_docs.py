@@ -30,8 +30,3 @@ def sentence(text: str) -> str:
     text = " ".join(text.split())
     match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
     return match[0] if match else text
-
-
-def with_article(word: str) -> str:
-    """ "a pattern", "an aggregation"."""
-    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import kinformer
 from kinformer.cli.support.module_docs import first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
+from kinformer.core.keywords import split
 from kinformer.lab.environments.support.making import played_in
 from kinformer.lab.errors import UserError, from_user
 
@@ -18,6 +20,7 @@ OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
 FOLDERS = ("exits", "losses", "data", "executors", "search")  # files that have no EXAMPLES
 NEAR, CLOSE, TALKED = 3, 0.6, 8
+_named = functools.cache(public_parts)
 
 
 class Page(NamedTuple):
@@ -50,8 +53,6 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     name = name.strip()
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
     if member and member["name"] in _all_titles():
-        from kinformer.core.keywords import split
-
         return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
     own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
     if own:
@@ -83,8 +84,6 @@ def refuse_unknown(name: str) -> None:
     folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
     if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
         return
-    import kinformer
-
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
     defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
     titles = {*texts, *defined, *kinformer._FILE_OF}
@@ -167,8 +166,6 @@ def _page_of_module(
 
 def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
     """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
-    import kinformer
-
     first, _, rest = name.partition(".")
     for title in kinformer._FILE_OF:
         if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
@@ -193,11 +190,6 @@ def _files() -> tuple[tuple[str, str, ModuleType], ...]:
 
 
 @functools.cache
-def _named(module: ModuleType) -> list[tuple[str, Any]]:
-    return public_parts(module)
-
-
-@functools.cache
 def _text_of(module: ModuleType) -> str:
     """All that a file says of itself, its name first."""
     name = module.__name__.rpartition(".")[2]
@@ -206,16 +198,12 @@ def _text_of(module: ModuleType) -> str:
 
 def _all_titles() -> set[str]:
     """Every name that can be shown."""
-    import kinformer
-
     inside = {title for _, _, module in _files() for title, _ in _named(module)}
     return {file for _, file, _ in _files()} | inside | set(kinformer._FILE_OF)
 
 
 def _offered_titles() -> set[str]:
     """What is offered for a name that is none: parts, members, topics and the public API, none of their helpers."""
-    import kinformer
-
     parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
     return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer._FILE_OF)
 

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from kinformer.checkpoint.files import found
 from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
-from kinformer.cli.support import static_source as unrun
+from kinformer.cli.support import static_source
 from kinformer.core.absent import absent
 from kinformer.core.discover import has_plugins, own_files, refuse_no_member
 from kinformer.core.from_json import from_json
@@ -37,9 +38,9 @@ def member(name: str | None) -> str | None:
     if file is not None:
         if not Path(file).expanduser().is_file():
             raise UserError(absent(file))
-    elif not has_plugins("members") and unrun.member_stub(name) is None:
+    elif not has_plugins("members") and static_source.member_stub(name) is None:
         with from_user(LookupError):
-            refuse_no_member(name, unrun.member_names())
+            refuse_no_member(name, static_source.member_names())
     return name
 
 
@@ -51,14 +52,20 @@ def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 
 def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     """The member of a model that is kept has such keywords, and they take such values."""
-    with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
-        config = from_json(contents(Path(ctx.params["folder"]) / CONFIG))
-        if "file" not in config and (like := unrun.member_stub(config["member"])) is not None:
-            try:
-                parse_keywords(like, texts or ())
-            except TypeError as error:
-                raise UserError(str(error)) from error
+    name = _config(Path(ctx.params["folder"])).get("member")
+    if name is not None and (like := static_source.member_stub(name)) is not None:
+        with from_user(TypeError):
+            parse_keywords(like, texts or ())
     return texts
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The config of a trained model of the library; empty where it says nothing, which is refused where it is read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        config = from_json(contents(folder / CONFIG))
+        if "file" not in config:
+            return {"member": config.get("member"), "metric": config.get("metric", {}).get("name")}
+    return {}
 
 
 def members(ctx: typer.Context, texts: list[str]) -> list[str]:
@@ -73,10 +80,10 @@ def members(ctx: typer.Context, texts: list[str]) -> list[str]:
 
 def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
     """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
-    like = unrun.member_stub(name)
+    like = static_source.member_stub(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
-    host = unrun.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
-    over = unrun.member_stub(host) if host else None
+    host = static_source.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
+    over = static_source.member_stub(host) if host else None
     if like is None or (host and over is None):
         return
     with from_user(TypeError):
@@ -90,11 +97,11 @@ def data(spec: str) -> str:
     """A spec has a form that is known, and what lies on the disk is there and holds something."""
     if has_plugins("data"):
         return spec
-    files = {name: file for name, file in own_files("data").items() if unrun.defines(file, "read")}
-    forms = {name: str(unrun.constant(file, "FORM")) for name, file in files.items()}
+    files = {name: file for name, file in own_files("data").items() if static_source.defines(file, "read")}
+    forms = {name: str(static_source.constant(file, "FORM")) for name, file in files.items()}
     with from_user(ValueError):
         kind, where, options = words_of(spec, forms)
-        if (names := unrun.arguments(files[kind], "read")) is not None:
+        if (names := static_source.arguments(files[kind], "read")) is not None:
             refuse_unknown(kind, options, names[1:])
     if ON_DISK.match(forms[kind]):
         _check_path(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
@@ -131,15 +138,14 @@ def trained(folder: Path | None) -> Path | None:
 def masked(folder: Path) -> Path:
     """A folder holds a model that fills in, as far as what it is judged by tells."""
     trained(folder)
-    with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
-        config = from_json(contents(folder / CONFIG))
-        metric = config["metric"]["name"]
-        if "file" not in config and metric in WRITES:
-            raise UserError(
-                f"this model fills in no blanks; use one of a member like bert, or generate with it: {metric} are of "
-                "what comes next"
-            )
+    if (metric := _config(folder).get("metric")) in WRITES:
+        raise no_blanks(f"generate with it: {metric} are of what comes next")
     return folder
+
+
+def no_blanks(instead: str) -> UserError:
+    """The error for a model that does not fill in."""
+    return UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
 
 
 def fraction_or_steps(text: str) -> float | int:
@@ -193,9 +199,14 @@ def _check_exists(path: Path | None, advice: str) -> Path | None:
 def folder(ctx: typer.Context, out: Path) -> Path:
     """A folder to train in is no file; what it holds is checked last, by `refuse_model` and `refuse_comparison`."""
     _refuse_resume_and_overwrite(ctx)
+    refuse_file(out)
+    return out
+
+
+def refuse_file(out: Path) -> None:
+    """UserError for a file where --out names a folder."""
     if out.is_file():
         raise UserError(f"{out} is a file; --out names a folder")
-    return out
 
 
 def refuse_model(out: Path, overwrite: bool, resume: bool) -> None:

@@ -13,6 +13,7 @@ from kinformer.cli.errors import ended_by, noted
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.acting import Player
 from kinformer.lab.data.support.episodes import written
+from kinformer.lab.environments.support.making import make
 from kinformer.lab.environments.support.rolling import Rolled, Way, rolled
 from kinformer.lab.environments.support.worlds import WorldError
 from kinformer.lab.errors import FAILED, UserError, from_user
@@ -136,8 +137,6 @@ def play_episodes(
 
 def draws_pictures(spec: str) -> bool:
     """Does an environment draw pictures? A warning where it does not."""
-    from kinformer.lab.environments.support.making import make
-
     env = make(spec)
     modes = env.metadata.get("render_modes", ())
     env.close()

@@ -10,6 +10,7 @@ from kinformer.checkpoint.checkpoint import CheckpointError, built_by, load, occ
 from kinformer.checkpoint.files import crc32
 from kinformer.checkpoint.kept import BEST, WEIGHTS
 from kinformer.cli.errors import noted
+from kinformer.cli.support.option_checks import refuse_file
 from kinformer.core.keywords import name_of
 from kinformer.core.needs import as_word
 from kinformer.lab.data.kind import Data, refuse_other_tokens
@@ -84,8 +85,7 @@ def claimed_folder(out: Path, group: Alone = ALONE, *, within: bool = False) -> 
 def make_folder(out: Path) -> None:
     """Make a folder and try to write there, before anything long begins."""
     with from_user(OSError):
-        if out.is_file():
-            raise NotADirectoryError(f"{out} is a file; --out names a folder")
+        refuse_file(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
             (out / ".writable").touch()

@@ -4,32 +4,90 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy
+import torch
+from rich.console import Console
 
-from kinformer.cli.support.docstrings import Doc, arguments, doc, first_sentence, heading
+from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
+from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.name_lookup import Page, Topic, page_of
 from kinformer.core.discover import Origin
+from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from kinformer.pages.pictures.support.panel import Picture
+from kinformer.lab.cost.growth import measure
+from kinformer.lab.cost.sparsity import pattern_lines
+from kinformer.lab.data.kind import form_of
+from kinformer.lab.errors import UserError
+from kinformer.laws.support.forms import forms
+from kinformer.laws.support.subject import Subject
+from kinformer.pages.pictures.support import every
+from kinformer.pages.pictures.support.panel import CELLS, Picture, span
+from kinformer.pages.pictures.support.plate import save
+from kinformer.pages.pictures.support.spelled import longest
+from kinformer.pages.pictures.support.terminal import lines
+from kinformer.pages.pictures.who_reads import side_by_side
 
 NARROW, WIDE = 60, 110
 MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
 WIDTH = 16  # of every example
+TRIALS = {  # how to train with what a page is of
+    "member": "{name} --data {data} --out runs/{folder} --minutes 1",
+    "task": "gpt --data task={name} --out runs/{folder} --minutes 1",
+    "environment": "gtrxl --data env={name} --out runs/{folder} --minutes 5",
+}
 SHOWN, ROW_WIDTH = 3, 100  # rows of a task and steps in an environment; characters of a line
 
 
-def width_of(console: "Console") -> int:
+def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
+    """Print the pages of a name or what is known of a topic; the pictures on them.
+
+    length: positions to draw; as many as show what there is unless given. cost: time and memory are measured too.
+    """
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if isinstance(pages, Topic):
+        write_topic(pages, console)
+        return _printed(topic_pictures(pages, length), console)
+    images: list[Picture] = []
+    for n, page in enumerate(pages):
+        console.print() if n else None
+        write(page, console)
+        for row, line in enumerate(sentences(page, length)):
+            console.print(f"\n  {line}" if row == 0 else f"  {line}")
+        images += _printed(pictures(page, length), console)
+        for line in measured(page) if cost else ():
+            console.print(line)
+        write_helpers(page, console)
+    return images
+
+
+def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
+    """The pictures, once they are printed."""
+    for picture in pictures:
+        console.print()
+        for line in lines(picture, width_of(console)):
+            console.print(line)
+    return pictures
+
+
+def save_pictures(title: str, images: list[Picture], out: Path) -> None:
+    """Write pictures into a file; UserError where there are none."""
+    if not images:
+        raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")
+    try:
+        save(title, images, out)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror or error}") from error
+
+
+def width_of(console: Console) -> int:
     """How wide a page is: as the terminal, within what can be read."""
     return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
 
 
-def write(page: Page, console: "Console") -> None:
+def write(page: Page, console: Console) -> None:
     """The words of a page."""
     width = width_of(console)
     console.print(page.heading, style="bold")
@@ -45,14 +103,14 @@ def write(page: Page, console: "Console") -> None:
         console.print(line)
 
 
-def write_helpers(page: Page, console: "Console") -> None:
+def write_helpers(page: Page, console: Console) -> None:
     """What else the file holds, a line each."""
     if page.helpers:
         console.print(f"\nbeside it in {page.heading}, each with a page of its own:", style="bold")
         _lines(dict(page.helpers), console, width_of(console))
 
 
-def write_topic(topic: Topic, console: "Console") -> None:
+def write_topic(topic: Topic, console: Console) -> None:
     """What a word may mean, a line for each place."""
     console.print(topic.word, style="bold")
     for line in textwrap.wrap(topic.says, width_of(console)):
@@ -65,16 +123,11 @@ def write_topic(topic: Topic, console: "Console") -> None:
         console.print(f"\nkinformer show {topic.places[0].place} has the page of the first")
 
 
-def pictures(page: Page, length: int | None) -> list["Picture"]:
+def pictures(page: Page, length: int | None) -> list[Picture]:
     """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
-    from kinformer.core.pattern import Pattern
-    from kinformer.pages.pictures.support import every
-
     examples = [_seeded(make) for make in page.examples[:MOST]]
     patterns = [example() if inspect.isclass(example) else example for example in examples]
     if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
-        from kinformer.pages.pictures.who_reads import side_by_side
-
         together = side_by_side([example for example in patterns if isinstance(example, Pattern)], length)
         return [together, *every.pictures(patterns[0], length, but="who_reads")]
     images: list[Picture] = []
@@ -84,11 +137,8 @@ def pictures(page: Page, length: int | None) -> list["Picture"]:
     return images
 
 
-def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
+def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
     """The first example of each of a topic's patterns, side by side; without two, pictures of its first pages."""
-    from kinformer.core.pattern import Pattern
-    from kinformer.pages.pictures.who_reads import side_by_side
-
     places = [item.place for item in topic.places]
     examples = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
     patterns = [item for item in examples if isinstance(item, Pattern)]
@@ -103,8 +153,6 @@ def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
 
 def _seeded(make: Callable[[], Any]) -> Any:
     """An example whose weights are the same each time."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make()
@@ -112,12 +160,6 @@ def _seeded(make: Callable[[], Any]) -> Any:
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
     """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
-    from kinformer.core.pattern import Pattern
-    from kinformer.core.task import Task
-    from kinformer.lab.cost.sparsity import pattern_lines
-    from kinformer.pages.pictures.support.panel import CELLS, span
-    from kinformer.pages.pictures.support.spelled import longest
-
     if len(page.examples) != 1:
         return
     example = page.examples[0]()
@@ -131,10 +173,6 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
 
 def measured(page: Page) -> Iterator[str]:
     """Time and memory of the first example against length, as they are on this machine."""
-    from kinformer.lab.cost.growth import measure
-    from kinformer.laws.support.forms import forms
-    from kinformer.laws.support.subject import Subject
-
     for make in page.examples[:1]:
         example = make()
         uses = (
@@ -179,7 +217,7 @@ def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str |
             yield from block(f"{word}: {text}", "dim")
 
 
-def _methods(cls: Any, console: "Console", width: int) -> None:
+def _methods(cls: Any, console: Console, width: int) -> None:
     """What a class of the public API offers, a line each."""
     if not inspect.isclass(cls):
         return
@@ -195,10 +233,10 @@ def _methods(cls: Any, console: "Console", width: int) -> None:
         _lines(own, console, width)
 
 
-def _lines(named: dict[str, Any], console: "Console", width: int) -> None:
+def _lines(named: dict[str, Any], console: Console, width: int) -> None:
     size = max(len(name) for name in named)
     for name, subject in named.items():
-        text = textwrap.wrap(first_sentence(subject), max(NARROW // 2, width - size - 4)) or [""]
+        text = textwrap.wrap(sentence(inspect.getdoc(subject) or ""), max(NARROW // 2, width - size - 4)) or [""]
         console.print(f"  {name:<{size}}  {text[0]}")
         for line in text[1:]:
             console.print(" " * (size + 4) + line)
@@ -208,15 +246,12 @@ def _commands(page: Page) -> Iterator[str]:
     """How to try it: a command for a member, and where to import the rest from."""
     own = ".py:" in page.heading
     for title, subject in page.main:
-        if isinstance(getattr(subject, "origin", None), Origin):
-            name = page.heading if own else title
-            yield f"\n  kinformer train {name} --data {_data(page)} --out runs/{title} --minutes 1"
-        if getattr(subject, "kind", None) == "task":
-            name = page.heading if own else page.heading.partition("/")[2]
-            yield f"\n  kinformer train gpt --data task={name} --out runs/{title.lower()} --minutes 1"
-        if getattr(subject, "kind", None) == "environment":
-            name = page.heading if own else page.heading.partition("/")[2]
-            yield f"\n  kinformer train gtrxl --data env={name} --out runs/{title.lower()} --minutes 5"
+        kind = "member" if isinstance(getattr(subject, "origin", None), Origin) else getattr(subject, "kind", None)
+        if kind in TRIALS:
+            name = page.heading if own else title if kind == "member" else page.heading.partition("/")[2]
+            folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
+            line = TRIALS[kind].format(name=name, data=data, folder=folder)
+            yield f"\n  kinformer train {line}"
     home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
     if page.public:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"
@@ -228,8 +263,6 @@ def _commands(page: Page) -> Iterator[str]:
 
 def _data(page: Page) -> str:
     """What a member is trained on, as a command writes it."""
-    from kinformer.lab.data.kind import form_of
-
     reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
     return "text=PATH" if reads in ("text", "masked") else form_of(reads)
 

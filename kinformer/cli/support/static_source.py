@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from kinformer.cli.errors import noted
+from kinformer.cli.support import module_docs
 from kinformer.cli.support.module_docs import sentence
-from kinformer.core.discover import own_files
+from kinformer.core.discover import own_files, plugged
 
 PACKAGE = Path(__file__).parents[2]
 DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
@@ -24,6 +26,15 @@ def first_sentence(file: Path) -> str:
         ast.get_docstring(node) or "" for node in ast.parse(text).body if isinstance(node, _NAMED) and _is_public(node)
     )
     return sentence(next(filter(None, inside), ""))
+
+
+def first_sentences(kind: str, function: str = "") -> dict[str, str]:
+    """The first sentence of every file of a kind, or of those that define a function; only plugins are run for it."""
+    files = {name: file for name, file in own_files(kind).items() if not function or defines(file, function)}
+    with noted():
+        plugins = {name: part for name, part in plugged(kind, files).items() if not function or hasattr(part, function)}
+    sentences = {name: first_sentence(file) for name, file in files.items()}
+    return sentences | {name: module_docs.first_sentence(module) for name, module in plugins.items()}
 
 
 def defines(file: Path, name: str) -> bool:

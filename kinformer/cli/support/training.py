@@ -107,7 +107,6 @@ def prepare(
     data: str,
     steps: int | None,
     minutes: float | None,
-    *,
     valid: str | None = None,
     device: str | None = None,
     tensorboard: bool = False,

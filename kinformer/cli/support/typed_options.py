@@ -4,27 +4,10 @@ import re
 import shlex
 from typing import Any
 
+from kinformer.cli.options import SETTINGS
 from kinformer.core.keywords import as_texts
 
-OPTIONS = (
-    "batch",
-    "length",
-    "lr",
-    "schedule",
-    "warmup",
-    "betas",
-    "eps",
-    "seed",
-    "clip",
-    "accumulate",
-    "precision",
-    "checkpointing",
-    "compile",
-    "seeds",
-    "steps",
-    "minutes",
-    "flops",
-)
+OPTIONS = (*SETTINGS, "seeds", "steps", "minutes", "flops")
 SECTIONS = ("", "settings", "plan")  # of records, in which these names are settings
 BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 

@@ -1,6 +1,5 @@
 """Speed and memory of a member against the length of a row."""
 
-from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
@@ -12,36 +11,27 @@ FIRST, DOUBLINGS = 4, 9  # the part of the length of training with which it begi
 ROOM = 8  # times the memory of a row that must be free for one twice as long
 
 
-@dataclass(frozen=True)
-class LengthMeasurement:
-    """One row of `length` tokens: milliseconds of a forward and backward, bytes at the highest and of its state."""
-
-    length: int
-    milliseconds: float
-    peak_bytes: int
-    state_bytes: int | None
-
-
 def against_length(choice: MemberChoice, length: int, seconds: float) -> list[dict[str, Any]]:
     """Longer and longer rows, each twice the last, one at a time on the CPU, until so many seconds are spent.
 
+    Each has `length`, `milliseconds` of a forward and backward, `peak_bytes`, and `state_bytes`, None without a state.
     It ends before rows that the member does not take, and before those for which there may be too little memory.
     """
-    rows: list[LengthMeasurement] = []
+    rows: list[dict[str, Any]] = []
     began = monotonic()
     for n in range(DOUBLINGS):
         now = max(2, length // FIRST) * 2**n
         free_bytes = free_memory()
-        if rows and (
-            monotonic() - began > seconds or (free_bytes is not None and ROOM * rows[-1].peak_bytes > free_bytes)
-        ):
+        too_large = free_bytes is not None and rows and ROOM * rows[-1]["peak_bytes"] > free_bytes
+        if rows and (monotonic() - began > seconds or too_large):
             break
         try:
             numbers, clock = cost(choice.build(0), 1, now), _milliseconds(choice, now)
         except (ValueError, LookupError):
             break  # of learned positions there are so many and no more
-        rows.append(LengthMeasurement(now, clock, numbers.peak, numbers.state))
-    return [asdict(at) for at in rows]
+        sizes = {"peak_bytes": numbers.peak, "state_bytes": numbers.state}
+        rows.append({"length": now, "milliseconds": clock, **sizes})
+    return rows
 
 
 def _milliseconds(choice: MemberChoice, length: int) -> float:
