@@ -21,7 +21,7 @@ from kinformer.cli.support.training import Job, check_trainable, tell_split
 from kinformer.cli.support.trials import (
     Trial,
     TrialBudget,
-    best_rate,
+    best_trials,
     comparison_plan,
     list_trials,
     resume_job,
@@ -34,9 +34,7 @@ from kinformer.lab.compare.samples import TEMPERATURE
 from kinformer.lab.data.text import Text
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, titles
-from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.decisions import Decisions
-from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.pages.comparison import save_curves
 from kinformer.pages.report import report
@@ -66,7 +64,7 @@ class Comparison:
         """All that it follows from."""
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
-    def begun(self, resume: bool) -> Comparison:
+    def begun(self, resume: bool) -> "Comparison":
         """It, if an earlier command has begun it; whether that was of the same is seen when it is `ready`."""
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
@@ -116,12 +114,8 @@ def prepare_comparison(
     budgets = [comparison.spent.of(choice, costs[title].step_flops) for title, choice in comparison.members.items()]
     if not comparison.going_on:
         comparison = replace(comparison, job=comparison.job.fixed(list(models.values()), budgets))
-    every = [
-        replace(trial, decisions=decisions.get(trial.member))
-        for trial in list_trials(
-            _with_budgets(comparison, budgets), comparison.job, comparison.rates, comparison.seeds, comparison.out
-        )
-    ]
+    members = [(*pair, budget) for pair, budget in zip(comparison.members.items(), budgets, strict=True)]
+    every = list_trials(members, comparison.job, comparison.rates, comparison.seeds, comparison.out, decisions)
     if comparison.going_on:
         for trial in every:
             refuse_damaged(trial.folder, ANEW)
@@ -133,43 +127,25 @@ def prepare_comparison(
     return comparison, costs, every
 
 
-def _with_budgets(comparison: Comparison, budgets: Sequence[Budget]) -> list[tuple[str, MemberChoice, Budget]]:
-    return [(*pair, budget) for pair, budget in zip(comparison.members.items(), budgets, strict=True)]
-
-
 def train_and_measure(comparison: Comparison, costs: Mapping[str, MemberCost], every: Sequence[Trial]) -> Results:
     """Train all, and measure what came of each; results.json is there from the first member on."""
     tell_split(comparison.job)
     done, failed = train_in_turns(every)
-    settings = settings_record(
-        comparison.job, comparison.spent, comparison.split, comparison.seeds, list(comparison.changed), comparison.rates
-    )
-    results = Results(settings, _levels(comparison), [])
+    results = Results(settings_record(comparison), _levels(comparison), [])
     for title in comparison.members:
-        best_trials, means = _best(title, every, done, failed)
+        own_trials = [trial for trial in every if trial.member == title]
+        best, means = best_trials(own_trials, done, failed)
         print(f"{title}: asking it to write or to answer, and timing that ...", file=sys.stderr)
-        results.members.append(measure_member(best_trials, done, comparison.split, comparison.out, means, costs[title]))
+        results.members.append(measure_member(best, done, comparison.split, comparison.out, means, costs[title]))
         results.save(comparison.out / "results.json")
     return results
 
 
 def _levels(comparison: Comparison) -> dict[str, float]:
     """What their measure is read beside: all of them have one and the same."""
-    model, settings = (
-        next(iter(comparison.members.values())).build(comparison.job.settings.seed),
-        comparison.job.settings,
-    )
+    settings = comparison.job.settings
+    model = next(iter(comparison.members.values())).build(settings.seed)
     return dict(comparison.job.data.levels(model, comparison.split, settings.length, settings.sample_bytes))
-
-
-def _best(
-    title: str, every: Sequence[Trial], done: Mapping[str, History], failed: Mapping[str, UserError]
-) -> tuple[list[Trial], dict[str, float | None]]:
-    """The trainings of a member at its best rate, and the mean at each."""
-    own_trials = [trial for trial in every if trial.member == title]
-    sign = 1 if next(iter(done.values())).metric.better == "less" else -1
-    best, means = best_rate(own_trials, failed, lambda trial: done[trial.name].best.valid, sign)
-    return [trial for trial in own_trials if trial.lr == best], means
 
 
 def write_report(results: Results, out: Path) -> None:
@@ -178,23 +154,20 @@ def write_report(results: Results, out: Path) -> None:
     report(results, out)
 
 
-def settings_record(
-    job: Job, spent: TrialBudget, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
-) -> dict[str, Any]:
+def settings_record(comparison: Comparison) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members; of several rates each row has its own."""
+    job, spent, rates = comparison.job, comparison.spent, comparison.rates
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
     text = isinstance(job.data, Text)
     return {
         "data": job.data.name,
         **({"train_bytes": job.text.part("train").bytes} if text else {}),
         **asdict(job.settings),
-        **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
+        **({"lr": None, "lrs": list(rates)} if len(rates) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),
-        "measured": job.data.measured(split, job.settings.length, job.settings.sample_bytes),
+        "measured": job.data.measured(comparison.split, job.settings.length, job.settings.sample_bytes),
         "counted": job.data.counted,
-        "split": split,
-        "seeds": seeds,
-        "matched": matched,
+        **{"split": comparison.split, "seeds": comparison.seeds, "matched": list(comparison.changed)},
         **spent.as_record,
         "budget": str(spent),
         "temperature": TEMPERATURE,

@@ -93,9 +93,8 @@ def stream_text(
         (continuation,), milliseconds = write_all(model, [start], tokens, settings, hear=say, **more)
         text = continuation.text.decode(errors="replace")
         begin()
-        print(
-            for_stream(text[len(printed) :]) if text.startswith(printed) else "", end=""
-        )  # a letter that is not whole
+        rest = text[len(printed) :] if text.startswith(printed) else ""  # a letter that is not whole
+        print(for_stream(rest), end="")
     finally:
         if begun:
             print()

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import correlation, mean, stdev
 
@@ -32,9 +33,9 @@ class PlaySession:
     episodes: dict[float | None, list[Rolled]] = field(default_factory=dict)
 
     @property
-    def count(self) -> int:
-        """How many episodes have ended."""
-        return sum(map(len, self.episodes.values()))
+    def every(self) -> list[Rolled]:
+        """The episodes that have ended."""
+        return [episode for episodes in self.episodes.values() for episode in episodes]
 
     def line(self, target: float | None) -> str:
         """What the episodes of a return came to."""
@@ -71,33 +72,25 @@ class PlaySession:
 
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
-        if save is not None and any(self.episodes.values()):
-            written(save, [episode.episode for episodes in self.episodes.values() for episode in episodes])
-        if out is None or not any(self.episodes.values()):
+        if save is not None and self.every:
+            written(save, [episode.episode for episode in self.every])
+        if out is None or not self.every:
             return
         out.mkdir(parents=True)
+        by_number = attrgetter("number")
         numbers = [
-            {
-                "asked": target,
-                "returns": {episode.number: episode.episode.returned for episode in sorted(episodes, key=_number)},
-            }
-            for target, episodes in self.episodes.items()
+            {"asked": target, "returns": {each.number: each.episode.returned for each in sorted(played, key=by_number)}}
+            for target, played in self.episodes.items()
         ]
         write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
         if not pictures:
             return
         if len(self.means) > 1:
             save_plots((_plot(self),), "", out / PNG, size=(6, 5))
-        frames = next(
-            (episode.frames for episodes in self.episodes.values() for episode in episodes if episode.frames), ()
-        )
+        frames = next((episode.frames for episode in self.every if episode.frames), ())
         if frames:
             print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
             save_animation(frames, out / GIF)
-
-
-def _number(episode: Rolled) -> int:
-    return episode.number
 
 
 def play_episodes(
@@ -115,7 +108,7 @@ def play_episodes(
         def stepped(steps: int) -> None:
             nonlocal total_steps
             total_steps += steps
-            hear(session.count, f"{total_steps:,} steps")
+            hear(len(session.every), f"{total_steps:,} steps")
 
         try:
             for target in targets:
@@ -132,7 +125,9 @@ def play_episodes(
         session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
     if failed is not None:
         code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
-        raise UserError(f"{why}; {session.count:,} of {total:,} episodes had ended, and are told", code) from failed
+        raise UserError(
+            f"{why}; {len(session.every):,} of {total:,} episodes had ended, and are told", code
+        ) from failed
 
 
 def draws_pictures(spec: str) -> bool:

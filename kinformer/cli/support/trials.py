@@ -3,9 +3,10 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
@@ -113,7 +114,12 @@ def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
 
 
 def list_trials(
-    members: Iterable[tuple[str, MemberChoice, Budget]], job: Job, lrs: Sequence[float | None], seeds: int, out: Path
+    members: Iterable[tuple[str, MemberChoice, Budget]],
+    job: Job,
+    lrs: Sequence[float | None],
+    seeds: int,
+    out: Path,
+    decisions: Mapping[str, Decisions],
 ) -> list[Trial]:
     """All trainings, in the order of members, rates, seeds; several of a member lie in folders within its own."""
     trainings = []
@@ -123,7 +129,7 @@ def list_trials(
                 words = ([f"lr={lr:g}"] if len(lrs) > 1 else []) + ([f"seed={seed}"] if seeds > 1 else [])
                 own_job = replace(job, budget=budget, settings=replace(job.settings, lr=lr, seed=seed))
                 folder = out.joinpath(folder_name(title), "+".join(words))
-                trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder))
+                trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder, decisions.get(title)))
     return trainings
 
 
@@ -181,16 +187,8 @@ def comparison_plan(
     entries = {
         title: {"member": choice.function.__name__, "keywords": dict(choice.keywords)} for title, choice in members
     }
-    settings = asdict(job.settings)
-    record = {
-        "data": job.data.name,
-        "bytes": fingerprint(job.data),
-        "members": entries,
-        **spent.as_record,
-        **more,
-        **settings,
-    }
-    return json.loads(json.dumps(record))
+    record = {"data": job.data.name, "bytes": fingerprint(job.data), "members": entries, **spent.as_record, **more}
+    return json.loads(json.dumps(record | asdict(job.settings)))
 
 
 def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
@@ -222,19 +220,18 @@ def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -
         write(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
 
-def best_rate(
-    trials: Sequence[Trial], failed: Iterable[str], value: Callable[[Trial], float], sign: int
-) -> tuple[float | None, dict[str, float | None]]:
-    """The rate with the least mean over seeds, times `sign`, and each one's mean; None where a loss was not finite."""
+def best_trials(
+    trials: Sequence[Trial], done: Mapping[str, History], failed: Collection[str]
+) -> tuple[list[Trial], dict[str, float | None]]:
+    """The trainings of a member at the rate with the best mean over seeds, and each one's mean.
+
+    A mean is None where a loss was not finite.
+    """
     means: dict[float | None, float | None] = {}
     for lr in dict.fromkeys(trial.lr for trial in trials):
-        own_trials = [trial for trial in trials if trial.lr == lr]
-        means[lr] = (
-            None
-            if any(training.name in failed for training in own_trials)
-            else sum(map(value, own_trials)) / len(own_trials)
-        )
-    finite = {lr: mean for lr, mean in means.items() if mean is not None}
-    return min(finite, key=lambda lr: sign * finite[lr]), {
-        f"{lr:g}": mean for lr, mean in means.items() if lr is not None
-    }
+        names = [trial.name for trial in trials if trial.lr == lr]
+        means[lr] = None if any(name in failed for name in names) else fmean(done[name].best.valid for name in names)
+    sign = 1 if next(iter(done.values())).metric.better == "less" else -1
+    best = min((lr for lr, mean in means.items() if mean is not None), key=lambda lr: sign * (means[lr] or 0.0))
+    tried = {f"{lr:g}": mean for lr, mean in means.items() if lr is not None}
+    return [trial for trial in trials if trial.lr == best], tried
