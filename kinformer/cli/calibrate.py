@@ -97,6 +97,7 @@ def calibrate(
     threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
     it.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import calibration
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_for_model

@@ -17,6 +17,7 @@ def check(
     A verdict per law with the smallest example that fails, the patterns drawn, and time and memory against length.
     The exit code is 0 where all hold, 1 where one does not, 2 where the file cannot be judged, or no law judges it.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.check_report import judge_file
 
     return judge_file(file, law, seconds, out)

@@ -39,6 +39,7 @@ def claim(
     if name not in sentences:
         raise UserError(f"there is no claim {name!r}{nearest(name, sentences, '; kinformer claim has them all')}")
 
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint.files import write
     from kinformer.cli.support.run_folder import make_folder
     from kinformer.pages.plots import save_plots

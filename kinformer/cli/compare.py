@@ -58,6 +58,7 @@ def compare(
     In the folder: results.json with the same numbers, report.html with more pictures, curves.png, and a folder per
     member that `generate` reads. After a kill the same command with --resume goes on.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.trials import TrialBudget, parse_rates
 
     if len(members) == 1:

@@ -34,6 +34,7 @@ def cost(
     """
     choice = parse_member(member, keywords or ())
 
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.cost_table import print_json, print_table
     from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
     from kinformer.cli.support.progress_bar import progress

@@ -50,6 +50,7 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import datastore_tables
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text

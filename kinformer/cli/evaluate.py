@@ -78,6 +78,7 @@ def evaluate(
     number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
     from kinformer.cli.support.evaluation import (
         evaluate_split,

@@ -33,6 +33,7 @@ def fill(
     A blank is one token: a byte, unless the model was trained with a tokenizer. The probabilities are those with all
     blanks open; the text below them is filled in, the surest first, each with those before it known.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
     from kinformer.decoding.filling import blanks, chances, filled
     from kinformer.decoding.spelling import spelling, warn_of_loss

@@ -44,6 +44,7 @@ def forecast(
     if out.suffix == ".csv":
         refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
         refuse_existing(out)
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import forecast_files as forecasts
     from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, called

@@ -84,6 +84,7 @@ def generate(
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import generation, image_generation
     from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
     from kinformer.cli.support.load_model import load_model, with_datastore

@@ -53,6 +53,7 @@ def knn_lm(
     --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
     often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text
@@ -67,9 +68,8 @@ def knn_lm(
         length = length or model.trained_length or LENGTH
         store, lookup = knn_lm_tuning.open_datastore(model, datastore, index, k)
         knn_lm_tuning.refuse_measured_text(store, text)
-        knn_lm_tuning.announce_lookups(
-            store, lookup, text, limit, k, 1 if model.lanes else 2
-        )  # windows have half of the one before
+        times = 1 if model.lanes else 2  # windows have half of the one before
+        knn_lm_tuning.announce_lookups(store, lookup, text, limit, k, times)
         tuned, swept = knn_lm_tuning.tune(model, datastore, store, text, (k, cache), limit, length)
         scores = knn_lm_tuning.measure_splits(model, tuned, store, text, limit, length)
     if as_json:

@@ -16,6 +16,7 @@ def list_parts(
     kind: Annotated[str | None, typer.Argument(help="One kind alone, such as patterns or members.")] = None,
 ) -> None:
     """List what there is, by kind."""
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from rich.console import Console
     from rich.table import Table
 

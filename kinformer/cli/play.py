@@ -63,6 +63,7 @@ def play(
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
+        # imported here, so that --help and early refusals need not wait for torch or rich
         from kinformer.cli.support.play_session import play_episodes
     from kinformer.core.acting import Player
     from kinformer.lab.environments.support.rolling import Way

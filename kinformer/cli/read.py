@@ -37,6 +37,7 @@ def read(
 
     What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint import unpacked
     from kinformer.checkpoint.files import found
     from kinformer.cli.support.load_model import load_model

@@ -32,6 +32,7 @@ def show(
 
     The class one came for, its equation, its arguments, and pictures of who reads whom; helpers last.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
 
     if out is not None:

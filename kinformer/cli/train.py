@@ -103,6 +103,7 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.lent_layers import lend_layers
 
     choice = lend_layers(member, keywords or (), data)
@@ -112,9 +113,8 @@ def train(
 
     with process_group(parallel) as group:
         refuse_kind(choice, data, ctx)
-        check_out = partial(
-            option_checks.refuse_model, out, overwrite or bool(then), resume
-        )  # phases are checked first
+        may_replace = overwrite or bool(then)  # phases are checked first
+        check_out = partial(option_checks.refuse_model, out, may_replace, resume)
         job = prepare(data, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
         choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))

@@ -76,8 +76,8 @@ def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, fo
     name = {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search")
     of = {"by": name, "data": data.name, "split": settings.split, "samples": rows, "within": settings.within}
     numbers = {"draws": len(result.tried[1]), "metric": result.metric.name, "full": result.value(result.full)}
-    kept = [{"threshold": x.threshold, "value": result.value(x), "layers": x.layers} for x in result.candidates]
-    record = {**of, **numbers, "layers": (result.chosen or result.full).layers, "kept": kept}
+    candidates = [{"threshold": x.threshold, "value": result.value(x), "layers": x.layers} for x in result.candidates]
+    record = {**of, **numbers, "layers": (result.chosen or result.full).layers, "kept": candidates}
     with from_user(OSError, code=FAILED):
         save_plots((search_plot(result, depth),), "", folder / "exits.png", size=(7, 4.2))
     threshold = None if result.chosen is None else result.chosen.threshold

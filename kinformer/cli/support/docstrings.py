@@ -89,9 +89,8 @@ def parameters(subject: Any) -> dict[str, inspect.Parameter]:
         declared = inspect.signature(subject, eval_str=isinstance(getattr(subject, "origin", None), Origin)).parameters
     except (TypeError, ValueError, NameError):
         return {}
-    untold = (
-        ("args", "kwargs") if inspect.isclass(subject) and "__init__" not in vars(subject) else ()
-    )  # of nn.Module itself
+    inherited = inspect.isclass(subject) and "__init__" not in vars(subject)  # from nn.Module
+    untold = ("args", "kwargs") if inherited else ()
     return {name: parameter for name, parameter in declared.items() if name not in ("self", "cls", *untold)}
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import kinformer
-from kinformer.cli.support.module_docs import first_sentence, public_parts
+from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
 from kinformer.core.keywords import split
@@ -79,7 +79,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
 def refuse_unknown(name: str) -> None:
     """UserError for plain words that nothing is called and no file has, found without running any.
 
-    What else `found` knows it is left to: expressions, places, files of one's own, and plugins.
+    Everything else is left to `find_pages`: expressions, places, files of one's own, and plugins.
     """
     folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
     if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
@@ -97,9 +97,8 @@ def refuse_unknown(name: str) -> None:
             for title in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
             if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
         }
-        raise _unknown(
-            name, {*texts, *parts_with_examples, *kinformer._FILE_OF, *TOPICS}
-        )  # helpers are no names to look for
+        # helpers are no names to look for
+        raise _unknown(name, {*texts, *parts_with_examples, *kinformer._FILE_OF, *TOPICS})
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
@@ -126,9 +125,8 @@ def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str
     for folder, file, module in _files():
         if slash and kind != folder:
             continue
-        page = _page_of_module(
-            f"{folder}/{file}", module, fold(file_name) if slash else fold(name), file, fold, keywords
-        )
+        title = fold(file_name) if slash else fold(name)
+        page = _page_of_module(f"{folder}/{file}", module, title, file, fold, keywords)
         if page:
             listed.update(id(subject) for _, subject in page.main)
             yield page
@@ -145,9 +143,8 @@ def _page_of_module(
     everything = _named(module)
     examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
     if fold(file) == name:
-        kinds = (
-            {type(make()) for make in examples} if any(inspect.isclass(subject) for _, subject in everything) else set()
-        )
+        has_class = any(inspect.isclass(subject) for _, subject in everything)
+        kinds = {type(make()) for make in examples} if has_class else set()
         chosen = [pair for pair in everything if _is_member(pair[1]) or pair[1] in kinds] or everything
     else:
         chosen = [pair for pair in everything if fold(pair[0]) == name]
@@ -214,6 +211,7 @@ def _is_part(subject: Any) -> bool:
 
 
 def _maker(entry: Any) -> Callable[[], Any]:
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.core.example import Example
 
     return Example.of(entry).make
@@ -236,9 +234,8 @@ def _is_member(subject: Any) -> bool:
 
 def _has_keywords(subject: Any) -> bool:
     """Is it a member, a task or an environment?"""
-    return _is_member(subject) or (
-        inspect.isclass(subject) and getattr(subject, "kind", None) in ("task", "environment")
-    )
+    kind = getattr(subject, "kind", None) if inspect.isclass(subject) else None
+    return _is_member(subject) or kind in ("task", "environment")
 
 
 def _holds(example: Any, cls: Any) -> bool:
@@ -263,7 +260,9 @@ def _expression(text: str) -> Page:
         with from_user(LookupError, ImportError):
             module = own_module(match["file"])
         if not callable(getattr(module, match["name"], None)):
-            raise UserError(f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], _names(module))}")
+            raise UserError(
+                f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], dict(defined_in(module)))}"
+            )
         own[match["name"]] = getattr(module, match["name"])
         return match["name"]
 
@@ -276,7 +275,7 @@ def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page
     """What a file of the user's own has under a name, or all of it."""
     with from_user(LookupError, ImportError):
         module = own_module(file)
-    names = _names(module)
+    names = dict(defined_in(module))
     if not names:
         raise UserError(f"{file} defines no class or function with a docstring to show")
     if name and name not in names:
@@ -289,17 +288,6 @@ def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page
         else:
             examples_of_it = tuple(make for make in examples if _holds(make(), subject))
             yield Page(f"{file}:{title}", ((title, subject),), examples=examples_of_it or _own_example(subject))
-
-
-def _names(module: ModuleType) -> dict[str, Any]:
-    """The public classes and functions that a file itself defines, documented or not."""
-    return {
-        name: subject
-        for name, subject in vars(module).items()
-        if not name.startswith("_")
-        and getattr(subject, "__module__", None) == module.__name__
-        and (inspect.isclass(subject) or inspect.isfunction(subject))
-    }
 
 
 def _own_example(cls: Any) -> tuple[Callable[[], Any], ...]:
