@@ -83,15 +83,10 @@ def compare(
 
     for choice in choices:
         refuse_kind(choice, data, ctx)
-    job = prepare(
-        data,
-        steps if flops is None else 1,
-        minutes,
-        valid=valid,
-        device=device,
-        **{**options.settings(ctx), "lr": tried[0]},
-        check_out=partial(option_checks.refuse_comparison, out, overwrite, resume),
-    )
+    check_out = partial(option_checks.refuse_comparison, out, overwrite, resume)
+    settings = {**options.settings(ctx), "lr": tried[0]}
+    count = steps if flops is None else 1
+    job = prepare(data, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
     named, changed = matched_members(choices, job, match is not None)

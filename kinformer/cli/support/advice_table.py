@@ -28,15 +28,8 @@ def print_advice(advice: Advice) -> None:
         state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
         measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "never"
         speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,}"
-        cells = (
-            f"{advice.batch * estimate.row_flops / 1e9:,.3g}",
-            size(fit.process),
-            f"{estimate.parameters:,}",
-            state,
-            speed,
-            measured_bits,
-        )
-        table.add_row(estimate.choice.text, *cells)
+        flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
+        table.add_row(estimate.choice.text, flops, size(fit.process), parameters, state, speed, measured_bits)
     console.print(table)
     large = ", ".join(f"{fit.estimate.choice.text} {size(fit.process)}" for fit in advice.large)
     parts = {

@@ -139,9 +139,7 @@ def print_json(folder: Path, written: list[Continuation], starts: list[bytes], s
             "source": None if sources is None else sources[number].decode(errors="replace"),
             "prompt": start.decode(errors="replace"),
             "text": continuation.text.decode(errors="replace"),
-            "tokens": continuation.tokens,
-            "log_probability": continuation.log_probability,
-            "ended": continuation.ended,
+            **{name: getattr(continuation, name) for name in ("tokens", "log_probability", "ended")},
             **({"layers": continuation.layers} if continuation.layers else {}),
         }
         for number, (start, continuation) in enumerate(zip(starts, written, strict=True))

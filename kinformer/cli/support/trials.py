@@ -158,15 +158,9 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
                 try:
                     model = trial.choice.build(trial.seed)
                     with with_advice(ANEW):
-                        done[trial.name] = train_until(
-                            titles[trial.name],
-                            model,
-                            trial.job,
-                            trial.folder,
-                            resume=history is not None,
-                            until=until,
-                            decisions=trial.decisions,
-                        )
+                        run = (titles[trial.name], model, trial.job, trial.folder)
+                        more = history is not None
+                        done[trial.name] = train_until(*run, resume=more, until=until, decisions=trial.decisions)
                 except UserError as error:
                     failed[trial.name] = error
                     bad = {other.lr for other in trials if other.name in failed and other.member == trial.member}

@@ -139,16 +139,10 @@ def rank_members(
     batch = settings.batch
     while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
         batch //= 2
-    every = [
-        Fit(
-            name,
-            estimate,
-            _process_bytes(estimate, batch, before),
-            _largest_batch(estimate, before, bytes_there),
-            relative_speed(name, length, BASELINE[task]),
-        )
-        for name, estimate in estimates.items()
-    ]
+    every = []
+    for name, estimate in estimates.items():
+        process, most = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
+        every.append(Fit(name, estimate, process, most, relative_speed(name, length, BASELINE[task])))
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:

@@ -94,13 +94,8 @@ def search_thresholds(
         hear(len(candidates))
     good = [candidate for candidate in candidates if candidate.quality >= full.quality - within]
     quality, layers = (torch.cat(column) for column in zip(*tried, strict=True))
-    return ThresholdSearchResult(
-        metric,
-        full,
-        (quality, layers),
-        tuple(candidates),
-        min(good, key=lambda candidate: candidate.layers, default=None),
-    )
+    chosen = min(good, key=lambda candidate: candidate.layers, default=None)
+    return ThresholdSearchResult(metric, full, (quality, layers), tuple(candidates), chosen)
 
 
 def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
@@ -108,27 +103,15 @@ def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
     sign = _sign(result.metric)
     quality, layers = (values.cpu().tolist() for values in result.tried)
     best = [(candidate.layers, result.value(candidate)) for candidate in result.candidates]
+    values, label = [sign * value for value in quality], f"{len(layers):,} tried, of states that nobody left"
     curve = [
-        PlotLine(
-            layers,
-            [sign * value for value in quality],
-            f"{len(layers):,} tried, of states that nobody left",
-            ".",
-            "tab:gray",
-            0.5,
-        ),
+        PlotLine(layers, values, label, ".", "tab:gray", 0.5),
         PlotLine([x for x, _ in best], [y for _, y in best], "the best at each cost, tokens leaving", "o-", "tab:blue"),
     ]
     if result.chosen is not None:
         curve.append(PlotLine([result.chosen.layers], [result.value(result.chosen)], "chosen", "D", "tab:red"))
-    return Plot(
-        "",
-        f"layers a token takes on average, of {depth}",
-        result.metric.name,
-        curve,
-        levels=((result.value(result.full), "all layers"),),
-        xlim=(0.9, depth + 0.1),
-    )
+    xlabel, levels = f"layers a token takes on average, of {depth}", ((result.value(result.full), "all layers"),)
+    return Plot("", xlabel, result.metric.name, curve, levels=levels, xlim=(0.9, depth + 0.1))
 
 
 def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> list[str]:
@@ -141,15 +124,11 @@ def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> li
     ]
     whole = f"{name} of all {depth} layers is {result.value(result.full):.4f}"
     if result.chosen is None:
-        return [
-            *lines,
-            f"{whole}, and none of {len(result.tried[1]):,} comes within {within:g} of it: no token leaves early",
-        ]
+        tried = f"none of {len(result.tried[1]):,} comes within {within:g} of it"
+        return [*lines, f"{whole}, and {tried}: no token leaves early"]
     summary = f"{result.chosen.layers:.2f} layers in the mean at {result.value(result.chosen):.4f}"
-    return [
-        *lines,
-        f"{whole}; the cheapest within {within:g} of it takes {summary}, which nothing proves of other data",
-    ]
+    cheapest = f"the cheapest within {within:g} of it takes {summary}"
+    return [*lines, f"{whole}; {cheapest}, which nothing proves of other data"]
 
 
 def _sign(metric: Metric) -> int:

@@ -38,16 +38,8 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
     any_head = read.any(0)
     ahead = bool(any_head.triu(1).any())
     steps, reached = layers_to_reach(any_head, ahead)
-    return PatternNumbers(
-        length,
-        float(keys.float().mean()),
-        int(keys.min()),
-        int(keys.max()),
-        float(read.float().mean()),
-        ahead,
-        steps,
-        reached,
-    )
+    mean, least, most, share = (float(x) for x in (keys.float().mean(), keys.min(), keys.max(), read.float().mean()))
+    return PatternNumbers(length, mean, int(least), int(most), share, ahead, steps, reached)
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
