@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Split
-from kinformer.cli.support import option_checks
+from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, count, flag, trained_folder
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -32,12 +31,7 @@ def _parse_search(text: str) -> int | str:
 
 def calibrate(
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            callback=option_checks.trained, help="A folder that train wrote, of a member with exits, like calm."
-        ),
-    ],
+    folder: Annotated[Path, trained_folder("of a member with exits, like calm.")],
     *,
     data: Data,
     delta: Annotated[float, typer.Option(help="The mean loss that is allowed, between 0 and 1.")] = 0.1,
@@ -59,9 +53,7 @@ def calibrate(
         float | None,
         typer.Option(help=f"With --search: how much worse than the full model the metric may be; default: {WITHIN:g}."),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
-    ] = None,
+    samples: Annotated[int | None, count("How many texts; twice as many as it takes unless given.")] = None,
     thresholds: Annotated[
         int | None,
         typer.Option(
@@ -72,9 +64,9 @@ def calibrate(
         ),
     ] = None,
     split: Split = "valid",
-    length: Annotated[int, typer.Option(help="Of a text: tokens that each begins with.", min=1, max=MOST)] = PROMPT,
-    tokens: Annotated[int, typer.Option(help="Of a text: tokens that are written.", min=1, max=MOST)] = TOKENS,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of --search: also what was proven.")] = False,
+    length: Annotated[int, count("Of a text: tokens that each begins with.")] = PROMPT,
+    tokens: Annotated[int, count("Of a text: tokens that are written.")] = TOKENS,
+    overwrite: Annotated[bool, flag("overwrite", "Of --search: also what was proven.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import ended_by, noted
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, Trained
+from kinformer.cli.options import Data, Device, Json, Own, Split, Trained, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -29,17 +29,13 @@ def build(
         str, typer.Option(help="The inner state: last_ffn_input, or a place, such as 3.1.input.")
     ] = "last_ffn_input",
     dtype: Annotated[Literal["float16", "float32"], typer.Option(help="The numbers of a key.")] = "float16",
-    length: Annotated[
-        int | None, typer.Option(help="Tokens of a window; as in training unless given.", min=1, max=MOST)
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Tokens from one window to the next; half of one unless given.", min=1, max=MOST)
-    ] = None,
+    length: Annotated[int | None, count("Tokens of a window; as in training unless given.")] = None,
+    stride: Annotated[int | None, count("Tokens from one window to the next; half of one unless given.")] = None,
     index: Annotated[
         str | None, typer.Option(help="Search by an index: flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Put it behind what the datastore has.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")] = False,
+    append: Annotated[bool, flag("append", "Put it behind what the datastore has.")] = False,
+    resume: Annotated[bool, flag("resume", "Go on with what was begun and not finished.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -133,7 +129,7 @@ def search(
     store: Store,
     prompt: Annotated[str, typer.Option(help="The text whose last token's neighbours are wanted.")],
     k: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 8,
-    exact: Annotated[bool, typer.Option("--exact", help="Look at every key, whatever index there is.")] = False,
+    exact: Annotated[bool, flag("exact", "Look at every key, whatever index there is.")] = False,
     model: Annotated[Path | None, typer.Option(help="The model's folder, where it is no longer where it was.")] = None,
     device: Device = None,
     member: Own = None,

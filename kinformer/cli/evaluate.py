@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kinformer.cli.errors import noted
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window
+from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
 
@@ -30,16 +30,9 @@ def evaluate(
     data: Data,
     split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",
     length: Window = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Read windows, each so many tokens after the one before.", min=1, max=MOST)
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Of windows: leave out what has less than length - stride before it.")
-    ] = False,
-    lanes: Annotated[
-        int | None,
-        typer.Option(help="Read so many lanes side by side, a state carried; 1 is one piece.", min=1, max=MOST),
-    ] = None,
+    stride: Annotated[int | None, count("Read windows, each so many tokens after the one before.")] = None,
+    full: Annotated[bool, flag("full", "Of windows: leave out what has less than length - stride before it.")] = False,
+    lanes: Annotated[int | None, count("Read so many lanes side by side, a state carried; 1 is one piece.")] = None,
     limit: Annotated[
         int | None,
         typer.Option(

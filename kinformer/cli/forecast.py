@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import noted, refuse_existing, refuse_no_folder, refuse_useless
-from kinformer.cli.options import Data, Device, Own
-from kinformer.cli.support import option_checks
+from kinformer.cli.options import Data, Device, Own, count, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
@@ -15,19 +14,14 @@ MOST = 12
 
 def forecast(
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            callback=option_checks.trained, help="A folder that train wrote, of a member that forecasts, like informer."
-        ),
-    ],
+    folder: Annotated[Path, trained_folder("of a member that forecasts, like informer.")],
     out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
     *,
     data: Data,
     split: Annotated[
         Literal["train", "valid", "test"], typer.Option(help="Of a .png: where windows are from.")
     ] = "test",
-    windows: Annotated[int, typer.Option(help="Of a .png: how many, from all over it.", min=1, max=MOST)] = 3,
+    windows: Annotated[int, count("Of a .png: how many, from all over it.", MOST)] = 3,
     device: Device = None,
     member: Own = None,
 ) -> None:

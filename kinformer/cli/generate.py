@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kinformer.cli.errors import noted, refuse_useless
-from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
+from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
 from kinformer.cli.support import option_checks
 from kinformer.core.absent import absent
 from kinformer.lab.errors import UserError, from_user
@@ -29,7 +29,7 @@ def generate(
         Path | None,
         typer.Option(callback=option_checks.state, help="Go on from what `kinformer read` has kept in this file."),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="How many tokens to write at most.", min=1, max=MOST)] = 200,
+    tokens: Annotated[int, count("How many tokens to write at most.", MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="End a text where this was written.")] = None,
     temperature: Temperature = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest alone.", min=1)] = None,

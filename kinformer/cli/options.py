@@ -16,6 +16,22 @@ SETTINGS = (
 )
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and further seeds are counted on from it
 
+
+def count(help: str, most: int = MOST) -> Any:
+    """An option that takes a number from 1 to `most`."""
+    return typer.Option(help=help, min=1, max=most)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(f"--{name}", help=help)
+
+
+def trained_folder(help: str) -> Any:
+    """An argument that names the folder of a trained model of some kind."""
+    return typer.Argument(callback=option_checks.trained, help=f"A folder that train wrote, {help}")
+
+
 Member = Annotated[
     str,
     typer.Argument(
@@ -40,14 +56,10 @@ Valid = Annotated[
 ]
 OUT = "The folder to write to; made where it is missing."
 Minutes = Annotated[float | None, typer.Option(help="Minutes of training, evaluation not counted.")]
-Batch = Annotated[int, typer.Option(help="Windows, lanes, pairs or rows in a batch.", min=1, max=MOST)]
-Length = Annotated[
-    int, typer.Option(help="Tokens in a window or chunk; in a side of a pair, at most.", min=1, max=MOST)
-]
+Batch = Annotated[int, count("Windows, lanes, pairs or rows in a batch.")]
+Length = Annotated[int, count("Tokens in a window or chunk; in a side of a pair, at most.")]
 Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")]
-Window = Annotated[
-    int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
-]
+Window = Annotated[int | None, count("Tokens in a window or chunk; as in training unless given.")]
 Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the member's own unless given.")]
 Schedule = Annotated[
     ScheduleName | None,
@@ -93,13 +105,13 @@ Own = Annotated[
     str | None,
     typer.Option(callback=option_checks.member, help="file.py:function, where a member of your own built the model."),
 ]
-Knn = Annotated[bool, typer.Option("--knn", help="Look up the datastore that `kinformer knn-lm` tuned it on.")]
+Knn = Annotated[bool, flag("knn", "Look up the datastore that `kinformer knn-lm` tuned it on.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(callback=option_checks.datastore, help="Where that datastore, or spalm's own, is now; as --knn."),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
+Json = Annotated[bool, flag("json", "Write JSON to stdout, for programs.")]
 
 
 BATCH, LENGTH, SEED = 4, 128, 0

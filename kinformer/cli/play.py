@@ -8,25 +8,19 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.errors import refuse_existing, refuse_useless
-from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
-from kinformer.cli.support import option_checks
+from kinformer.cli.options import LAST_SEED, SEED, Device, Own, count, flag, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 
 def play(
     ctx: typer.Context,
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            callback=option_checks.trained, help="A folder that train wrote, of a member that acts; none: chance acts."
-        ),
-    ] = None,
+    folder: Annotated[Path | None, trained_folder("of a member that acts; none: chance acts.")] = None,
     *,
     env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
     returns: Annotated[
-        list[float] | None, typer.Option("--return", help="The return to ask for, such as 500; again for others.")
+        list[float] | None, flag("return", "The return to ask for, such as 500; again for others.")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="How many are played, of each return.", min=1, max=MOST)] = 10,
+    episodes: Annotated[int, count("How many are played, of each return.")] = 10,
     random: Annotated[float, typer.Option(help="The share of steps, 0.3, in which chance acts.", min=0, max=1)] = 0.0,
     out: Annotated[Path | None, typer.Option(help="A new folder for the animation, returns.json, a picture.")] = None,
     save: Annotated[Path | None, typer.Option(help="A new FILE.npz for the episodes: --data offline=FILE.npz.")] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import noted
-from kinformer.cli.options import Device, Json, Own, Trained
+from kinformer.cli.options import Device, Json, Own, Trained, flag
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read(
     folder: Trained,
     file: Annotated[Path, typer.Argument(help="The text to read.")],
     save: Annotated[Path, typer.Option(help="The file to keep what was read in.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a file that is there.")] = False,
+    overwrite: Annotated[bool, flag("overwrite", "Write over a file that is there.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.errors import refuse_no_folder, refuse_useless
+from kinformer.cli.options import count, flag
 from kinformer.lab.errors import UserError
 
 MOST = 2048
@@ -22,10 +23,8 @@ def show(
             "'Causal() & Band(64)', file.py:Name, or a topic such as sparse; then a member's keywords, such as d=64.",
         ),
     ],
-    length: Annotated[
-        int | None, typer.Option(help="How many positions to draw; as many as show what there is.", min=1, max=MOST)
-    ] = None,
-    cost: Annotated[bool, typer.Option("--cost", help="Measure time and memory against length, here and now.")] = False,
+    length: Annotated[int | None, count("How many positions to draw; as many as show what there is.", MOST)] = None,
+    cost: Annotated[bool, flag("cost", "Measure time and memory against length, here and now.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file for the pictures: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Show a part or member, with its patterns drawn.

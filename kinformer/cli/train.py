@@ -41,8 +41,8 @@ def train(
         int, typer.Option(help="Number of pieces in which a batch is read: less memory, other dropout.", min=1)
     ] = 1,
     precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
-    checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Less memory, a third more time.")] = False,
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model before the first step.")] = False,
+    checkpointing: Annotated[bool, options.flag("checkpointing", "Less memory, a third more time.")] = False,
+    compile: Annotated[bool, options.flag("compile", "Compile the model before the first step.")] = False,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
@@ -53,7 +53,7 @@ def train(
             "--from", callback=option_checks.trained, is_eager=True, help="Start from the weights in this folder."
         ),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, options.flag("tensorboard", "Also write events for TensorBoard.")] = False,
     parallel: Annotated[
         Literal["ddp", "shard"], typer.Option(help="Under torchrun: each process holds all weights, or a share.")
     ] = "ddp",
