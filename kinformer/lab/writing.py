@@ -150,23 +150,6 @@ def write_all(
     return continuations, 1000 * median([after - before for before, after in pairwise(times)] or [0.0])
 
 
-def write(
-    model: Any,
-    prompt: bytes,
-    tokens: int,
-    *,
-    source: bytes | None = None,
-    temperature: float | None = None,
-    seed: int | None = None,
-) -> tuple[bytes, float]:
-    """What a model draws after one prompt, or from one source, and the milliseconds of a token."""
-    sources = None if source is None else [source]
-    (continuation,), milliseconds = write_all(
-        model, [prompt], tokens, WritingSettings(temperature, seed=seed), sources=sources
-    )
-    return continuation.text, milliseconds
-
-
 def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
     """The same stop, if any; `look` is told of each step how many tokens there are."""
 

@@ -12,7 +12,7 @@ from kinformer.lab.data.task import Tasks
 from kinformer.lab.data.text import Text
 from kinformer.lab.train.evaluate import device_of
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.writing import write
+from kinformer.lab.writing import WritingSettings, write_all
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden
@@ -92,7 +92,10 @@ def prompt_and_written(model: Any) -> tuple[int, int]:
 
 
 def _write(model: Any, task: WritingTask, seed: int) -> tuple[bytes, float]:
-    return write(model, task.prompt, task.size, source=task.source, temperature=task.temperature, seed=seed)
+    """What a model draws in a task, and the milliseconds of a token."""
+    settings, sources = WritingSettings(task.temperature, seed=seed), None if task.source is None else [task.source]
+    (continuation,), milliseconds = write_all(model, [task.prompt], task.size, settings, sources=sources)
+    return continuation.text, milliseconds
 
 
 def _fill(model: Any, data: Data) -> MemberSample:
