@@ -1,4 +1,4 @@
-"""Fresh: what `kinformer cost` says of a member in a process of its own, where nothing has run before."""
+"""What `kinformer cost` says of a member in a process of its own, where nothing has run before."""
 
 import os
 import subprocess
