@@ -101,11 +101,8 @@ def index_keys(
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
     from kinformer.cli.support import datastore_tables
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.nn.search.exact import ExactSearch
 
-    with from_user(ValueError, OSError):
-        opened = Datastore.open(store, ExactSearch())
+    opened = datastore_tables.open_datastore(store, exact=True)
     datastore_tables.make_index(opened, store, name)
     datastore_tables.print_datastore(opened, store)
 
@@ -114,14 +111,12 @@ def index_keys(
 def info(store: Store, as_json: Json = False) -> None:
     """What a datastore holds: its keys, of which model and state, and of which texts."""
     from kinformer.cli.support import datastore_tables
-    from kinformer.lab.datastore.datastore import Datastore
 
-    with from_user(ValueError, OSError):
-        opened = Datastore.open(store)
+    opened = datastore_tables.open_datastore(store)
     if as_json:
         print(json.dumps(datastore_tables.describe_datastore(opened, store), indent=2))
-        return
-    datastore_tables.print_datastore(opened, store)
+    else:
+        datastore_tables.print_datastore(opened, store)
 
 
 @datastore.command("search")
@@ -136,39 +131,10 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
-    import torch
-
     from kinformer.cli.support import datastore_tables
-    from kinformer.cli.support.load_model import load_model
-    from kinformer.core.evaluating import evaluating
-    from kinformer.decoding.spelling import spelling, warn_of_loss
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.train.evaluate import device_of
-    from kinformer.models.support.taps import Tap
-    from kinformer.nn.search.exact import ExactSearch
 
-    with from_user(ValueError, OSError):
-        opened = Datastore.open(store, ExactSearch() if exact else None)
-    home = model or opened.home(store)
-    if home is None:
-        where = f"is no longer in {opened.manifest.home}" if opened.manifest.home else "was in no folder"
-        raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
-    read = load_model(home, member, device)
-    with from_user(ValueError):
-        opened.check(read)
-    spelled = spelling(read)
-    tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-opened.manifest.parts[0].length :]
-    if not tokens:
-        raise UserError("--prompt is empty; give a text")
-    with noted():
-        warn_of_loss(read, [prompt.encode(errors="surrogateescape")])
-    with from_user(ValueError, LookupError), evaluating(read):
-        states = Tap(read, opened.tap)(torch.tensor([tokens], device=device_of(read))).states
-        neighbours = opened.search(states[0, -1:], k)
-    rows = datastore_tables.neighbour_rows(opened, spelled, *(x[0].tolist() for x in neighbours))
-    if not rows:
-        raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
+    rows = datastore_tables.find_neighbours(store, prompt, k, exact, model, device, member)
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
-        return
-    datastore_tables.print_neighbours(rows)
+    else:
+        datastore_tables.print_neighbours(rows)

@@ -5,13 +5,58 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from kinformer.cli.errors import noted
+from kinformer.cli.support.load_model import load_model
+from kinformer.core.evaluating import evaluating
 from kinformer.core.search import search_named
+from kinformer.decoding.spelling import spelling, warn_of_loss
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.indexing import check_faiss_search, read_index_record, write_index
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.search.support.faiss import FaissSearch
+from kinformer.lab.train.evaluate import device_of
+from kinformer.models.support.taps import Tap
+from kinformer.nn.search.exact import ExactSearch
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
+
+
+def open_datastore(store: Path, exact: bool = False) -> Datastore:
+    """The datastore in a folder, searched exactly or by the index that it keeps."""
+    with from_user(ValueError, OSError):
+        return Datastore.open(store, ExactSearch() if exact else None)
+
+
+def find_neighbours(
+    store: Path, prompt: str, k: int, exact: bool, model: Path | None, device: str | None, member: str | None
+) -> list[dict[str, Any]]:
+    """The keys that are nearest to what the model of a datastore makes of a prompt, with the texts around them.
+
+    model: the folder of the model, where it is no longer where it was.
+    """
+    opened = open_datastore(store, exact)
+    home = model or opened.home(store)
+    if home is None:
+        where = f"is no longer in {opened.manifest.home}" if opened.manifest.home else "was in no folder"
+        raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
+    reader = load_model(home, member, device)
+    with from_user(ValueError):
+        opened.check(reader)
+    spelled, text = spelling(reader), prompt.encode(errors="surrogateescape")
+    tokens = spelled.encode(text)[-opened.manifest.parts[0].length :]
+    if not tokens:
+        raise UserError("--prompt is empty; give a text")
+    with noted():
+        warn_of_loss(reader, [text])
+    with from_user(ValueError, LookupError), evaluating(reader):
+        states = Tap(reader, opened.tap)(torch.tensor([tokens], device=device_of(reader))).states
+        neighbours = opened.search(states[0, -1:], k)
+    rows = _neighbour_rows(opened, spelled, *(x[0].tolist() for x in neighbours))
+    if not rows:
+        raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
+    return rows
 
 
 def make_index(store: Datastore, folder: Path, name: str) -> None:
@@ -58,7 +103,7 @@ def print_datastore(store: Datastore, folder: Path) -> None:
         print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
 
 
-def neighbour_rows(
+def _neighbour_rows(
     store: Datastore, spelled: Any, distances: Sequence[float], tokens: Sequence[int], places: Sequence[int]
 ) -> list[dict[str, Any]]:
     """What is told of each neighbour."""
