@@ -58,7 +58,7 @@ def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
 
 
 def with_keywords(name: str, texts: Collection[str]) -> str:
-    """Join a member and the texts of its keywords into one text, which `spelled` parses back."""
+    """Join a member and the texts of its keywords into one text, which `parse_member_text` parses back."""
     return f"{name}({', '.join(texts)})" if texts else name
 
 

@@ -26,7 +26,7 @@ ANEW = "--overwrite begins anew"
 def refuse_damaged(folder: Path, advice: str | None = None) -> None:
     """Refuse to resume a run whose weights cannot be read, because a new start would overwrite what is left of them.
 
-    advice: what to do instead; that of `instead_of` unless given.
+    advice: what to do instead; that of `advice_instead_of_resuming` unless given.
     """
     if (damaged := Run(folder).damaged()) is not None:
         raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")

@@ -208,7 +208,7 @@ def train_member(
 ) -> History:
     """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind.
 
-    decisions: those that `trainable` has made of the model.
+    decisions: those that `check_trainable` has made of the model.
     """
     if resume and Run(folder).step is not None:
         try:

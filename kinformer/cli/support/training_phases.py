@@ -144,7 +144,7 @@ def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
         raise UserError(f"--then {text} gives a name twice; give it once")
     numbers = {name: _number(name, values[name]) for name in OPTIONS if name in values}
     settings = phase.job.settings
-    assert settings.plan is not None  # `_at` gave one
+    assert settings.plan is not None  # `_phase_job` gave one
     recipe = settings.plan
     if "steps" in numbers and "minutes" in numbers:
         raise UserError(f"--then {text}: give one of steps= and minutes=")
