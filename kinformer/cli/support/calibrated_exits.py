@@ -20,11 +20,8 @@ def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
     with from_user(ValueError, OSError), noted():
         record = leave_as_calibrated(folder, model)
     if record is not None:
-        at = (
-            "nobody leaves early"
-            if record["threshold"] is None
-            else f"tokens leave at {threshold_text(rule, record['threshold'])}"
-        )
+        threshold = record["threshold"]
+        at = "nobody leaves early" if threshold is None else f"tokens leave at {threshold_text(rule, threshold)}"
         print(f"{at}, as calibrated", file=sys.stderr)
     return record
 

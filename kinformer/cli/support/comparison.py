@@ -65,7 +65,7 @@ class Comparison:
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
     def begun(self, resume: bool) -> "Comparison":
-        """The comparison, marked as going on if an earlier command began it; `prepare_comparison` checks that it is the same."""
+        """It, going on if an earlier command began it; `prepare_comparison` checks that this was the same."""
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
 

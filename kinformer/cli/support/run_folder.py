@@ -1,4 +1,4 @@
-"""Damaged files of a run: what its error says to do instead of resuming it."""
+"""The folder of a run: claimed, made, refused where it is occupied or damaged, and its weights to start from."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ from kinformer.lab.train.run import Run
 from kinformer.lab.train.stages import carry
 
 ANEW = "--overwrite begins anew"
+DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files made of weights, and the commands that do
 
 
 def refuse_damaged(folder: Path, advice: str | None = None) -> None:
@@ -50,18 +51,15 @@ def with_advice(advice: str) -> Iterator[None]:
         raise UserError(f"{error}; {advice}", error.code) from error
 
 
-MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command that makes each
-
-
 @contextmanager
 def warn_of_outdated_files(folder: Path) -> Iterator[None]:
-    """Say which of them are of weights that are no longer in the folder, where others come to lie there meanwhile."""
+    """Name the files that commands made of weights which are replaced while the context is open."""
     before = _checksum(folder)
     try:
         yield
     finally:
         if before not in (None, _checksum(folder)):
-            for name, command in MADE.items():
+            for name, command in DERIVED.items():
                 if (folder / name).is_file():
                     advice = f"`kinformer {command} {folder}` makes it anew"
                     print(f"{folder / name} is of the weights that were there before; {advice}", file=sys.stderr)
