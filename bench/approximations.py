@@ -43,9 +43,9 @@ from kinformer.nn.mechanisms.routing import Routing
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 
 LENGTHS, TRAINED = (1_024, 4_096), 1_024
 WIDTH, HEADS, DEPTH = 64, 2, 2  # of a head, in a layer, layers: all heads of all layers are read side by side
@@ -86,7 +86,7 @@ def near_and_far(window: int, features: int) -> Mechanism:
     return Merged(near, Delayed(LinearAttention(FAVOR(WIDTH, features)), window))
 
 
-def shortened(shorten: Linformer | Convolved) -> Mechanism:
+def shortened(shorten: Linformer | ConvShortener) -> Mechanism:
     """Softmax over few keys that are means of as many that follow one another, before they are fitted."""
     with torch.no_grad():
         for x in shorten.parameters():
@@ -114,8 +114,8 @@ ROWS = (
     Approximation(
         "Linformer", (32, 128, 512), lambda n, size: shortened(Linformer(size, n, heads=ALL)), rate=1e-3, whole=True
     ),
-    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Full()), Pooled(n))),
-    Approximation("convolved", (16, 4), lambda n, _: shortened(Convolved(n, WIDTH)), rate=1e-3),
+    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Full()), MeanPooled(n))),
+    Approximation("convolved", (16, 4), lambda n, _: shortened(ConvShortener(n, WIDTH)), rate=1e-3),
     Approximation("clustered", (25, 100), lambda n, _: Clustered(HammingKMeans(WIDTH, n))),
     Approximation("clustered, improved", (25, 100), lambda n, _: ImprovedClustered(HammingKMeans(WIDTH, n))),
     Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n)),
@@ -128,7 +128,7 @@ ROWS = (
     Approximation("FAVOR+", (32, 128, 512), lambda n, _: LinearAttention(FAVOR(WIDTH, n)), causal=True),
     Approximation("window and FAVOR+", (32, 128), lambda n, _: near_and_far(n, n), causal=True),
     Approximation("RFA", (32, 128), lambda n, _: LinearAttention(fourier(n)), causal=True, rate=1e-2),
-    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Causal()), Pooled(n)), causal=True),
+    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Causal()), MeanPooled(n)), causal=True),
     Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n, causal=True), causal=True),
     Approximation(
         "low rank and band",

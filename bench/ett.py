@@ -24,8 +24,8 @@ from torch import Tensor
 from kinformer.checkpoint.checkpoint import load
 from kinformer.core.model import Forecaster
 from kinformer.core.recipe import Recipe
-from kinformer.lab.data.series import Series, read, rows_of
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.data.series import SeriesData, read, rows_of
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.evaluate import evaluate_batches
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
@@ -53,21 +53,21 @@ class Errors(NamedTuple):
     windows: int
 
 
-def trained(data: Series, horizon: int, folder: Path, steps: int, seed: int) -> tuple[Forecaster, int, float]:
+def trained(data: SeriesData, horizon: int, folder: Path, steps: int, seed: int) -> tuple[Forecaster, int, float]:
     """What errs least on valid of an Informer's weights, after how many steps, and how much it errs there."""
     torch.manual_seed(seed)
     model = informer(**data.keywords, horizon=horizon, **SIZES)
     settings = Settings(
         batch=BATCH, length=1, seed=seed, measures=MEASURES, valid_bytes=WATCHED, plan=Recipe(RATE, WARMUP)
     )
-    best = train(model, data, Steps(steps), settings, folder=folder, resume=folder.exists(), hear=_tell).best
+    best = train(model, data, StepBudget(steps), settings, folder=folder, resume=folder.exists(), hear=_tell).best
     assert best is not None
     found = load(folder / "best")
     assert isinstance(found, Forecaster)
     return found, best.step, best.valid
 
 
-def measured(data: Series, model: Forecaster, columns: str, step: int, valid: float) -> Errors:
+def measured(data: SeriesData, model: Forecaster, columns: str, step: int, valid: float) -> Errors:
     """Errors in all windows of test."""
     starts = torch.tensor(data.test.starts(model.context, rows_of(model)))
     lots = [data.test.windows(some, rows_of(model)) for some in starts.split(64)]
@@ -86,13 +86,13 @@ def show(found: Sequence[Errors]) -> None:
         print(f"| {one.columns} | {one.horizon} | {errors} | {one.step:,} | {one.valid:.3f} |")
 
 
-def draw(found: Sequence[Errors], models: dict[int, Forecaster], data: Series) -> Figure:
+def draw(found: Sequence[Errors], models: dict[int, Forecaster], data: SeriesData) -> Figure:
     """Errors as bars, and windows of test as every forecast has the last column, a line for each horizon."""
     figure = Figure(figsize=(15, 3.6 * len(models)), layout="constrained")
     grid = figure.subplots(len(models), 1 + DRAWN[0], squeeze=False, width_ratios=[1, *[1.5] * DRAWN[0]])
     for line, (horizon, model) in zip(grid, models.items(), strict=True):
         _bars([one for one in found if one.horizon == horizon], line[0])
-        some = data.test.some(model.context, rows_of(model), DRAWN[0] + 2)[1:-1]
+        some = data.test.sample_starts(model.context, rows_of(model), DRAWN[0] + 2)[1:-1]
         there = data.test.windows(some, rows_of(model))
         known, came = there.values.split([model.context, horizon], 1)
         with torch.inference_mode():
@@ -123,7 +123,7 @@ def _window(
     known: Float[Tensor, "T C"],
     came: Float[Tensor, "N C"],
     said: dict[str, Float[Tensor, "N M"]],
-    data: Series,
+    data: SeriesData,
     axes: Axes,
 ) -> None:
     before, after = range(1 - DRAWN[1], 1), range(1, len(came) + 1)

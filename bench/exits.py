@@ -9,13 +9,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context, State
-from kinformer.core.numbering import Numbered
+from kinformer.core.numbering import NumberedState
 from kinformer.core.state import fork
-from kinformer.decoding.consistency import ruled
+from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Head, SoftmaxResponse
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule, States
 
 D, DEPTH, HEADS, READ, STEPS = 256, 8, 4, 128, 32
@@ -45,20 +45,20 @@ def drawn(batch: int) -> Int[Tensor, "S B 1"]:
     return torch.tensor(EXITS)[order % 2][..., None]
 
 
-def began(model: MultiExit, batch: int) -> Numbered:
+def began(model: MultiExit, batch: int) -> NumberedState:
     """A state that has read the prompt, every token with all layers."""
-    with ruled(model.exits, Nobody()), torch.no_grad():
+    with use_rule(model.exits, NeverExit()), torch.no_grad():
         return model.logits(torch.randint(256, (batch, READ)), model.start(batch, READ + STEPS), last=True).state
 
 
-def steps(model: MultiExit, state: Numbered, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
+def steps(model: MultiExit, state: NumberedState, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
     """Greedy steps, tokens leaving as they are told, or none."""
-    rule = Nobody() if exits is None else Told(exits)
+    rule = NeverExit() if exits is None else Told(exits)
 
     @torch.no_grad()
     def run() -> None:
         kept, token = state, torch.zeros(len(state.now), 1, dtype=torch.long)
-        with ruled(model.exits, rule):
+        with use_rule(model.exits, rule):
             for n in range(STEPS):
                 rule.step = n
                 out = model.logits(token, kept, last=True)

@@ -40,7 +40,7 @@ from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
 
 D, HEADS, LENGTHS = 256, 4, (1_024, 4_096, 16_384)
@@ -80,7 +80,9 @@ def bigbird(length: int) -> Mechanism:
 
 def compressed(_: int) -> Mechanism:
     """Of three keys one, and one of no token."""
-    return Shortened(Softmax(Causal(), lse=False), Convolved(3, WIDTH, heads=HEADS, tied=True), NullKey(HEADS, WIDTH))
+    return Shortened(
+        Softmax(Causal(), lse=False), ConvShortener(3, WIDTH, heads=HEADS, tied=True), NullKey(HEADS, WIDTH)
+    )
 
 
 def routing(length: int) -> Mechanism:

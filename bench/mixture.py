@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from kinformer.lab.claims.support.episodes import returned, taught
-from kinformer.lab.data.offline import Offline, read
-from kinformer.lab.data.support.episodes import written
-from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.data.offline import EpisodeData, read
+from kinformer.lab.data.support.episodes import write_episodes
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 
@@ -32,13 +32,13 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
     shutil.copyfile(expert, folder / "expert.npz")
     for place, share in enumerate(SHARES):
-        way = Way(ENV, EPISODES, random=share, seed=EPISODES * (len(SHARES) * seed + place))
-        found = sorted(rolled(None if share == 1 else clone, way), key=lambda one: one.number)
-        written(folder / f"chance_{share:g}.npz", [one.episode for one in found])
+        way = PlaySettings(ENV, EPISODES, random=share, seed=EPISODES * (len(SHARES) * seed + place))
+        found = sorted(roll_out(None if share == 1 else clone, way), key=lambda one: one.number)
+        write_episodes(folder / f"chance_{share:g}.npz", [one.episode for one in found])
         print(f"chance takes {share:g} of the steps: {mean(one.episode.returned for one in found):.0f}", flush=True)
 
 
-def asked(data: Offline, seed: int) -> list[tuple[float, float]]:
+def asked(data: EpisodeData, seed: int) -> list[tuple[float, float]]:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
     model = taught(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
     whole = data.train.whole.sort()[0]

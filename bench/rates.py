@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.member_choice import parse_member_text
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import TrainingStopped, train
 from kinformer.lab.train.settings import Settings
 
@@ -41,7 +41,7 @@ def reached(member: str, data: str, rate: str, seed: int, steps: int) -> Reached
             own = settings.recipe(model)
             lr, _, warmup = rate.partition(":")
             plan = replace(own, lr=float(lr), warmup=float(warmup or own.warmup))
-            history = train(model, read_spec(data), Steps(steps), replace(settings, plan=plan))
+            history = train(model, read_spec(data), StepBudget(steps), replace(settings, plan=plan))
         except TrainingStopped:
             return None
     valid = history.points[-1].valid

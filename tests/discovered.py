@@ -4,32 +4,32 @@ from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
-from kinformer.core.discover import modules, own_files, own_module, plugged
+from kinformer.core.discover import load_plugins, load_user_module, modules, part_files
 from kinformer.core.example import Example
-from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.judging import JudgedPart
 
 EXECUTORS = "executors"  # their examples are the modules themselves, called "executors.file"
 
 
-def discovered(kind: str) -> Iterator[Judged]:
+def discovered(kind: str) -> Iterator[JudgedPart]:
     """Every example of a folder and its plugins, called "kind.file.n"; of `executors`, every executor."""
     for file, module in modules(kind).items():
         yield from _examples(kind, file, module)
 
 
-def discovered_in(kind: str, file: str) -> Iterator[Judged]:
+def discovered_in(kind: str, file: str) -> Iterator[JudgedPart]:
     """The examples of one file or plugin of a kind. No other file of the kind is imported for them."""
-    files = own_files(kind)
-    module = own_module(str(files[file])) if file in files else plugged(kind)[file]
+    files = part_files(kind)
+    module = load_user_module(str(files[file])) if file in files else load_plugins(kind)[file]
     yield from _examples(kind, file, module)
 
 
-def _examples(kind: str, file: str, module: ModuleType) -> Iterator[Judged]:
+def _examples(kind: str, file: str, module: ModuleType) -> Iterator[JudgedPart]:
     if kind == EXECUTORS:
-        yield Judged(f"executors.{file}", partial(_itself, module))
+        yield JudgedPart(f"executors.{file}", partial(_itself, module))
         return
     for n, entry in enumerate(getattr(module, "EXAMPLES", ())):
-        yield Judged.of(f"{kind}.{file}.{n}", Example.of(entry))
+        yield JudgedPart.of(f"{kind}.{file}.{n}", Example.of(entry))
 
 
 def _itself(module: ModuleType) -> ModuleType:

@@ -12,9 +12,9 @@ import torch
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.lanes import DocumentLanes, Lanes
-from kinformer.lab.data.support.part import Part
-from kinformer.lab.data.windows import Windows
-from kinformer.lab.train.budget import Minutes, Steps
+from kinformer.lab.data.random_windows import RandomWindows
+from kinformer.lab.data.support.split_tokens import SplitTokens
+from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.settings import Settings
 from tests.cli.folders import folder
@@ -38,8 +38,8 @@ def writing(name: str, value: Any) -> Any:
 
 
 measuring = taking(partial(evaluate, MODEL, TEXT), length=8)
-windows, lanes = (taking(partial(kind, TEXT), batch=2, length=8) for kind in (Windows, Lanes))
-documents = taking(partial(DocumentLanes, Part(TEXT, torch.tensor([0, 20]))), batch=2, length=8)
+windows, lanes = (taking(partial(kind, TEXT), batch=2, length=8) for kind in (RandomWindows, Lanes))
+documents = taking(partial(DocumentLanes, SplitTokens(TEXT, torch.tensor([0, 20]))), batch=2, length=8)
 settings = taking(Settings)
 TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], list[Any]]]]] = {
     "generate": (
@@ -67,8 +67,8 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
             "decay": ([*ODD, *SOME, None], [0, 0.1]),
         },
     ),
-    "Steps": (lambda name, value: Steps(value), {"steps": ([*NONE, *FEW], [1])}),
-    "Minutes": (lambda name, value: Minutes(value), {"minutes": ([*ODD, *FEW], [1, 0.5])}),
+    "StepBudget": (lambda name, value: StepBudget(value), {"steps": ([*NONE, *FEW], [1])}),
+    "MinuteBudget": (lambda name, value: MinuteBudget(value), {"minutes": ([*ODD, *FEW], [1, 0.5])}),
     "evaluate": (
         measuring,
         {
@@ -78,7 +78,7 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
             "lanes": ([*NONE, *FEW, 60], [1, 3]),
         },
     ),
-    "Windows": (
+    "RandomWindows": (
         windows,
         {
             **{name: ([*NONE, *FEW], [1, 3]) for name in ("batch", "length")},

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "attend" / "__init__.py"}
-PART_FILES = [file for kind in discover.kinds() for file in discover.own_files(kind).values()]
-LAWS = set(discover.own_files("laws"))
+PART_FILES = [file for kind in discover.kinds() for file in discover.part_files(kind).values()]
+LAWS = set(discover.part_files("laws"))
 # rules of exits and losses are parts of what depth/ and memories/ hold; the laws judge executors as files
 NO_KINDS = {"executors", "exits", "losses", "search"}
 LONGEST = 400  # lines of a file
@@ -70,7 +70,7 @@ def test_a_file_among_parts_has_examples_or_serves_several() -> None:
     """A part without EXAMPLES would not be judged; what one part alone needs belongs into its file."""
     imported = {file: [f"{name}." for name in imports(file)] for file in FILES}
     for kind in discover.kinds():
-        for folder in {file.parent for file in discover.own_files(kind).values()}:
+        for folder in {file.parent for file in discover.part_files(kind).values()}:
             for file in set(folder.glob("[!_]*.py")) - set(PART_FILES):
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts) + "."
                 users = [short(user) for user, names in imported.items() if any(one.startswith(name) for one in names)]

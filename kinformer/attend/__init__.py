@@ -1,8 +1,8 @@
 """attend: one function, several executors of one meaning. `reference` defines it; the others are only faster.
 
 An executor is a file with `cost(request)`, estimated seconds or a Refusal, and `read(request)`. The folder is the list.
-Where it takes long to say what it costs, `asking(request)` are the seconds of that: it is not asked where another reads
-in less.
+An executor whose `cost` itself takes long has `estimation_time(request)`, the seconds of that call. It is skipped if
+another executor reads in less time.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precision
+from kinformer.core.autocast import autocast_dtype
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, one_of
+from kinformer.core.checks import check_option, check_part, check_pattern
 from kinformer.core.discover import modules
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Context, whole
+from kinformer.core.layer import Context, has_integer_dtype
 from kinformer.core.memo import Memo
-from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.pattern import Pattern, narrow_pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
@@ -33,12 +33,12 @@ __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
 def read(request: Request, impl: str = "auto") -> AttentionOutput:
     """What a request reads: by the cheapest executor, or by the named one. ValueError where that one refuses."""
     if impl != "auto":
-        found = EXECUTORS[impl_of(impl)].cost(request)
-        if isinstance(found, Refusal):
-            raise ValueError(f"impl={impl!r} cannot do this: {found.reason}; use impl='auto'")
+        named_cost = EXECUTORS[impl_of(impl)].cost(request)
+        if isinstance(named_cost, Refusal):
+            raise ValueError(f"impl={impl!r} cannot do this: {named_cost.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
     best, least, compiling = "reference", torch.inf, torch.compiler.is_compiling()
-    asking = {} if compiling else {name: _asking(name, request) for name in EXECUTORS}
+    asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
     for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:
         if asking and least < asking[name]:
             break
@@ -48,20 +48,20 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     return EXECUTORS[best].read(request)
 
 
-def _asking(name: str, request: Request) -> float:
-    told = getattr(EXECUTORS[name], "asking", None)
-    return 0.0 if told is None else told(request)
+def _estimation_time(name: str, request: Request) -> float:
+    estimate = getattr(EXECUTORS[name], "estimation_time", None)
+    return 0.0 if estimate is None else estimate(request)
 
 
 def explain(request: Request) -> dict[str, float | Refusal]:
     """Every executor's estimate in seconds for a request, or why it refuses; the cheapest first."""
     costs = {name: executor.cost(request) for name, executor in EXECUTORS.items()}
-    return dict(sorted(costs.items(), key=lambda one: torch.inf if isinstance(one[1], Refusal) else one[1]))
+    return dict(sorted(costs.items(), key=lambda item: torch.inf if isinstance(item[1], Refusal) else item[1]))
 
 
 def impl_of(name: str) -> str:
     """The name of an executor, or "auto"; ValueError for another."""
-    return one_of("impl", name, ("auto", *EXECUTORS))
+    return check_option("impl", name, ("auto", *EXECUTORS))
 
 
 def attend(
@@ -99,9 +99,9 @@ def attend(
     Errors: ValueError for shapes that do not fit, for positions [B T], for an unknown impl or one that cannot do what
     was asked. Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
-    a_pattern("pattern", pattern)
+    check_pattern("pattern", pattern)
     if bias is not None:
-        a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
     _check_shapes(q, k, v, q_pos, k_pos)
     if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
         raise ValueError(f"{q.shape[2]} queries are no last ones of {k.shape[2]} keys; give q_pos= and k_pos=")
@@ -125,7 +125,7 @@ def attend(
     request = Request(
         queries,
         keys,
-        pattern if ctx is None else narrowed(pattern, ctx.only, ctx.also),
+        pattern if ctx is None else narrow_pattern(pattern, ctx.only, ctx.also),
         PRODUCT,
         bias,
         (q.shape[-1] or 1) ** -0.5 if scale is None else scale,
@@ -156,12 +156,12 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
         raise ValueError(f"attend wants q [B H T K], k [B G S K] and v [B U S V]; {_shapes(q, k, v)} came")
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have other widths ({_shapes(q, k, v)}); give both the same K")
-    if len({precision(x) for x in (q, k, v)}) > 1:
+    if len({autocast_dtype(x) for x in (q, k, v)}) > 1:
         raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all the same")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
         if pos is None:
             continue
-        fits = pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2] and whole(pos)
+        fits = pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2] and has_integer_dtype(pos)
         if not fits or pos.shape[1] not in (1, q.shape[1]):
             raise ValueError(
                 f"{name} has shape {list(pos.shape)} and {pos.dtype}; positions are whole numbers [B 1 N] or [B H N] "

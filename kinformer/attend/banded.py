@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.attend.calls import Call, Plan, Stage
-from kinformer.core.autocast import lowered
+from kinformer.attend.calls import Stage, TileCall, TilePlan
+from kinformer.core.autocast import to_autocast
 from kinformer.core.request import Request
 
 
-class Banded(NamedTuple):
+class DistanceBand(NamedTuple):
     """`Distances` of a read, the furthest of them, `most`, first."""
 
     table: Float[Tensor, "#H N *R"]
@@ -24,50 +24,56 @@ class Banded(NamedTuple):
     most: int
 
     def added(
-        self, stage: Stage, call: Call, some: slice, asks: Float[Tensor, "n H q R"] | None
+        self, stage: Stage, call: TileCall, rows: slice, asks: Float[Tensor, "n H q R"] | None
     ) -> Float[Tensor, "#n #H q k"]:
         """What is added to the scores of a call."""
         at = self.at(stage, call)
         if at is None:
-            return self.table[:, self._looked_up(stage, call, some)].movedim(0, 1)
+            return self.table[:, self._looked_up(stage, call, rows)].movedim(0, 1)
         if asks is not None:
             return slanted((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
         return self.table[:, at].unfold(1, call.k.size, 1).flip(1)[None]
 
-    def learn(self, into: Tensor, stage: Stage, call: Call, some: slice, given: Float[Tensor, "n H q k"]) -> None:
+    def learn(
+        self, into: Tensor, stage: Stage, call: TileCall, rows: slice, gradient: Float[Tensor, "n H q k"]
+    ) -> None:
         """Adds the gradient of the scores of a call to that of a table without `asks`."""
-        given = given.sum(1, keepdim=True) if len(into) == 1 else given
+        gradient = gradient.sum(1, keepdim=True) if len(into) == 1 else gradient
         if (at := self.at(stage, call)) is not None:
-            into[:, at] += spread(given.sum(0, keepdim=True)).sum(1)
+            into[:, at] += spread(gradient.sum(0, keepdim=True)).sum(1)
         else:
-            index = self._looked_up(stage, call, some).expand(len(given), -1, -1)
-            into.index_add_(1, index.flatten(), given.transpose(0, 1).flatten(1))
+            index = self._looked_up(stage, call, rows).expand(len(gradient), -1, -1)
+            into.index_add_(1, index.flatten(), gradient.transpose(0, 1).flatten(1))
 
-    def at(self, stage: Stage, call: Call) -> slice | None:
+    def at(self, stage: Stage, call: TileCall) -> slice | None:
         """The rows of the table for the distances of each tile of a run."""
-        found = stage.far(call)
-        return None if found is None else slice(self.most - found[0], self.most - found[-1] + 1, -found.step)
+        distances = stage.far(call)
+        return (
+            None
+            if distances is None
+            else slice(self.most - distances[0], self.most - distances[-1] + 1, -distances.step)
+        )
 
-    def _looked_up(self, stage: Stage, call: Call, some: slice) -> Int[Tensor, "#n q k"]:
+    def _looked_up(self, stage: Stage, call: TileCall, rows: slice) -> Int[Tensor, "#n q k"]:
         """The rows of the table for the pairs of a call that is no run."""
-        q, k = (line.pos[some if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
+        q, k = (line.pos[rows if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
         q, k = q[:, call.q.places(q.device)].flatten(0, 1), k[:, call.k.places(k.device)].flatten(0, 1)
         # padding is masked, wherever it seems to stand
         return (self.most - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
 
 
-def asked(request: Request, plan: Plan) -> tuple[Tensor, Banded] | None:
+def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | None:
     """The queries to read, and the bias by all distances of a plan; None where there is no such form or no band."""
     if request.bias is None:
         return None
     least, most, bands = plan.span
     device = request.queries.q.device
-    told = request.bias.by_distance(request, torch.arange(most, least - 1, -1, device=device))
-    if told is None or (not bands and (told.asks is not None or told.values is not None)):
+    distances = request.bias.by_distance(request, torch.arange(most, least - 1, -1, device=device))
+    if distances is None or (not bands and (distances.asks is not None or distances.values is not None)):
         return None
-    if told.asks is None:
-        return told.q, Banded(told.table, None, told.values, most)
-    return told.q, Banded(lowered(told.table), lowered(told.asks), told.values, most)
+    if distances.asks is None:
+        return distances.q, DistanceBand(distances.table, None, distances.values, most)
+    return distances.q, DistanceBand(to_autocast(distances.table), to_autocast(distances.asks), distances.values, most)
 
 
 def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
@@ -85,6 +91,6 @@ def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor,
 def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
     """Terms of keys as terms of distances, zeros elsewhere: the transpose of `slanted`."""
     n, heads, queries, keys = x.shape
-    found = x.new_zeros(heads, n * queries, queries + keys - 1)
-    slanted(found, queries, keys).copy_(x)
-    return found
+    terms = x.new_zeros(heads, n * queries, queries + keys - 1)
+    slanted(terms, queries, keys).copy_(x)
+    return terms

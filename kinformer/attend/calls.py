@@ -12,10 +12,10 @@ from kinformer.attend.lines import Line
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import Pattern
 
-KEPT = 1 << 25  # bytes of masks that a plan keeps for the next layer and the backward pass
+MASK_BYTES = 1 << 25  # bytes of masks that a plan keeps for the next layer and the backward pass
 
 
-class Tiles(NamedTuple):
+class StridedTiles(NamedTuple):
     """Equal pieces of a row: place i of tile t is start + t * step + i * inner."""
 
     start: int
@@ -29,7 +29,7 @@ class Tiles(NamedTuple):
         return self.start + tile * self.step + place * self.inner
 
 
-class Table(NamedTuple):
+class BlockTable(NamedTuple):
     """Pieces of a row of `length` places that are made of its blocks, by number."""
 
     blocks: Int[Tensor, "n m"]
@@ -62,14 +62,14 @@ class Table(NamedTuple):
         return (self.blocks[:, :, None] * self.block + at).flatten(1)
 
 
-class Call(NamedTuple):
+class TileCall(NamedTuple):
     """Queries of tile t read the keys of tile t: all of them (`where` None), or those that the pattern allows.
 
     `causal`: the pattern allows what stands at the same place of the tile or before it, so a kernel needs no mask.
     """
 
-    q: Tiles | Table
-    k: Tiles | Table
+    q: StridedTiles | BlockTable
+    k: StridedTiles | BlockTable
     where: Pattern | None
     causal: bool = False
 
@@ -80,7 +80,7 @@ class Call(NamedTuple):
     @property
     def by_row(self) -> bool:
         """Is it made for each row of the batch? One tile that is a stride is one for all of them."""
-        return self.q.many > 1 or isinstance(self.k, Table)
+        return self.q.many > 1 or isinstance(self.k, BlockTable)
 
 
 class Stage(NamedTuple):
@@ -90,16 +90,21 @@ class Stage(NamedTuple):
     turns: int
     q: Line
     k: Line
-    calls: tuple[Call, ...]
+    calls: tuple[TileCall, ...]
 
-    def far(self, call: Call) -> range | None:
+    def far(self, call: TileCall) -> range | None:
         """How far queries of each tile stand after its keys, the furthest first; None where tiles are no runs alike."""
         q, k = call.q, call.k
-        if self.q.source is not None or self.k.source is not None or isinstance(q, Table) or isinstance(k, Table):
+        if (
+            self.q.source is not None
+            or self.k.source is not None
+            or isinstance(q, BlockTable)
+            or isinstance(k, BlockTable)
+        ):
             return None
-        found = {*(self.q.at[:, 0] - self.k.at[:, 0]).tolist()}
-        first = found.pop() + q.start - k.start
-        if found or q.step != k.step:
+        offsets = {*(self.q.at[:, 0] - self.k.at[:, 0]).tolist()}
+        first = offsets.pop() + q.start - k.start
+        if offsets or q.step != k.step:
             return None
         return range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
 
@@ -115,7 +120,7 @@ def shares(first: int, turns: int, heads: int, groups: int) -> tuple[slice, slic
 Other = Callable[[Stage], Stage]  # the same pairs by other calls
 
 
-class Plan:
+class TilePlan:
     """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read.
 
     `finer` and `turned` say in which calls a stage is gone through: forward, and for its gradients.
@@ -127,7 +132,7 @@ class Plan:
         self.stages, self.pairs, self.plain = stages, pairs, plain
         self._finer, self._turned = finer, turned
         self._masks: dict = {}
-        self._room = KEPT
+        self._room = MASK_BYTES
 
     @cached_property
     def ahead(self) -> list[Stage]:
@@ -140,12 +145,12 @@ class Plan:
         return [self._turned(stage) for stage in self.stages]
 
     @cached_property
-    def only(self) -> Call | None:
+    def only(self) -> TileCall | None:
         """The one call of all queries and all keys, where there is no other."""
         if len(self.stages) != 1 or len(self.stages[0].calls) != 1 or self.stages[0].turns > 1:
             return None
         (call,), (q, k) = self.stages[0].calls, self.stages[0][2:4]
-        tiled = isinstance(call.q, Tiles) and isinstance(call.k, Tiles) and call.q.many == 1
+        tiled = isinstance(call.q, StridedTiles) and isinstance(call.k, StridedTiles) and call.q.many == 1
         whole = tiled and q.source is None and k.source is None
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
@@ -161,21 +166,25 @@ class Plan:
     @cached_property
     def looks_up(self) -> bool:
         """Are blocks of a row looked up by number?"""
-        return any(isinstance(one, Table) for stage in self.stages for call in stage.calls for one in call[:2])
+        return any(isinstance(tiles, BlockTable) for stage in self.stages for call in stage.calls for tiles in call[:2])
 
     @cached_property
     def span(self) -> tuple[int, int, bool]:
         """The least and the most that a query stands after a key of its call, or 0; and are all tiles runs alike?"""
         least, most, bands = 0, 0, True
         for stage in self.stages:
-            for found in map(stage.far, stage.calls):
+            for distances in map(stage.far, stage.calls):
                 q, k = stage.q.at, stage.k.at
-                ends = (int(q.max() - k.min()), int(q.min() - k.max())) if found is None else (found[0], found[-1])
-                least, most, bands = min(least, ends[1]), max(most, ends[0]), bands and found is not None
+                ends = (
+                    (int(q.max() - k.min()), int(q.min() - k.max()))
+                    if distances is None
+                    else (distances[0], distances[-1])
+                )
+                least, most, bands = min(least, ends[1]), max(most, ends[0]), bands and distances is not None
         return least, most, bands
 
     def shut(
-        self, stage: Stage, call: Call, rows: Int[Tensor, " B"] | None, some: slice, heads: range, q: Tensor
+        self, stage: Stage, call: TileCall, rows: Int[Tensor, " B"] | None, batch: slice, heads: range, q: Tensor
     ) -> tuple[Float[Tensor, "#n #H q k"] | None, Bool[Tensor, "#n #H q"] | None]:
         """-inf at the pairs of a call that are not allowed in batch rows `some`, else 0; and queries without a key.
 
@@ -184,26 +193,26 @@ class Plan:
         if call.where is None or call.causal:
             return None, None
         bound = bool(call.where.tensors())
-        key = _shared(stage, call) if self.plain and not bound else None
+        key = _mask_key(stage, call) if self.plain and not bound else None
         alone = key is not None
-        of_row = (some.start, some.stop) if bound or len(stage.q.pos) > 1 else ()
+        of_row = (batch.start, batch.stop) if bound or len(stage.q.pos) > 1 else ()
         key = (key or (id(call), *of_row), stage.first, heads.start, q.dtype)
         if key not in self._masks:
-            found = _allowed(stage, call, _batch_rows(rows, some, q) if bound else None, some, heads, alone)
-            made = _numbers(found[0] if call.by_row else found[:, 0], q)
-            size = 1 if made[0] is None else made[0].nbytes
+            is_allowed = _allowed(stage, call, _batch_rows(rows, batch, q) if bound else None, batch, heads, alone)
+            numbers = _additive_mask(is_allowed[0] if call.by_row else is_allowed[:, 0], q)
+            size = 1 if numbers[0] is None else numbers[0].nbytes
             if size > self._room:
-                return made
+                return numbers
             self._room -= size
-            self._masks[key] = made
+            self._masks[key] = numbers
         return self._masks[key]
 
 
-def _batch_rows(rows: Int[Tensor, " B"] | None, some: slice, q: Tensor) -> Int[Tensor, " b"]:
-    return torch.arange(len(q), device=q.device)[some] if rows is None else rows[some]
+def _batch_rows(rows: Int[Tensor, " B"] | None, batch: slice, q: Tensor) -> Int[Tensor, " b"]:
+    return torch.arange(len(q), device=q.device)[batch] if rows is None else rows[batch]
 
 
-def _numbers(allowed: Bool[Tensor, "#n #H q k"], q: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _additive_mask(allowed: Bool[Tensor, "#n #H q k"], q: Tensor) -> tuple[Tensor | None, Tensor | None]:
     if bool(allowed.all()):
         return None, None
     empty = ~allowed.any(-1)
@@ -211,12 +220,12 @@ def _numbers(allowed: Bool[Tensor, "#n #H q k"], q: Tensor) -> tuple[Tensor | No
     return shut, empty if bool(empty.any()) else None
 
 
-def _shared(stage: Stage, call: Call) -> tuple | None:
+def _mask_key(stage: Stage, call: TileCall) -> tuple | None:
     """What calls have in common that have one mask for all tiles; None where a tile needs one of its own."""
     period = call.where.period() if call.where is not None else None
     if period is None or stage.q.source is not None or stage.k.source is not None:
         return None
-    if isinstance(call.q, Table) or isinstance(call.k, Table):
+    if isinstance(call.q, BlockTable) or isinstance(call.k, BlockTable):
         return None
     if call.q.many > 1 and (call.q.step % period or call.q.step != call.k.step):
         return None
@@ -224,14 +233,14 @@ def _shared(stage: Stage, call: Call) -> tuple | None:
     return q % period, q - k, call.q.size, call.k.size, call.q.inner, call.k.inner, call.where
 
 
-def _allowed(stage: Stage, call: Call, rows: Tensor | None, some: slice, heads: range, alone: bool) -> Tensor:
+def _allowed(stage: Stage, call: TileCall, rows: Tensor | None, batch: slice, heads: range, alone: bool) -> Tensor:
     device = stage.q.pos.device
     q_at, k_at = call.q.places(device), call.k.places(device)
     if alone:
         q_at, k_at = q_at[:1], k_at[:1]
-    q, k = (line.pos[some if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
+    q, k = (line.pos[batch if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
     q, k = q[:, q_at][:, :, None, :, None], k[:, k_at][:, :, None, None, :]  # [#b n 1 q 1], [#b n 1 1 k]
     b = 0 if rows is None else rows[:, None, None, None, None]
     h = torch.arange(heads.start + stage.first, heads.stop, stage.turns, device=device)[:, None, None]
     inside = call.where(b, h, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)  # type: ignore[misc]
-    return inside & call.k.real(device)[:, None, None, :] if isinstance(call.k, Table) else inside
+    return inside & call.k.real(device)[:, None, None, :] if isinstance(call.k, BlockTable) else inside

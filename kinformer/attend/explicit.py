@@ -8,64 +8,64 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
-from kinformer.attend.calls import Plan, Stage, Table, Tiles, shares
+from kinformer.attend.calls import BlockTable, Stage, StridedTiles, TilePlan, shares
 from kinformer.attend.lines import Line
-from kinformer.core.autocast import lowered, precise
+from kinformer.core.autocast import at_least_float32, to_autocast
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.memo import fresh
+from kinformer.core.memo import empty_memo
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import mask, scores, softmax, weighted
+from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
 
-Cuts = tuple[Tiles | Table, ...]
+Cuts = tuple[StridedTiles | BlockTable, ...]
 
 
-class Cut(torch.autograd.Function):
+class CutTiles(torch.autograd.Function):
     """x by the tiles of every call, folded into the batch. One function for all, or its backward would be quadratic."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Float[Tensor, "B H L D"], *tiles: Tiles | Table) -> tuple[Tensor, ...]:
+    def forward(ctx: FunctionCtx, x: Float[Tensor, "B H L D"], *tiles: StridedTiles | BlockTable) -> tuple[Tensor, ...]:
         ctx.tiles, ctx.shape = tiles, x.shape  # type: ignore[attr-defined]
-        return tuple(_cut(x, one) for one in tiles)
+        return tuple(_cut(x, tile) for tile in tiles)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *given: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         tiles, shape = ctx.tiles, ctx.shape  # type: ignore[attr-defined]
-        return Added.apply(shape, tiles, *given), *[None] * len(tiles)
+        return AddTiles.apply(shape, tiles, *gradients), *[None] * len(tiles)
 
 
-class Added(torch.autograd.Function):
-    """Tiles of every call added at their places of a row, zeros elsewhere: the transpose of `Cut`."""
+class AddTiles(torch.autograd.Function):
+    """Tiles of every call added at their places of a row, zeros elsewhere: the transpose of `CutTiles`."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, shape: torch.Size, tiles: Cuts, *given: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, shape: torch.Size, tiles: Cuts, *pieces: Tensor) -> Tensor:
         ctx.tiles = tiles  # type: ignore[attr-defined]
-        total = given[0].new_zeros(shape)
-        for one, piece in zip(tiles, given, strict=True):
-            n, size = one.many, one.size
+        total = pieces[0].new_zeros(shape)
+        for tile, piece in zip(tiles, pieces, strict=True):
+            n, size = tile.many, tile.size
             rows = piece.unflatten(0, (-1, n)).transpose(1, 2).reshape(shape[0], shape[1], n * size, shape[3])
-            total.index_add_(2, one.places(piece.device).flatten(), rows)
+            total.index_add_(2, tile.places(piece.device).flatten(), rows)
         return total
 
     @staticmethod
-    def backward(ctx: FunctionCtx, given: Tensor) -> tuple[Any, ...]:
-        return None, None, *Cut.apply(given, *ctx.tiles)  # type: ignore[attr-defined]
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Any, ...]:
+        return None, None, *CutTiles.apply(gradient, *ctx.tiles)  # type: ignore[attr-defined]
 
 
-def read(request: Request, plan: Plan) -> AttentionOutput:
+def read(request: Request, plan: TilePlan) -> AttentionOutput:
     """Execute a plan with at least one stage; return y and lse."""
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows
     turns = plan.stages[0].turns
     if turns == 1:
-        return _merged(request, plan.stages, rows)
+        return _read_stages(request, plan.stages, rows)
     stages = [[stage for stage in plan.stages if stage.first == first] for first in range(turns)]
     return _interleaved([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
 
 
-def _merged(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> AttentionOutput:
-    reads = [_stage(request, stage, rows) for stage in stages]
+def _read_stages(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> AttentionOutput:
+    reads = [_read_stage(request, stage, rows) for stage in stages]
     return reads[0] if len(reads) == 1 else merge(*reads)
 
 
@@ -77,9 +77,9 @@ def _read_heads(
     queries = request.queries._replace(q=request.queries.q[:, of_q], extras={})
     keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], extras={})
     if stages:
-        return _merged(request.replace(queries=queries, keys=keys), stages, rows)
-    lse = precise(queries.q).new_full(queries.q.shape[:3], -torch.inf)
-    return AttentionOutput(lowered(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
+        return _read_stages(request.replace(queries=queries, keys=keys), stages, rows)
+    lse = at_least_float32(queries.q).new_full(queries.q.shape[:3], -torch.inf)
+    return AttentionOutput(to_autocast(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
 
 
 def _interleaved(reads: list[AttentionOutput]) -> AttentionOutput:
@@ -91,16 +91,16 @@ def _interleaved(reads: list[AttentionOutput]) -> AttentionOutput:
     return AttentionOutput(y, torch.cat([read.lse for read in reads if read.lse is not None], 1).index_select(1, at))
 
 
-def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> AttentionOutput:
+def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> AttentionOutput:
     queries, keys, calls = request.queries, request.keys, stage.calls
     of_q, of_k = tuple(call.q for call in calls), tuple(call.k for call in calls)
-    q, q_pos, q_sides, q_labels = _folded(queries, queries.q, stage.q, of_q)
-    k, k_pos, k_sides, k_labels = _folded(keys, keys.k, stage.k, of_k)
+    q, q_pos, q_sides, q_labels = _tokens_of_calls(queries, queries.q, stage.q, of_q)
+    k, k_pos, k_sides, k_labels = _tokens_of_calls(keys, keys.k, stage.k, of_k)
     v = _pieces(keys.v, stage.k, of_k)
     reads = []
     for n, call in enumerate(calls):
         at = k_pos[n]
-        if isinstance(call.k, Table):
+        if isinstance(call.k, BlockTable):
             at = torch.where(call.k.real(at.device)[:, None].repeat(len(at) // call.k.many, 1, 1), at, -1)
         piece = request.replace(
             queries=Queries(q[n], q_pos[n], q_sides[n], q_labels[n], queries.head),
@@ -110,16 +110,18 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Attention
             rows=rows.repeat_interleave(call.q.many),
             run=False,
             full=False,
-            memo=fresh(),
+            memo=empty_memo(),
         )
         logits, where = scores(piece), mask(piece)
         attention, level = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
-        reads.append(AttentionOutput(weighted(F.dropout(attention, request.dropout), piece), level))
+        reads.append(AttentionOutput(weigh_values(F.dropout(attention, request.dropout), piece), level))
     batch, heads, length = queries.q.shape[:3]
     shape = torch.Size((batch, heads, stage.q.size, reads[0].y.shape[3]))
-    y = Added.apply(shape, of_q, *(one.y for one in reads))
+    y = AddTiles.apply(shape, of_q, *(output.y for output in reads))
     # 0 where no call reads, which is not the log of nothing: put there apart
-    lse = Added.apply(shape[:3] + (1,), of_q, *(one.lse[..., None] for one in reads if one.lse is not None))[..., 0]
+    lse = AddTiles.apply(
+        shape[:3] + (1,), of_q, *(output.lse[..., None] for output in reads if output.lse is not None)
+    )[..., 0]
     read_at = torch.cat([tiles.places(y.device).flatten() for tiles in of_q])
     unread = torch.ones(stage.q.size, dtype=torch.bool, device=y.device).index_fill_(0, read_at, False)
     lse = lse.masked_fill(unread, -torch.inf)
@@ -132,9 +134,9 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Attention
     return AttentionOutput(whole[:, :, :length], level[:, :, :length])
 
 
-def _folded(of: Queries | Keys, x: Tensor, line: Line, tiles: Cuts) -> tuple[Any, ...]:
+def _tokens_of_calls(of: Queries | Keys, x: Tensor, line: Line, tiles: Cuts) -> tuple[Any, ...]:
     """For each call: vectors, positions, sides by name and labels by name."""
-    pos = tuple(_cut(line.pos[:, None, :, None].expand(len(x), -1, -1, -1), one)[..., 0] for one in tiles)
+    pos = tuple(_cut(line.pos[:, None, :, None].expand(len(x), -1, -1, -1), tile)[..., 0] for tile in tiles)
     extras = {name: _pieces(side, line, tiles) for name, side in of.extras.items()}
     labels = {name: _pieces(label[:, None, :, None], line, tiles) for name, label in of.labels.items()}
     of_calls = range(len(tiles))
@@ -149,9 +151,9 @@ def _folded(of: Queries | Keys, x: Tensor, line: Line, tiles: Cuts) -> tuple[Any
 def _pieces(x: Shaped[Tensor, "B H L D"], line: Line, tiles: Cuts) -> tuple[Tensor, ...]:
     if line.source is not None:
         x = x.gather(2, line.source[:, None, :, None].expand(len(x), x.shape[1], -1, x.shape[3]))
-    return Cut.apply(x, *tiles) if x.requires_grad else tuple(_cut(x, one) for one in tiles)
+    return CutTiles.apply(x, *tiles) if x.requires_grad else tuple(_cut(x, tile) for tile in tiles)
 
 
-def _cut(x: Shaped[Tensor, "B H L D"], tiles: Tiles | Table) -> Shaped[Tensor, "N H size D"]:
+def _cut(x: Shaped[Tensor, "B H L D"], tiles: StridedTiles | BlockTable) -> Shaped[Tensor, "N H size D"]:
     places = tiles.places(x.device)
     return x.index_select(2, places.flatten()).unflatten(2, places.shape).transpose(1, 2).flatten(0, 1)

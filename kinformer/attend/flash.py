@@ -11,30 +11,30 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.attend import kernel, plain
-from kinformer.attend.banded import Banded, by_head, spread
-from kinformer.attend.calls import Call, Plan, Stage, shares
-from kinformer.attend.kernel import Held, Way
+from kinformer.attend.banded import DistanceBand, by_head, spread
+from kinformer.attend.calls import Stage, TileCall, TilePlan, shares
+from kinformer.attend.kernel import ReadWithGradients, SavedTensors
 from kinformer.attend.lines import Line
-from kinformer.attend.tiled import Sum, add, cut, near, write
+from kinformer.attend.tiled import TileSum, add, cut, cut_contiguous, write
 
-HELD = 1 << 21  # scores that are held at once: more fall out of the cache, and their memory is the system's each time
+SCORES = 1 << 21  # scores that are held at once: more fall out of the cache, and their memory is the system's each time
 
 
-class Planned(Way):
+class PlannedRead(ReadWithGradients):
     """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
 
     Each call of the backward gets the y and the lse of the whole, and so gives its share of the gradients. `more` is
     the table, the asks and the values of a bias by distances, or three times None.
     """
 
-    def __init__(self, plan: Plan, rows: Int[Tensor, " B"] | None, scale: float, head: int, most: int = 0):
+    def __init__(self, plan: TilePlan, rows: Int[Tensor, " B"] | None, scale: float, head: int, most: int = 0):
         self.plan, self.rows, self.scale, self.head, self.most = plan, rows, scale, head, most
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
         plan, scale, band = self.plan, self.scale, self._band(*more)
         if band is None and (call := plan.only) is not None:
             mask, empty = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
-            return kernel.once(q, k, v, mask, empty, call.causal, scale)
+            return kernel.call_forward(q, k, v, mask, empty, call.causal, scale)
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, v = map(self._laid, (q, k, v))
         # one stage writes each query once; more are merged, in float32 or better
@@ -48,10 +48,14 @@ class Planned(Way):
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
             of_y, of_lse = (ends.heads(x) for x in (y, lse))
             if stage.q.source is not None:
-                of_y, of_lse = _taken(of_y, stage.q), _taken(of_lse[..., None], stage.q)[..., 0]
-            for some, tiles in _runs(stage, q, band is not None and band.asks is not None):
-                mask, empty = self._added(stage, tiles, some, q, band)
-                ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
+                of_y, of_lse = _gather_line(of_y, stage.q), _gather_line(of_lse[..., None], stage.q)[..., 0]
+            for batch, tiles in _calls_by_rows(stage, q, band is not None and band.asks is not None):
+                mask, empty = self._added(stage, tiles, batch, q, band)
+                ends_of = (
+                    cut_contiguous(q_, tiles.q, batch),
+                    cut_contiguous(k_, tiles.k, batch),
+                    cut_contiguous(v_, tiles.k, batch),
+                )
                 if mask is None or band is None or band.values is None:
                     new, level = kernel.forward(*ends_of, 0.0, tiles.causal, attn_mask=mask, scale=scale)
                 else:
@@ -59,34 +63,34 @@ class Planned(Way):
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
                 if stage.first in begun:
-                    old = cut(of_y, tiles.q, some), cut(of_lse[..., None], tiles.q, some)[..., 0]
-                    new, level = _merged(*old, new, level)
-                write(of_y, tiles.q, some, new)
-                write(of_lse[..., None], tiles.q, some, level[..., None])
+                    old = cut(of_y, tiles.q, batch), cut(of_lse[..., None], tiles.q, batch)[..., 0]
+                    new, level = _merge_in_place(*old, new, level)
+                write(of_y, tiles.q, batch, new)
+                write(of_lse[..., None], tiles.q, batch, level[..., None])
             if stage.q.source is not None:
-                _put(ends.heads(y), of_y, stage.q)
-                _put(ends.heads(lse), of_lse, stage.q)
+                _scatter_line(ends.heads(y), of_y, stage.q)
+                _scatter_line(ends.heads(lse), of_lse, stage.q)
             begun.add(stage.first)
         return y.to(q.dtype), lse
 
-    def gradients(self, gy: Tensor, held: Held, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        plan, scale, band = self.plan, self.scale, self._band(*held.more)
-        q, k, v, y, lse, more = held
+    def gradients(self, gy: Tensor, saved: SavedTensors, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        plan, scale, band = self.plan, self.scale, self._band(*saved.more)
+        q, k, v, y, lse, more = saved
         if band is None and (call := plan.only) is not None:
             mask, _ = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
-            return *kernel.once_back(gy, held, mask, call.causal, scale), None, None, None
-        q, k, v, y, gy, lse = (*map(self._laid, (q, k, v, y, gy)), kernel.level(lse))
+            return *kernel.call_backward(gy, saved, mask, call.causal, scale), None, None, None
+        q, k, v, y, gy, lse = (*map(self._laid, (q, k, v, y, gy)), kernel.finite_lse(lse))
         # without a gradient it is a mask as any other, unless it adds to the values too
-        learns = band is not None and (band.values is not None or any(wanted[3:5]))
+        learns = band is not None and (band.values is not None or any(needs[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
         # what the first stage adds to holds nothing yet
         of_q, of_k = plan.begins_with("q"), plan.begins_with("k")
         fresh = of_q, of_k, of_k
         grads = [
-            (torch.empty_like if one else torch.zeros_like)(x, dtype=wide)
-            for x, one in zip((q, k, v), fresh, strict=True)
+            (torch.empty_like if first else torch.zeros_like)(x, dtype=wide)
+            for x, first in zip((q, k, v), fresh, strict=True)
         ]
-        into_band = Banded(*(_zeros(x, wide) for x in band[:3]), self.most) if band is not None and learns else None  # type: ignore
+        into_band = _zero_band(band, wide) if band is not None and learns else None
         for n, stage in enumerate(plan.back if band is None else plan.stages):
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
@@ -95,47 +99,51 @@ class Planned(Way):
             dq_ = dq if stage.q.source is None else dq.new_zeros(q_.shape)
             into = [ends.of_keys(x) for x in grads[1:]]
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
-            sums = [Sum(to, n == 0 and one) for to, one in zip((dq_, dk_, dv_), fresh, strict=True)]
-            for some, tiles in _runs(stage, q, into_band is not None):
-                mask, _ = self._added(stage, tiles, some, q, band)
-                ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
-                given, whole, level = (near(x, tiles.q, some) for x in (gy_, y_, lse_))
+            sums = [TileSum(to, n == 0 and first) for to, first in zip((dq_, dk_, dv_), fresh, strict=True)]
+            for batch, tiles in _calls_by_rows(stage, q, into_band is not None):
+                mask, _ = self._added(stage, tiles, batch, q, band)
+                ends_of = (
+                    cut_contiguous(q_, tiles.q, batch),
+                    cut_contiguous(k_, tiles.k, batch),
+                    cut_contiguous(v_, tiles.k, batch),
+                )
+                gy_tile, whole, level = (cut_contiguous(x, tiles.q, batch) for x in (gy_, y_, lse_))
                 if mask is None or band is None or into_band is None:
-                    found = kernel.backward(
-                        given, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
+                    new_grads = kernel.backward(
+                        gy_tile, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
                     )
                 else:
                     added = None if band.values is None else band.values[:, band.at(stage, tiles)]
-                    *found, ds, p = plain.backward(given, *ends_of, whole, level, mask, scale, added)
-                    _learn(band, into_band, stage, tiles, some, ds, p, given)
-                for one, at, grad in zip(sums, (tiles.q, tiles.k, tiles.k), found, strict=True):
-                    one.add(at, some, grad)
-            for one in sums:
-                one.end()
+                    *new_grads, ds, p = plain.backward(gy_tile, *ends_of, whole, level, mask, scale, added)
+                    _add_band_gradients(band, into_band, stage, tiles, batch, ds, p, gy_tile)
+                for first, at, grad in zip(sums, (tiles.q, tiles.k, tiles.k), new_grads, strict=True):
+                    first.add(at, batch, grad)
+            for first in sums:
+                first.end()
             if stage.q.source is not None:
                 dq.scatter_add_(2, _index(stage.q, dq), dq_)
             if stage.k.source is not None:
-                for to, found in zip(into, (dk_, dv_), strict=True):
-                    to.scatter_add_(2, _index(stage.k, to), found)
-        both = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
-        return tuple(None if grad is None else grad.to(x.dtype) for grad, x in both)  # type: ignore[union-attr]
+                for to, new_grads in zip(into, (dk_, dv_), strict=True):
+                    to.scatter_add_(2, _index(stage.k, to), new_grads)
+        pairs = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
+        return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
     def _laid(self, x: Tensor) -> Tensor:
         """Each head's vectors side by side where blocks of them are looked up: a block is then one run of memory."""
         return x.contiguous() if self.plan.looks_up else x
 
-    def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> Banded | None:
-        return None if table is None else Banded(table, asks, values, self.most)
+    def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> DistanceBand | None:
+        return None if table is None else DistanceBand(table, asks, values, self.most)
 
     def _added(
-        self, stage: Stage, tiles: Call, some: slice, q: Tensor, band: Banded | None
+        self, stage: Stage, tiles: TileCall, batch: slice, q: Tensor, band: DistanceBand | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """What is added to the scores of a call, and which queries have no key in it."""
-        shut, empty = self.plan.shut(stage, tiles, self.rows, some, range(self.head, self.head + q.shape[1]), q)
+        shut, empty = self.plan.shut(stage, tiles, self.rows, batch, range(self.head, self.head + q.shape[1]), q)
         if band is None:
             return shut, empty
-        asks = None if band.asks is None else cut(band.asks, tiles.q, some)
-        added = band.added(stage, tiles, some, asks)
+        asks = None if band.asks is None else cut(band.asks, tiles.q, batch)
+        added = band.added(stage, tiles, batch, asks)
         if shut is not None:
             added = added + shut if asks is None else added.add_(shut)
         if asks is None and bool((band.table == -torch.inf).any()):
@@ -144,42 +152,51 @@ class Planned(Way):
         return added, empty
 
 
-def _zeros(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if x is None else torch.zeros_like(x, dtype=dtype)
+def _zero_band(band: DistanceBand, dtype: torch.dtype) -> DistanceBand:
+    """Zeros to which the gradients of a band are added."""
+    asks, values = (None if x is None else torch.zeros_like(x, dtype=dtype) for x in (band.asks, band.values))
+    return DistanceBand(torch.zeros_like(band.table, dtype=dtype), asks, values, band.most)
 
 
-def _merged(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+def _merge_in_place(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     """y and lse with a read of other keys, whose y is spent."""
-    both = torch.logaddexp(lse, level)
-    safe = both.masked_fill(both == -torch.inf, 0.0)
+    total = torch.logaddexp(lse, level)
+    safe = total.masked_fill(total == -torch.inf, 0.0)
     old_share, new_share = (lse - safe).exp_()[..., None], (level - safe).exp_()[..., None]
-    return new.to(y.dtype).mul_(new_share).addcmul_(y, old_share), both
+    return new.to(y.dtype).mul_(new_share).addcmul_(y, old_share), total
 
 
-def _learn(
-    band: Banded, into: Banded, stage: Stage, call: Call, some: slice, ds: Tensor, p: Tensor, gy: Tensor
+def _add_band_gradients(
+    band: DistanceBand,
+    into: DistanceBand,
+    stage: Stage,
+    call: TileCall,
+    batch: slice,
+    ds: Tensor,
+    p: Tensor,
+    gy: Tensor,
 ) -> None:
     """Adds the gradients of a call to those of the table, of what asks it, and of the values."""
     at = band.at(stage, call)
     if band.asks is None or into.asks is None:
-        band.learn(into.table, stage, call, some, ds)
+        band.learn(into.table, stage, call, batch, ds)
     else:
-        of_distances, asks = spread(ds), by_head(cut(band.asks, call.q, some)).to(ds.dtype)
-        given = of_distances @ band.table[:, at].to(ds.dtype)
-        add(into.asks, call.q, some, given.unflatten(1, (len(ds), -1)).transpose(0, 1))
+        of_distances, asks = spread(ds), by_head(cut(band.asks, call.q, batch)).to(ds.dtype)
+        to_asks = of_distances @ band.table[:, at].to(ds.dtype)
+        add(into.asks, call.q, batch, to_asks.unflatten(1, (len(ds), -1)).transpose(0, 1))
         into.table[:, at] += (of_distances.mT @ asks).sum_to_size(into.table[:, at].shape)
     if into.values is not None:
         into.values[:, at] += (spread(p).mT @ by_head(gy.to(p.dtype))).sum_to_size(into.values[:, at].shape)
 
 
-def _runs(stage: Stage, q: Float[Tensor, "B H L D"], held: bool) -> Iterator[tuple[slice, Call]]:
+def _calls_by_rows(stage: Stage, q: Float[Tensor, "B H L D"], holds_scores: bool) -> Iterator[tuple[slice, TileCall]]:
     """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride.
 
     Where scores are `held` it is made for some rows at a time.
     """
     batch, heads, _, _ = q.shape
     for call in stage.calls:
-        rows = max(1, HELD // max(1, heads * call.q.size * call.k.size)) if held else max(1, batch)
+        rows = max(1, SCORES // max(1, heads * call.q.size * call.k.size)) if holds_scores else max(1, batch)
         rows = 1 if call.by_row else rows
         yield from ((slice(b, min(b + rows, batch)), call) for b in range(0, batch, rows))
 
@@ -188,16 +205,16 @@ def _index(line: Line, x: Tensor) -> Tensor:
     return line.source[:, None, :, None].expand(len(x), x.shape[1], -1, x.shape[3])  # type: ignore[index]
 
 
-def _taken(x: Float[Tensor, "B H L D"], line: Line) -> Float[Tensor, "B H N D"]:
+def _gather_line(x: Float[Tensor, "B H L D"], line: Line) -> Float[Tensor, "B H N D"]:
     return x if line.source is None else x.gather(2, _index(line, x))
 
 
-def _put(to: Tensor, found: Tensor, line: Line) -> None:
+def _scatter_line(to: Tensor, gathered: Tensor, line: Line) -> None:
     """Rows that were taken, put back; not those that a row does not have."""
     for b in range(len(to)):
         row = min(b, len(line.pos) - 1)
-        there = line.pos[row] >= 0
-        to[b, :, line.source[row][there]] = found[b, :, there]  # type: ignore[index]
+        real = line.pos[row] >= 0
+        to[b, :, line.source[row][real]] = gathered[b, :, real]  # type: ignore[index]
 
 
 class _Ends:
@@ -214,7 +231,7 @@ class _Ends:
         return x[:, self.of_k]
 
     def queries(self, x: Tensor) -> Tensor:
-        return _taken(self.heads(x), self.stage.q)
+        return _gather_line(self.heads(x), self.stage.q)
 
     def keys(self, x: Tensor) -> Tensor:
-        return _taken(self.of_keys(x), self.stage.k)
+        return _gather_line(self.of_keys(x), self.stage.k)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from kinformer.attend.calls import Call, Tiles
+from kinformer.attend.calls import StridedTiles, TileCall
 from kinformer.core.pattern import Pattern
 
 
@@ -18,11 +18,11 @@ class Tile(NamedTuple):
     inner: int
     every: bool
 
-    def parts(self, size: int, beside: int) -> "Iterator[Tile]":
+    def parts(self, size: int, margin: int) -> "Iterator[Tile]":
         """By so many queries, where its keys are all that stand up to so many places `beside` one of its queries."""
-        whole = self.keys == self.size + beside and self.size % size == 0
+        whole = self.keys == self.size + margin and self.size % size == 0
         for at in range(0, self.size, size) if whole else ():
-            yield Tile(self.q + at, size, self.k + at, size + beside, 1, self.every)
+            yield Tile(self.q + at, size, self.k + at, size + margin, 1, self.every)
         if not whole:
             yield self
 
@@ -40,56 +40,58 @@ ENDS = 2  # tiles that both ends of a window are: as a run they have no band, by
 Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
-def folded(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[Call]:
+def fold_tiles(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[TileCall]:
     """Tiles alike at even distances as one call of at most so many places each, and neighbours that read the same keys.
 
     First those as far from their keys, then what is left; such a call is made for each row of the batch. What is left
     and stands at unlike steps has no band, so biases of distances that learn are looked up where it was folded.
     """
     alike: dict[tuple[_Kind, int], Starts] = {}
-    for q, size, k, keys, inner, every in _joined(tiles):
+    for q, size, k, keys, inner, every in _join_neighbours(tiles):
         alike.setdefault((_Kind(size, keys, inner, every), k - q), []).append((q, k))
     runs: list[tuple[_Kind, Starts]] = []
     left: dict[_Kind, Starts] = {}
     for (kind, _), starts in alike.items():
-        for run in _even(starts, max(1, most // (kind.size + kind.keys))):
+        for run in _even_runs(starts, max(1, most // (kind.size + kind.keys))):
             if len(run) > 1:
                 runs.append((kind, run))
             else:
                 left.setdefault(kind, []).extend(run)
     for kind, starts in left.items():
-        for run in _even(sorted(starts), max(1, most // (kind.size + kind.keys))):
+        for run in _even_runs(sorted(starts), max(1, most // (kind.size + kind.keys))):
             runs += [(kind, run)] if len(run) > max(batch, ENDS) else [(kind, [at]) for at in run]
-    return [_call(where, *one) for one in sorted(runs, key=lambda one: one[1][0])]
+    return [_call(where, *group) for group in sorted(runs, key=lambda group: group[1][0])]
 
 
-def unfolded(call: Call) -> Iterator[Tile]:
+def unfold_tiles(call: TileCall) -> Iterator[Tile]:
     """The tiles of a call of which none is looked up."""
     q, k = call.q, call.k
-    assert isinstance(q, Tiles) and isinstance(k, Tiles)
+    assert isinstance(q, StridedTiles) and isinstance(k, StridedTiles)
     for n in range(q.many):
         yield Tile(q.start + n * q.step, q.size, k.start + n * k.step, k.size, q.inner, call.where is None)
 
 
-def _call(where: Pattern, kind: _Kind, starts: Starts) -> Call:
+def _call(where: Pattern, kind: _Kind, starts: Starts) -> TileCall:
     (q, k), (q_next, k_next) = starts[0], starts[min(1, len(starts) - 1)]
-    of_q = Tiles(q, kind.size, len(starts), q_next - q, kind.inner)
-    return Call(of_q, Tiles(k, kind.keys, len(starts), k_next - k, kind.inner), None if kind.every else where)
+    of_q = StridedTiles(q, kind.size, len(starts), q_next - q, kind.inner)
+    return TileCall(
+        of_q, StridedTiles(k, kind.keys, len(starts), k_next - k, kind.inner), None if kind.every else where
+    )
 
 
-def _joined(tiles: list[Tile]) -> list[Tile]:
+def _join_neighbours(tiles: list[Tile]) -> list[Tile]:
     """With neighbours that read all of the same keys as one."""
-    found: list[Tile] = []
+    joined: list[Tile] = []
     for tile in tiles:
-        last = found[-1] if found and tile.every else None
+        last = joined[-1] if joined and tile.every else None
         if last is not None and last[2:] == tile[2:] and tile.inner == 1 and last.q + last.size == tile.q:
-            found[-1] = last._replace(size=last.size + tile.size)
+            joined[-1] = last._replace(size=last.size + tile.size)
         else:
-            found.append(tile)
-    return found
+            joined.append(tile)
+    return joined
 
 
-def _even(starts: Starts, most: int) -> Iterator[Starts]:
+def _even_runs(starts: Starts, most: int) -> Iterator[Starts]:
     """Ascending places as runs of at most so many, at even distances."""
     run: Starts = []
     for at in starts:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from kinformer.core.autocast import lowered, precision
+from kinformer.core.autocast import autocast_dtype, to_autocast
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
@@ -28,19 +28,19 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 def serves(request: Request) -> bool:
     """Can the kernel read a request, but for its bias? No dropout, and widths alike."""
     q, k, v = request.queries.q, request.keys.k, request.keys.v
-    if request.dropout or q.device.type != "cpu" or precision(q) not in DTYPES:
+    if request.dropout or q.device.type != "cpu" or autocast_dtype(q) not in DTYPES:
         return False
-    same = q.dtype == k.dtype == v.dtype or precision(k) == precision(v) == precision(q)
+    same = q.dtype == k.dtype == v.dtype or autocast_dtype(k) == autocast_dtype(v) == autocast_dtype(q)
     _, heads, _, width = q.shape
     return same and width == v.shape[3] > 0 and k.shape[1] == v.shape[1] and heads % k.shape[1] == 0
 
 
-def near(x: Tensor) -> Tensor:
+def to_contiguous(x: Tensor) -> Tensor:
     """x as the kernel takes it: the numbers of a vector side by side."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-class Held(NamedTuple):
+class SavedTensors(NamedTuple):
     """What was read and what came of it; `more` is what else has a gradient."""
 
     q: Float[Tensor, "B H T D"]
@@ -51,7 +51,7 @@ class Held(NamedTuple):
     more: tuple[Tensor | None, ...]
 
 
-class Way(ABC):
+class ReadWithGradients(ABC):
     """How y and lse are made of queries, keys and values, and the gradients; `more` is what else has a gradient."""
 
     @abstractmethod
@@ -66,12 +66,12 @@ class Way(ABC):
 
     @abstractmethod
     def gradients(
-        self, gy: Float[Tensor, "B H T D"], held: Held, wanted: tuple[bool, ...]
+        self, gy: Float[Tensor, "B H T D"], saved: SavedTensors, needs: tuple[bool, ...]
     ) -> tuple[Tensor | None, ...]:
         """Of q, k, v and `more`, from that of y. Not all are `wanted`."""
 
 
-def _exact(of: Callable[P, R]) -> Callable[P, R]:
+def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
     """Without autocast: what is handed in has its precision, and a mask of another one is refused."""
 
     @functools.wraps(of)
@@ -84,49 +84,51 @@ def _exact(of: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def read(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> AttentionOutput:
+def read(method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> AttentionOutput:
     """What a way reads, in the precision of products."""
-    q, k, v = map(lowered, (q, k, v))
+    q, k, v = map(to_autocast, (q, k, v))
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *more)):
-        return AttentionOutput(*Fused.apply(way, q, k, v, *more))
-    return AttentionOutput(*_ungraded(way, q, k, v, *more))
+        return AttentionOutput(*FusedFunction.apply(method, q, k, v, *more))
+    return AttentionOutput(*_read_without_gradients(method, q, k, v, *more))
 
 
-@_exact
-def _ungraded(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-    return way.read(near(q), near(k), near(v), *more)
+@_without_autocast
+def _read_without_gradients(
+    method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return method.read(to_contiguous(q), to_contiguous(k), to_contiguous(v), *more)
 
 
-class Fused(torch.autograd.Function):
+class FusedFunction(torch.autograd.Function):
     """A way to read, with its gradients, through the lse too."""
 
     @staticmethod
-    @_exact
+    @_without_autocast
     def forward(
-        ctx: FunctionCtx, way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None
+        ctx: FunctionCtx, method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        q, k, v = map(near, (q, k, v))
-        y, lse = way.read(q, k, v, *more)
+        q, k, v = map(to_contiguous, (q, k, v))
+        y, lse = method.read(q, k, v, *more)
         ctx.set_materialize_grads(False)
-        ctx.way = way  # type: ignore[attr-defined]
+        ctx.way = method  # type: ignore[attr-defined]
         ctx.save_for_backward(q, k, v, y, lse, *more)  # type: ignore[arg-type]
         return y, lse
 
     @staticmethod
     @first_order
-    @_exact
+    @_without_autocast
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, y, lse, *more = ctx.saved_tensors  # type: ignore[attr-defined]
-        way, wanted = ctx.way, ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
-        return None, *learned(way, gy, gl, Held(q, k, v, y, lse, tuple(more)), wanted)
+        method, needs = ctx.way, ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
+        return None, *compute_gradients(method, gy, gl, SavedTensors(q, k, v, y, lse, tuple(more)), needs)
 
 
-def learned(
-    way: Way, gy: Tensor | None, gl: Tensor | None, held: Held, wanted: tuple[bool, ...]
+def compute_gradients(
+    method: ReadWithGradients, gy: Tensor | None, gl: Tensor | None, saved: SavedTensors, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a way from those of its y and its lse."""
-    gy, y = _with_lse(torch.zeros_like(held.y) if gy is None else gy, gl, held.y)
-    return way.gradients(gy, held._replace(y=y), wanted)
+    gy, y = _with_lse(torch.zeros_like(saved.y) if gy is None else gy, gl, saved.y)
+    return method.gradients(gy, saved._replace(y=y), needs)
 
 
 def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,23 +141,23 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
     wide = gy.to(gl.dtype)
     least = (gl.abs() * TINY).clamp_min(torch.finfo(gl.dtype).tiny)
     most = torch.linalg.vector_norm(wide, torch.inf, -1)
-    asked = gl != 0  # where neither has a gradient none is made up: it would say that somebody asks
-    if bool((none := asked & (most < least)).any()):
-        gy = torch.cat((torch.where(none[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
+    has_gradient = gl != 0  # where neither has a gradient none is made up: it would say that somebody asks
+    if bool((vanishes := has_gradient & (most < least)).any()):
+        gy = torch.cat((torch.where(vanishes[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
         wide = gy.to(gl.dtype)
         most = torch.linalg.vector_norm(wide, torch.inf, -1)
     # of a size of 1: squares of what is large or small would be none
-    one = wide / most.where(most > 0, 1.0)[..., None]
-    share = torch.where(asked, gl / most / one.square().sum(-1), 0.0)
-    return gy, y - (share[..., None] * one).to(y.dtype)
+    direction = wide / most.where(most > 0, 1.0)[..., None]
+    share = torch.where(has_gradient, gl / most / direction.square().sum(-1), 0.0)
+    return gy, y - (share[..., None] * direction).to(y.dtype)
 
 
-def level(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
+def finite_lse(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
     """What the kernel is handed for lse: a query without a key has a mask of -inf alone, whatever its level."""
     return lse.masked_fill(lse == -torch.inf, 0.0)
 
 
-def once(
+def call_forward(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, empty: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     """y and lse of one call; `empty` queries have no key."""
@@ -163,14 +165,16 @@ def once(
     return y, lse if empty is None else lse.masked_fill(empty, -torch.inf)
 
 
-def once_back(gy: Tensor, held: Held, added: Tensor | None, causal: bool, scale: float) -> tuple[Tensor, ...]:
+def call_backward(
+    gy: Tensor, saved: SavedTensors, added: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, ...]:
     """The gradients of q, k and v of one call."""
-    q, k, v, y, lse, _ = held
-    lse = lse if added is None else level(lse)
+    q, k, v, y, lse, _ = saved
+    lse = lse if added is None else finite_lse(lse)
     return tuple(backward(gy, q, k, v, y, lse, 0.0, causal, attn_mask=added, scale=scale))
 
 
-class Masked(Way):
+class MaskedRead(ReadWithGradients):
     """One call of the kernel under a mask."""
 
     def __init__(self, scale: float):
@@ -178,13 +182,13 @@ class Masked(Way):
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
         empty = None if more[0] is None else more[0].amax(-1) == -torch.inf
-        return once(q, k, v, more[0], empty, False, self.scale)
+        return call_forward(q, k, v, more[0], empty, False, self.scale)
 
-    def gradients(self, gy: Tensor, held: Held, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        return *once_back(gy, held, held.more[0], False, self.scale), None
+    def gradients(self, gy: Tensor, saved: SavedTensors, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        return *call_backward(gy, saved, saved.more[0], False, self.scale), None
 
 
-def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:
+def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:
     """The additive mask and bias of a kernel: -inf where a pair is not read.
 
     All layers of a forward share this mask. From a boolean mask a kernel would make an additive one for each layer.
@@ -193,12 +197,12 @@ def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:
     assert isinstance(score, Product)
     change = score.changed(request)
     if change is not None:
-        change = change.to(precision(q))
+        change = change.to(autocast_dtype(q))
         return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep its own
     if where is None:
         return None
 
     def make() -> Tensor:
-        return q.new_zeros(where.shape, dtype=precision(q)).masked_fill_(~where, -torch.inf)
+        return q.new_zeros(where.shape, dtype=autocast_dtype(q)).masked_fill_(~where, -torch.inf)
 
-    return make() if request.where is not None else request.memo.get(make, "added", where, precision(q))
+    return make() if request.where is not None else request.memo.get(make, "added", where, autocast_dtype(q))

@@ -35,14 +35,14 @@ class Line(NamedTuple):
         return Line(positions.expand(len(index), -1).contiguous(), pos, index)
 
 
-class Lines(NamedTuple):
+class LinePair(NamedTuple):
     """The line of the queries and that of the keys."""
 
     q: Line
     k: Line
 
 
-class Run(NamedTuple):
+class PositionRun(NamedTuple):
     """`size` consecutive positions from `first` on."""
 
     first: int
@@ -53,17 +53,17 @@ class Run(NamedTuple):
         return Line(at, at.to(device))
 
 
-class Alike(NamedTuple):
+class RunPair(NamedTuple):
     """The run of the queries of every row, and that of its keys."""
 
-    q: Run
-    k: Run
+    q: PositionRun
+    k: PositionRun
 
-    def lines(self, device: torch.device) -> Lines:
-        return Lines(self.q.line(device), self.k.line(device))
+    def lines(self, device: torch.device) -> LinePair:
+        return LinePair(self.q.line(device), self.k.line(device))
 
 
-def runs(request: Request) -> Alike | Lines | Refusal:
+def find_runs(request: Request) -> RunPair | LinePair | Refusal:
     """The runs of queries and keys where all rows are alike, else the lines of each row; a Refusal for what is no run.
 
     Positions are looked at once per forward.
@@ -72,25 +72,25 @@ def runs(request: Request) -> Alike | Lines | Refusal:
     if q.shape[1] > 1 or k.shape[1] > 1:
         return Refusal("positions that differ by head are no runs")
     if request.is_causal and request.pattern.period() == 1:
-        return Alike(Run(0, q.shape[2]), Run(0, k.shape[2]))  # where the run begins does not matter
+        return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))  # where the run begins does not matter
     if q.is_meta or k.is_meta:
         return Refusal("positions on the meta device are no numbers")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
 
 
-def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> Alike | Lines | Refusal:
+def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePair | Refusal:
     (q_first, q_fine), (k_first, k_fine) = (_begins(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
     if q_fine is None or k_fine is None:
         return Refusal("positions are no runs")
     if q_fine and k_fine and len({*q_first}) == len({*k_first}) == 1:
-        return Alike(Run(q_first[0], q.shape[1]), Run(k_first[0], k.shape[1]))
+        return RunPair(PositionRun(q_first[0], q.shape[1]), PositionRun(k_first[0], k.shape[1]))
     rows = max(len(q_first), len(k_first))
 
     def line(pos: Tensor, first: list[int]) -> Line:
         at = torch.tensor(first, device="cpu")[:, None] + torch.arange(pos.shape[1], device="cpu")
         return Line(at.expand(rows, -1).contiguous(), pos)
 
-    return Lines(line(q, q_first), line(k, k_first))
+    return LinePair(line(q, q_first), line(k, k_first))
 
 
 def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
@@ -103,14 +103,14 @@ def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
     return first, bool(is_full) if is_run else None
 
 
-def unlike(q: Line, k: Line) -> list[int]:
+def distinct_rows(q: Line, k: Line) -> list[int]:
     """One row of each kind; rows with the same first positions are of one kind."""
     return list(
         {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
     )
 
 
-def present(positions: Tensor, line: Line) -> Tensor:
+def sort_present(positions: Tensor, line: Line) -> Tensor:
     """The given positions, sorted, within the range of positions of the rows."""
     positions = positions.sort().values
     return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

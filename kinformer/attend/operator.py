@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import kernel
-from kinformer.attend.flash import Planned
-from kinformer.attend.planning import planned
-from kinformer.attend.spelling import Spelling, pattern_of, spelled
-from kinformer.core.autocast import lowered
+from kinformer.attend.flash import PlannedRead
+from kinformer.attend.planning import plan_request
+from kinformer.attend.spelling import Spelling, pattern_of, spell_pattern
+from kinformer.core.autocast import to_autocast
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 
 CALL = 2e-4  # seconds: positions are looked at in every call
 SECONDS = 1e-11  # per pair and number of a head's width
 # what both operators are told: what is read, where, the spelling of the pattern, and the rest of a request
-TOLD = (
+INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor q_pos, Tensor? k_pos, Tensor? rows, "
     "str text, int[] numbers, Tensor[] tensors, bool[] flags, int head, float scale"
 )
@@ -33,7 +33,7 @@ TOLD = (
 def cost(request: Request) -> float | Refusal:
     """A bound by the reach of the pattern: what is sharper is known when it runs."""
     q, k, v = request.queries.q, request.keys.k, request.keys.v
-    if transformed():
+    if is_transformed():
         return Refusal("it has no rules for vmap and forward derivatives")
     if type(request.score) is not Product or request.bias is not None or not kernel.serves(request):
         return Refusal("in a graph it takes the product alone, on a CPU, without bias or dropout, and values as wide")
@@ -41,7 +41,7 @@ def cost(request: Request) -> float | Refusal:
         return Refusal("it wants at least one pair")
     if request.where is not None:
         return Refusal("it asks the pattern which pairs are read, and fewer are")
-    if spelled(request.pattern) is None:
+    if spell_pattern(request.pattern) is None:
         return Refusal(
             "in a graph it takes patterns of whole numbers, flags, words, tensors, tuples and other patterns"
         )
@@ -53,9 +53,9 @@ def cost(request: Request) -> float | Refusal:
 def read(request: Request) -> AttentionOutput:
     """What the operator reads, in the precision of products."""
     queries, keys = request.queries, request.keys
-    spelling = spelled(request.pattern)
+    spelling = spell_pattern(request.pattern)
     assert spelling is not None
-    q, k, v = (lowered(x) for x in (queries.q, keys.k, keys.v))
+    q, k, v = (to_autocast(x) for x in (queries.q, keys.k, keys.v))
     same, flags = queries.pos is keys.pos, [request.run, request.full]
     k_pos = None if same else keys.pos
     return AttentionOutput(
@@ -63,7 +63,7 @@ def read(request: Request) -> AttentionOutput:
     )
 
 
-def _way(
+def _make_read(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -76,37 +76,39 @@ def _way(
     flags: list[bool],
     head: int,
     scale: float,
-) -> tuple[kernel.Way, tuple[Tensor | None, ...]]:
+) -> tuple[kernel.ReadWithGradients, tuple[Tensor | None, ...]]:
     """A plan, or one call under a mask where positions are no runs."""
     pattern = pattern_of(Spelling(text, numbers, tensors))
     queries, keys = Queries(q, q_pos, head=head), Keys(k, v, q_pos if k_pos is None else k_pos)
     run, full = flags
     request = Request(queries, keys, pattern, Product(), scale=scale, rows=rows, run=run, full=full)
-    plan = planned(request)
+    plan = plan_request(request)
     if isinstance(plan, Refusal):
-        return kernel.Masked(scale), (kernel.added(request),)
-    return Planned(plan, rows, scale, head), (None, None, None)
+        return kernel.MaskedRead(scale), (kernel.additive_mask(request),)
+    return PlannedRead(plan, rows, scale, head), (None, None, None)
 
 
-def _read(*told: Any) -> tuple[Tensor, Tensor]:
-    way, more = _way(*told)
-    y, lse = way.read(*(kernel.near(x) for x in told[:3]), *more)
+def _read(*inputs: Any) -> tuple[Tensor, Tensor]:
+    method, more = _make_read(*inputs)
+    y, lse = method.read(*(kernel.to_contiguous(x) for x in inputs[:3]), *more)
     return y.contiguous(), lse.contiguous()
 
 
-def _gradients(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, *told: Any) -> tuple[Tensor, ...]:
-    way, more = _way(*told)
-    q, k, v = (kernel.near(x) for x in told[:3])
-    found = kernel.learned(way, gy, gl, kernel.Held(q, k, v, y, lse, more), (True,) * 3 + (False,) * len(more))
-    return tuple(x.contiguous() for x in found[:3] if x is not None)
+def _gradients(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    method, more = _make_read(*inputs)
+    q, k, v = (kernel.to_contiguous(x) for x in inputs[:3])
+    grads = kernel.compute_gradients(
+        method, gy, gl, kernel.SavedTensors(q, k, v, y, lse, more), (True,) * 3 + (False,) * len(more)
+    )
+    return tuple(x.contiguous() for x in grads[:3] if x is not None)
 
 
-reads = torch.library.custom_op("kinformer::pieces", _read, mutates_args=(), schema=f"({TOLD}) -> (Tensor, Tensor)")
+reads = torch.library.custom_op("kinformer::pieces", _read, mutates_args=(), schema=f"({INPUTS}) -> (Tensor, Tensor)")
 gradients = torch.library.custom_op(
     "kinformer::pieces_backward",
     _gradients,
     mutates_args=(),
-    schema=f"(Tensor gy, Tensor? gl, Tensor y, Tensor lse, {TOLD}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor gy, Tensor? gl, Tensor y, Tensor lse, {INPUTS}) -> (Tensor, Tensor, Tensor)",
 )
 
 
@@ -121,7 +123,7 @@ def _(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, q: Tensor, k: Tenso
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
-def _kept(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest = inputs
     ctx.save_for_backward(*output, q, k, v, q_pos, k_pos, rows, *tensors)
     ctx.rest = text, numbers, rest
@@ -130,9 +132,9 @@ def _kept(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, gy: Tensor, gl: Tensor | None) -> tuple[Any, ...]:
     text, numbers, rest = ctx.rest
     y, lse, q, k, v, q_pos, k_pos, rows, *tensors = ctx.saved_tensors
-    found = gradients(gy, gl, y, lse, q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest)
+    grads = gradients(gy, gl, y, lse, q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest)
     # PyTorch takes an empty list for one of tensors
-    return *found, *[None] * 4, None if numbers else [], [None] * len(tensors), *[None] * 3
+    return *grads, *[None] * 4, None if numbers else [], [None] * len(tensors), *[None] * 3
 
 
-reads.register_autograd(_backward, setup_context=_kept)
+reads.register_autograd(_backward, setup_context=_save_inputs)

@@ -15,14 +15,14 @@ MOST_PARTS = 4
 Term = tuple[Pattern, ...]  # a conjunction of patterns and negated patterns that have no & | inside
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """Pairs to read together: those of `where`, all of which lie in `layout`."""
 
     layout: Layout
     where: Pattern
 
 
-def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
+def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     """Disjoint parts whose union is the pattern, for rows of `length` tokens.
 
     The pattern is written as a union of conjunctions. A conjunction is read in the layout where its factors meet.
@@ -34,12 +34,12 @@ def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
     terms = _inhabited(_union(pattern))
     layouts = [_meeting(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
-        return (Part(Dense().within(*pattern.reach()), pattern),)
-    disjoint: list[Part] = []
+        return (PatternPart(Dense().within(*pattern.reach()), pattern),)
+    disjoint: list[PatternPart] = []
     earlier: Pattern | None = None
     for term, layout in zip(terms, layouts, strict=True):
         where = reduce(And, term)
-        disjoint.append(Part(layout, where if earlier is None else where & ~earlier))
+        disjoint.append(PatternPart(layout, where if earlier is None else where & ~earlier))
         earlier = where if earlier is None else earlier | where
     return tuple(disjoint)
 

@@ -11,11 +11,12 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.attend.calls import Call, Plan, Stage, Table, Tiles
-from kinformer.attend.folding import Tile, folded, unfolded
-from kinformer.attend.lines import Alike, Line, Lines, present, unlike
+from kinformer.attend.calls import BlockTable, Stage, StridedTiles, TileCall, TilePlan
+from kinformer.attend.folding import Tile, fold_tiles, unfold_tiles
+from kinformer.attend.lines import Line, LinePair, RunPair, distinct_rows, sort_present
 from kinformer.attend.mirrored import Mirrored
 from kinformer.attend.parts import parts
+from kinformer.attend.plan_sizes import PlanSizes
 from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Residue
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.blocks import Blocks
@@ -23,8 +24,6 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
-EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
-CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 AHEAD = 8  # times as many numbers of a call that makes no gradients
 FINE = 32  # queries of a window's tile going forward: of fewer the kernel makes no products
 SHARED = 1.5  # keys of the tiles of a window over its keys, from which on to write those once is worth other calls
@@ -37,158 +36,131 @@ RUNS = 3  # runs of key blocks of one query block that are read by a call each; 
 SMALL = 1 << 22  # pairs that are read in less time than a plan takes to make, where it will not be found again
 
 
-class Sizes(NamedTuple):
-    """What a plan depends on beside pattern and positions.
-
-    `head` is the number of the first head, `width` the numbers of a key. `groups` are the heads of the keys, None where
-    all heads must be read together. `fused`: True for a fused kernel, which stores no scores.
-    """
-
-    batch: int
-    heads: int
-    groups: int | None
-    head: int
-    width: int
-    fused: bool = True
-
-    def pairs(self, stage: Stage) -> float:
-        """What the calls of a stage cost, in pairs of one head."""
-        mine = self.batch * len(range(stage.first, self.heads, stage.turns))
-        return sum(
-            (self.batch if call.by_row else 1) * CALL + mine * call.pairs * (1 + EDGE / call.q.size)
-            for call in stage.calls
-        )
-
-    def apart(self, pattern: Pattern) -> int:
-        """After how many heads a pattern repeats; 1 where heads so far apart do not share their keys' heads evenly."""
-        if self.groups is None:
-            return 1
-        ones = [pattern.of_head(self.head + h) for h in range(self.heads)]
-        turns = next(n for n in range(1, self.heads + 1) if all(ones[h] == ones[h % n] for h in range(self.heads)))
-        shared = self.heads // self.groups
-        return turns if self.groups == 1 or shared % turns == 0 or turns % shared == 0 else 1
-
-
 @functools.lru_cache(maxsize=32)
 @torch.inference_mode(False)
-def of_runs(pattern: Pattern, runs: Alike, sizes: Sizes, device: torch.device) -> Plan:
+def plan_of_runs(pattern: Pattern, runs: RunPair, sizes: PlanSizes, device: torch.device) -> TilePlan:
     """The plan of a pattern that holds no tensors, where all rows are alike: the same for every step of training."""
     # one query, or a few behind many keys, is mostly a step of decoding, and the next one is another
     step = runs.q.size == 1 or (runs.q.size <= STEP and runs.q.size < runs.k.size)
-    return made(pattern, runs.lines(device), True, sizes, step)
+    return make_plan(pattern, runs.lines(device), True, sizes, step)
 
 
-def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
-    """The cheapest of some ways; `plain` as in `Plan`. `once`: not found again, so a small read is planned at once."""
+def make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, once: bool) -> TilePlan:
+    """The cheapest plan; `plain` as in `TilePlan`. `once`: it is not used again, so a small read is planned at once."""
     # what is kept serves training too, on the CPU
-    with torch.inference_mode(False), _on(torch.device("cpu")):
-        return _made(pattern, lines, plain, sizes, once)
+    with torch.inference_mode(False), _on_device(torch.device("cpu")):
+        return _make_plan(pattern, lines, plain, sizes, once)
 
 
-def _made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
-    others = tuple(functools.partial(_other, way, lines, plain, sizes) for way in (Maker.finer, Maker.turned))
-    ways = []
+def _make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, once: bool) -> TilePlan:
+    changes = tuple(
+        functools.partial(_by_other_calls, change, lines, plain, sizes)
+        for change in (PlanMaker.finer, PlanMaker.turned)
+    )
+    plans = []
     if once and sizes.batch * sizes.heads * lines.q.size * lines.k.size <= SMALL:
-        stage = Stage(0, 1, *lines, Maker(lines, plain, sizes, 0, 1).whole(pattern))
-        return Plan([stage], sizes.pairs(stage), plain, *others)
-    for turns in {1, sizes.apart(pattern)}:
+        stage = Stage(0, 1, *lines, PlanMaker(lines, plain, sizes, 0, 1).whole(pattern))
+        return TilePlan([stage], sizes.pairs(stage), plain, *changes)
+    for turns in {1, sizes.head_turns(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
-            one = pattern.of_head(sizes.head + first) if turns > 1 else pattern
-            stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
-        ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain, *others))
-    return min(ways, key=lambda plan: plan.pairs)
+            of_head = pattern.of_head(sizes.head + first) if turns > 1 else pattern
+            stages += PlanMaker(lines, plain, sizes, first, turns).cheapest(of_head)
+        plans.append(TilePlan(stages, sum(sizes.pairs(stage) for stage in stages), plain, *changes))
+    return min(plans, key=lambda plan: plan.pairs)
 
 
-def _other(way: Callable[["Maker", Stage], Stage], lines: Lines, plain: bool, sizes: Sizes, stage: Stage) -> Stage:
-    with torch.inference_mode(False), _on(torch.device("cpu")):
-        return way(Maker(lines, plain, sizes, stage.first, stage.turns), stage)
+def _by_other_calls(
+    change: Callable[["PlanMaker", Stage], Stage], lines: LinePair, plain: bool, sizes: PlanSizes, stage: Stage
+) -> Stage:
+    with torch.inference_mode(False), _on_device(torch.device("cpu")):
+        return change(PlanMaker(lines, plain, sizes, stage.first, stage.turns), stage)
 
 
-def _on(device: torch.device) -> AbstractContextManager[object]:
+def _on_device(device: torch.device) -> AbstractContextManager[object]:
     """New tensors lie there. Where they do anyway nothing is asked for: every call within would pass through Python."""
     return nullcontext() if torch.get_default_device() == device else device
 
 
-Sketch = tuple[Line, Line, list[Call]]
+Sketch = tuple[Line, Line, list[TileCall]]
 
 
-class Maker(NamedTuple):
+class PlanMaker(NamedTuple):
     """Makes the stages of the heads first, first + turns, ..."""
 
-    lines: Lines
+    lines: LinePair
     plain: bool
-    sizes: Sizes
+    sizes: PlanSizes
     first: int
     turns: int
 
     def cheapest(self, pattern: Pattern) -> list[Stage]:
         """Part by part, all parts as one, or the whole rows in one call."""
         q, k = self.lines
-        found = parts(pattern, max(q.size, k.size))
-        ways = [
+        pieces = parts(pattern, max(q.size, k.size))
+        options = [
             [Stage(self.first, self.turns, q, k, self.whole(pattern))],
-            [stage for part in found for stage in self.best(part.where, part.layout)],
+            [stage for part in pieces for stage in self.best(part.where, part.layout)],
         ]
-        if len(found) > 1:
-            ways.append(self.best(pattern, Near(*pattern.reach())))
-        return min(ways, key=self.cost)
+        if len(pieces) > 1:
+            options.append(self.best(pattern, Near(*pattern.reach())))
+        return min(options, key=self.cost)
 
     def best(self, where: Pattern, layout: Layout) -> list[Stage]:
         """The stages of a part, in tiles of the best size."""
         q, k = self.gathered(layout)
         if not q.size or not k.size:
             return []
-        ways, blocks = [], _Blocks(self, where, q, k)
+        options, blocks = [], _BlockCover(self, where, q, k)
         for block in _tile_sizes(where):
-            found = self.stages(where, layout, blocks, block)
-            ways.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in found if calls])
+            sketches = self.stages(where, layout, blocks, block)
+            options.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in sketches if calls])
             if block >= q.size:
                 break  # larger ones make the same tiles, or trim them less
-        return min(ways, key=self.cost)
+        return min(options, key=self.cost)
 
-    def cost(self, way: list[Stage]) -> float:
-        return sum(self.sizes.pairs(stage) for stage in way)
+    def cost(self, stages: list[Stage]) -> float:
+        return sum(self.sizes.pairs(stage) for stage in stages)
 
     @property
     def width(self) -> int:
         """Numbers of one key, over the heads that are read."""
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
-    def whole(self, pattern: Pattern) -> tuple[Call, ...]:
+    def whole(self, pattern: Pattern) -> tuple[TileCall, ...]:
         """All queries and all keys at once; some queries at a time where their scores, or a mask of them, are held."""
         q, k = self.lines
         alone = self.sizes.fused
         where = None if self.plain and type(pattern) is Full else pattern
         causal = alone and self.plain and type(pattern) is Causal and q.size == k.size
         if alone and (where is None or (causal and bool(q.at[0, 0] == k.at[0, 0]))):
-            return (Call(Tiles(0, q.size), Tiles(0, k.size), where, causal),)
+            return (TileCall(StridedTiles(0, q.size), StridedTiles(0, k.size), where, causal),)
         most = min(max(BLOCKS), max(min(BLOCKS), MASK // max(k.size, 1))) if alone else max(BLOCKS)
-        tiles = (Tiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
-        return tuple(Call(one, Tiles(0, k.size), where) for one in tiles)
+        tiles = (StridedTiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
+        return tuple(TileCall(tile, StridedTiles(0, k.size), where) for tile in tiles)
 
-    def gathered(self, layout: Layout) -> Lines:
+    def gathered(self, layout: Layout) -> LinePair:
         """The queries and the keys of a layout."""
         q, k = self.lines
         if isinstance(layout, GatheredRows):
-            q = q.gathered(present(torch.tensor(layout.p, dtype=torch.long), q))
+            q = q.gathered(sort_present(torch.tensor(layout.p, dtype=torch.long), q))
         if isinstance(layout, GatheredKeys):
-            k = k.gathered(present(_repeated(layout, k), k))
-        return Lines(q, k)
+            k = k.gathered(sort_present(_repeated_positions(layout, k), k))
+        return LinePair(q, k)
 
-    def stages(self, where: Pattern, layout: Layout, blocks: "_Blocks", block: int) -> Iterator[Sketch]:
+    def stages(self, where: Pattern, layout: Layout, blocks: "_BlockCover", block: int) -> Iterator[Sketch]:
         """The calls of one part."""
         q, k = blocks.q, blocks.k
         back, ahead = where.reach()
         back, ahead = min(back, layout.back), min(ahead, layout.ahead)
         n = layout.n if isinstance(layout, Residue) else 1
-        if n > 1 and (found := self.residues(q, k, n, back, ahead, block)):
-            yield q, k, self.folded(where, found)
+        if n > 1 and (tiles_by_residue := self.residues(q, k, n, back, ahead, block)):
+            yield q, k, self.folded(where, tiles_by_residue)
         else:
             for tiles in self.windows(blocks, back, ahead, block):
                 yield q, k, tiles
 
-    def windows(self, blocks: "_Blocks", back: float, ahead: float, block: int) -> Iterator[list[Call]]:
+    def windows(self, blocks: "_BlockCover", back: float, ahead: float, block: int) -> Iterator[list[TileCall]]:
         where, q, k = blocks.where, blocks.q, blocks.k
         starts = torch.arange(0, q.size, block)
         ends = (starts + block).clamp_max(q.size)
@@ -196,18 +168,18 @@ class Maker(NamedTuple):
         first = torch.zeros_like(low) if back == math.inf else torch.searchsorted(k.at, low - int(back))
         last = torch.full_like(low, k.size) if ahead == math.inf else torch.searchsorted(k.at, high + int(ahead) + 1)
         first, last = first.amin(0), last.amax(0)
-        if k.source is not None and len(starts) * k.size * len(unlike(q, k)) <= GRID:
-            found = self.columns(where, q, k, starts, ends)
-            if found is not None:
-                yield from found
+        if k.source is not None and len(starts) * k.size * len(distinct_rows(q, k)) <= GRID:
+            calls = self.columns(where, q, k, starts, ends)
+            if calls is not None:
+                yield from calls
                 return
         if math.inf in (back, ahead) and len(starts) > 1 and k.size > block >= blocks.least:
             yield from self.grid(blocks, ends, block)
             return
         first, last = self.trimmed(where, q, k, starts, ends, first, last, block)
         keep = last > first
-        some, every = self.cover(where, q, k, (starts, ends - 1), (first, (last - 1).clamp_min(0)))
-        rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & some].T.tolist()
+        any_pair, every = self.cover(where, q, k, (starts, ends - 1), (first, (last - 1).clamp_min(0)))
+        rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & any_pair].T.tolist()
         yield self.folded(where, [Tile(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
 
     def trimmed(
@@ -216,77 +188,77 @@ class Maker(NamedTuple):
         """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
         begin = torch.div(first, block, rounding_mode="floor")
         most = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
-        if len(starts) * most * len(unlike(q, k)) > GRID:
+        if len(starts) * most * len(distinct_rows(q, k)) > GRID:
             return first, last
         at = (begin[:, None] + torch.arange(max(most, 1))) * block  # [N m]
         places = (starts[:, None], ends[:, None] - 1), (at, (at + block).clamp_max(k.size) - 1)
-        some = self.cover(where, q, k, *places)[0] & (at < last[:, None])
-        first = torch.maximum(first, torch.where(some, at, k.size).amin(1))
-        return first, torch.minimum(last, torch.where(some, at + block, 0).amax(1))
+        any_pair = self.cover(where, q, k, *places)[0] & (at < last[:, None])
+        first = torch.maximum(first, torch.where(any_pair, at, k.size).amin(1))
+        return first, torch.minimum(last, torch.where(any_pair, at + block, 0).amax(1))
 
     def cover(
         self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Of blocks by their first and last places: is any pair of any row allowed, and every pair of all of them?"""
-        rows = unlike(q, k)
+        rows = distinct_rows(q, k)
         at = [q.at[rows][:, place] for place in q_ends] + [
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
         ]
         # patterns of the batch look into their tensors where these lie
-        with _on(device := next((x.device for x in where.tensors().values()), q.at.device)):
-            found = where.cover(*(x.clamp_min(0).to(device) for x in at))
-        some, every = (x.to(q.at.device) for x in found)
-        some, every = (x.expand(torch.broadcast_shapes(*(x.shape for x in at))) for x in (some, every))
-        return some.any(0), every.all(0) & self.plain
+        with _on_device(device := next((x.device for x in where.tensors().values()), q.at.device)):
+            cover = where.cover(*(x.clamp_min(0).to(device) for x in at))
+        any_pair, every = (x.to(q.at.device) for x in cover)
+        any_pair, every = (x.expand(torch.broadcast_shapes(*(x.shape for x in at))) for x in (any_pair, every))
+        return any_pair.any(0), every.all(0) & self.plain
 
-    def grid(self, blocks: "_Blocks", ends: Tensor, block: int) -> Iterator[list[Call]]:
+    def grid(self, blocks: "_BlockCover", ends: Tensor, block: int) -> Iterator[list[TileCall]]:
         """By blocks of keys: runs of those that are read, and where there are many, the blocks looked up."""
         where, q, k = blocks.where, blocks.q, blocks.k
-        some, every = blocks.of(block)
-        kind = some.long() + (every & some)  # 0 none, 1 some, 2 every
+        any_pair, every = blocks.of(block)
+        kind = any_pair.long() + (every & any_pair)  # 0 none, 1 some, 2 every
         layers: list[list[Tile]] = [[] for _ in range(RUNS)]
         tables: dict[tuple[int, bool], list[tuple[int, list[int]]]] = {}
         calls = []
-        for n, found in enumerate(_like(kind)):
+        for n, runs in enumerate(_runs_of_kind(kind)):
             start, size = n * block, int(ends[n]) - n * block
-            if len(found) <= RUNS:
-                for layer, (lo, hi, one) in zip(layers, found, strict=False):
+            if len(runs) <= RUNS:
+                for layer, (lo, hi, cover) in zip(layers, runs, strict=False):
                     keys = min(hi * block, k.size) - lo * block
-                    layer.append(Tile(start, size, lo * block, keys, 1, one == 2))
+                    layer.append(Tile(start, size, lo * block, keys, 1, cover == 2))
                 continue
-            read = [m for lo, hi, _ in found for m in range(lo, hi)]
-            full = all(one == 2 for _, _, one in found) and (read[-1] + 1) * block <= k.size
+            read = [m for lo, hi, _ in runs for m in range(lo, hi)]
+            full = all(cover == 2 for _, _, cover in runs) and (read[-1] + 1) * block <= k.size
             if size == block:
                 tables.setdefault((len(read), full), []).append((n, read))
             else:
-                table = Table(torch.tensor([read]), block, k.size)
-                calls.append(Call(Tiles(start, size), table, None if full else where))
+                table = BlockTable(torch.tensor([read]), block, k.size)
+                calls.append(TileCall(StridedTiles(start, size), table, None if full else where))
         for (width, full), tiles in tables.items():
             most = max(1, GATHERED // (width * block * self.width))
             for run in (tiles[lo : lo + most] for lo in range(0, len(tiles), most)):
                 of_q, of_k = zip(*run, strict=True)
-                of_q = Table(torch.tensor(of_q)[:, None], block, q.size)
-                calls.append(Call(of_q, Table(torch.tensor(of_k), block, k.size), None if full else where))
+                of_q = BlockTable(torch.tensor(of_q)[:, None], block, q.size)
+                calls.append(TileCall(of_q, BlockTable(torch.tensor(of_k), block, k.size), None if full else where))
         yield self.folded(where, layers[0]) + calls
         yield from (self.folded(where, layer) for layer in layers[1:])
 
-    def columns(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor) -> list[list[Call]] | None:
+    def columns(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor) -> list[list[TileCall]] | None:
         """Runs of keys that were gathered, each of which is asked about; None where there are many runs."""
         keys = torch.arange(k.size)[None]
-        some, every = self.cover(where, q, k, (starts[:, None], ends[:, None] - 1), (keys, keys))
-        found = _like(some.long() + (every & some))
-        if max(map(len, found)) > RUNS:
+        any_pair, every = self.cover(where, q, k, (starts[:, None], ends[:, None] - 1), (keys, keys))
+        runs = _runs_of_kind(any_pair.long() + (every & any_pair))
+        if max(map(len, runs)) > RUNS:
             return None
         layers: list[list[Tile]] = [[] for _ in range(RUNS)]
-        for start, end, of_queries in zip(starts.tolist(), ends.tolist(), found, strict=True):
-            for layer, (lo, hi, one) in zip(layers, of_queries, strict=False):
-                layer.append(Tile(start, end - start, lo, hi - lo, 1, one == 2))
+        for start, end, of_queries in zip(starts.tolist(), ends.tolist(), runs, strict=True):
+            for layer, (lo, hi, kind) in zip(layers, of_queries, strict=False):
+                layer.append(Tile(start, end - start, lo, hi - lo, 1, kind == 2))
         return [self.folded(where, layer) for layer in layers]
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
         """Queries and keys at multiples of n of each other; None where that is another n-th place in every row."""
         apart = (q.at[:, 0] - k.at[:, 0]).tolist()
-        if len({one % n for one in apart}) > 1:
+        if len({offset % n for offset in apart}) > 1:
             return None
         tiles: list[Tile] = []
         for a in range(0, -(-q.size // n), block):
@@ -294,24 +266,24 @@ class Maker(NamedTuple):
                 s = (apart[0] + r) % n
                 size = min(block, -(-(q.size - r) // n) - a)
                 of_keys = -(-(k.size - s) // n)
-                shifts = [(one + r - s) // n for one in apart]
+                shifts = [(offset + r - s) // n for offset in apart]
                 lo = 0 if back == math.inf else max(0, a + min(shifts) - int(back // n))
                 hi = of_keys if ahead == math.inf else min(of_keys, a + size - 1 + max(shifts) + int(ahead // n) + 1)
                 if size > 0 and hi > lo:
                     tiles.append(Tile(r + a * n, size, s + lo * n, hi - lo, n, False))
         return tiles
 
-    def folded(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[Call]:
+    def folded(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[TileCall]:
         """Tiles as calls of so many numbers, or so many times as many."""
-        return folded(where, tiles, times * FOLDED // self.width, self.sizes.batch)
+        return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
     def finer(self, stage: Stage) -> Stage:
         """A window by fewer queries at a time, which read fewer keys: forward nothing is written for each key."""
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
             return stage
-        beside = int(sum(where.reach()))
-        tiles = [part for call in stage.calls for tile in unfolded(call) for part in tile.parts(FINE, beside)]
+        margin = int(sum(where.reach()))
+        tiles = [part for call in stage.calls for tile in unfold_tiles(call) for part in tile.parts(FINE, margin)]
         return stage._replace(calls=tuple(self.folded(where, tiles, AHEAD)))
 
     def window(self, stage: Stage) -> Pattern | None:
@@ -322,7 +294,7 @@ class Maker(NamedTuple):
             return None
         if stage.q.source is not None or stage.k.source is not None or where.tensors():
             return None
-        return None if any(isinstance(tile, Table) or tile.inner > 1 for tile in tiles) else where
+        return None if any(isinstance(tile, BlockTable) or tile.inner > 1 for tile in tiles) else where
 
     def turned(self, stage: Stage) -> Stage:
         """A window by tiles of keys, each read by all of its queries, where tiles share keys.
@@ -332,10 +304,10 @@ class Maker(NamedTuple):
         where = self.window(stage)
         if where is None or sum(call.k.many * call.k.size for call in stage.calls) < SHARED * stage.k.size:
             return stage
-        blocks, (back, ahead) = _Blocks(self, Mirrored(where), stage.k, stage.q), where.reach()
+        blocks, (back, ahead) = _BlockCover(self, Mirrored(where), stage.k, stage.q), where.reach()
         (calls,) = self.windows(blocks, ahead, back, max(call.q.size for call in stage.calls))
         return stage._replace(
-            calls=tuple(Call(call.k, call.q, None if call.where is None else where) for call in calls)
+            calls=tuple(TileCall(call.k, call.q, None if call.where is None else where) for call in calls)
         )
 
 
@@ -346,28 +318,28 @@ def _tile_sizes(where: Pattern) -> list[int]:
     return sorted({*BLOCKS, *sizes})
 
 
-class _Blocks:
+class _BlockCover:
     """What a pattern says of all blocks of pairs. It is asked once: of the `least`, of which larger ones are made."""
 
-    def __init__(self, maker: Maker, where: Pattern, q: Line, k: Line):
+    def __init__(self, maker: PlanMaker, where: Pattern, q: Line, k: Line):
         self.maker, self.where, self.q, self.k = maker, where, q, k
-        rows = len(unlike(q, k))
+        rows = len(distinct_rows(q, k))
         fit = (block for block in BLOCKS if -(-q.size // block) * -(-k.size // block) * rows <= GRID)
         self.least = next(fit, math.inf)
 
     @functools.cached_property
-    def asked(self) -> tuple[Tensor, Tensor]:
+    def cover(self) -> tuple[Tensor, Tensor]:
         (q, q_last), (k, k_last) = (_ends(line.size, int(self.least)) for line in (self.q, self.k))
         return self.maker.cover(self.where, self.q, self.k, (q[:, None], q_last[:, None]), (k[None], k_last[None]))
 
     def of(self, block: int) -> tuple[Tensor, Tensor]:
         """Is any pair of a block allowed, and every one?"""
-        some, every = self.asked
+        any_pair, every = self.cover
         times = block // int(self.least)
-        over = 0, -some.shape[1] % times, 0, -some.shape[0] % times
-        some, every = F.pad(some, over), F.pad(every, over, value=True)
-        some, every = (x.unflatten(1, (-1, times)).unflatten(0, (-1, times)) for x in (some, every))
-        return some.any(3).any(1), every.all(3).all(1)
+        over = 0, -any_pair.shape[1] % times, 0, -any_pair.shape[0] % times
+        any_pair, every = F.pad(any_pair, over), F.pad(every, over, value=True)
+        any_pair, every = (x.unflatten(1, (-1, times)).unflatten(0, (-1, times)) for x in (any_pair, every))
+        return any_pair.any(3).any(1), every.all(3).all(1)
 
 
 def _ends(length: int, block: int) -> tuple[Tensor, Tensor]:
@@ -376,18 +348,18 @@ def _ends(length: int, block: int) -> tuple[Tensor, Tensor]:
     return starts, (starts + block).clamp_max(length) - 1
 
 
-def _like(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
+def _runs_of_kind(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
     """In each row the runs of one kind that is not 0: from, to, the kind."""
     row, lo = F.pad(kind[:, 1:] != kind[:, :-1], (1, 0), value=True).nonzero().T
     hi = F.pad(lo[1:], (0, 1))
     hi = torch.where(hi == 0, kind.shape[1], hi)  # the next run begins a row
-    found: list[list[tuple[int, int, int]]] = [[] for _ in kind]
+    runs: list[list[tuple[int, int, int]]] = [[] for _ in kind]
     for n, *run in torch.stack((row, lo, hi, kind[row, lo]))[:, kind[row, lo] > 0].T.tolist():
-        found[n].append(tuple(run))
-    return found
+        runs[n].append(tuple(run))
+    return runs
 
 
-def _repeated(layout: GatheredKeys, k: Line) -> Tensor:
+def _repeated_positions(layout: GatheredKeys, k: Line) -> Tensor:
     """The positions that a layout gathers, up to the last key."""
     p = torch.tensor(layout.p, dtype=torch.long)
     if layout.period is None:

@@ -1,20 +1,21 @@
 """planning: the plan of a request, found once for all layers of a forward, and for all steps where rows are alike."""
 
 from kinformer.attend import kernel
-from kinformer.attend.calls import Plan
-from kinformer.attend.lines import Alike, runs
-from kinformer.attend.plan import Sizes, made, of_runs
+from kinformer.attend.calls import TilePlan
+from kinformer.attend.lines import RunPair, find_runs
+from kinformer.attend.plan import make_plan, plan_of_runs
+from kinformer.attend.plan_sizes import PlanSizes
 from kinformer.core.request import Refusal, Request
 
 
-def planned(request: Request) -> Plan | Refusal:
+def plan_request(request: Request) -> TilePlan | Refusal:
     """How a request is read; a Refusal where its positions are no runs."""
     batch, heads, _, width = request.queries.q.shape
     fused = request.bias is None and kernel.serves(request)
-    sizes = Sizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)
+    sizes = PlanSizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)
     rows = request.rows if request.pattern.tensors() else None
     key = ("pieces", request.pattern, request.queries.pos, request.keys.pos, sizes, rows)
-    return request.memo.get(lambda: _made(request, sizes), *key)
+    return request.memo.get(lambda: _make_plan(request, sizes), *key)
 
 
 def _groups(request: Request) -> int | None:
@@ -28,12 +29,12 @@ def _groups(request: Request) -> int | None:
     return k.shape[1] if k.shape[1] == v.shape[1] and q.shape[1] % k.shape[1] == 0 else None
 
 
-def _made(request: Request, sizes: Sizes) -> Plan | Refusal:
-    pattern, device, found = request.pattern, request.queries.q.device, runs(request)
-    if isinstance(found, Refusal):
-        return found
-    if not isinstance(found, Alike):
-        return made(pattern, found, False, sizes, True)
+def _make_plan(request: Request, sizes: PlanSizes) -> TilePlan | Refusal:
+    pattern, device, runs = request.pattern, request.queries.q.device, find_runs(request)
+    if isinstance(runs, Refusal):
+        return runs
+    if not isinstance(runs, RunPair):
+        return make_plan(pattern, runs, False, sizes, True)
     if pattern.tensors():
-        return made(pattern, found.lines(device), True, sizes, True)
-    return of_runs(pattern, found, sizes, device)
+        return make_plan(pattern, runs.lines(device), True, sizes, True)
+    return plan_of_runs(pattern, runs, sizes, device)

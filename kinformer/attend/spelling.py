@@ -26,7 +26,7 @@ class Spelling(NamedTuple):
     tensors: list[Tensor]
 
 
-def spelled(pattern: Pattern) -> Spelling | None:
+def spell_pattern(pattern: Pattern) -> Spelling | None:
     """None where a field is no pattern, whole number, flag, word, tensor, tuple of these, nor None.
 
     None too for a class that is not made of its fields alone.
@@ -68,23 +68,23 @@ def pattern_of(spelling: Spelling) -> Pattern:
     """The pattern that was spelled."""
     text, numbers, tensors = spelling
     if not tensors:
-        return _kept(text, tuple(numbers))
-    return _built(iter(text.split()), iter(numbers), iter(tensors))
+        return _cached_pattern(text, tuple(numbers))
+    return _build(iter(text.split()), iter(numbers), iter(tensors))
 
 
 @functools.lru_cache(maxsize=64)
-def _kept(text: str, numbers: tuple[int, ...]) -> Pattern:
-    return _built(iter(text.split()), iter(numbers), iter(()))
+def _cached_pattern(text: str, numbers: tuple[int, ...]) -> Pattern:
+    return _build(iter(text.split()), iter(numbers), iter(()))
 
 
-def _built(words: Iterator[str], numbers: Iterator[int], tensors: Iterator[Tensor]) -> Any:
+def _build(words: Iterator[str], numbers: Iterator[int], tensors: Iterator[Tensor]) -> Any:
     match word := next(words):
         case "pattern":
             kind, count = _kind(next(words)), int(next(words))
-            fields = {next(words): _built(words, numbers, tensors) for _ in range(count)}
+            fields = {next(words): _build(words, numbers, tensors) for _ in range(count)}
             return kind(**fields)
         case "tuple":
-            return tuple(_built(words, numbers, tensors) for _ in range(int(next(words))))
+            return tuple(_build(words, numbers, tensors) for _ in range(int(next(words))))
         case "none" | "true" | "false":
             return {"none": None, "true": True, "false": False}[word]
         case "tensor":
@@ -97,7 +97,7 @@ def _built(words: Iterator[str], numbers: Iterator[int], tensors: Iterator[Tenso
 
 
 def _kind(name: str) -> type[Pattern]:
-    return NAMES[name] if name in NAMES else _found(name)
+    return NAMES[name] if name in NAMES else _import_name(name)
 
 
 def name_of(kind: type[Pattern]) -> str:
@@ -105,11 +105,13 @@ def name_of(kind: type[Pattern]) -> str:
 
     "?" for a class that is not made of its fields alone.
     """
-    if not _of_fields(kind):
+    if not _is_made_of_fields(kind):
         return "?"
     name = kind.__module__ + ":" + kind.__qualname__
-    if kind.__module__ == "__main__" or _found(name) is not kind:
-        name = next((known for known, one in NAMES.items() if one is kind), f"{uuid.uuid4()}:{kind.__name__}")
+    if kind.__module__ == "__main__" or _import_name(name) is not kind:
+        name = next(
+            (alias for alias, registered in NAMES.items() if registered is kind), f"{uuid.uuid4()}:{kind.__name__}"
+        )
         NAMES[name] = kind
     return name
 
@@ -118,18 +120,18 @@ def name_of(kind: type[Pattern]) -> str:
 name_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _of_fields(kind: type[Pattern]) -> bool:
+def _is_made_of_fields(kind: type[Pattern]) -> bool:
     # a class with an __init__ of its own that is no dataclass keeps what no field tells
-    maker = next(one for one in kind.__mro__ if "__init__" in vars(one))
+    maker = next(base for base in kind.__mro__ if "__init__" in vars(base))
     return "__dataclass_fields__" in vars(maker) and all(field.init for field in dataclasses.fields(kind))
 
 
-def _found(name: str) -> Any:
+def _import_name(name: str) -> Any:
     module, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ImportError, AttributeError):
         return None
-    return found
+    return value

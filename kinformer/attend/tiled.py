@@ -3,31 +3,33 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.attend.calls import Table, Tiles
+from kinformer.attend.calls import BlockTable, StridedTiles
 
 FAR = 512  # places of a tile that lie apart from which on a copy is faster than to read them where they are
 
 
-def cut(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
+def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice) -> Float[Tensor, "n H size D"]:
     """The tiles of one row, or one tile of some rows; a view unless they are looked up."""
-    x = x[some]
-    if isinstance(tiles, Table):
+    x = x[batch]
+    if isinstance(tiles, BlockTable):
         rows, at, size = _rows(x, tiles)
-        found = rows.index_select(1, at)  # [H n*m block*D], or [H n*size D]
-        return found.view(x.shape[1], tiles.many, size, x.shape[3]).transpose(0, 1)
+        gathered = rows.index_select(1, at)  # [H n*m block*D], or [H n*size D]
+        return gathered.view(x.shape[1], tiles.many, size, x.shape[3]).transpose(0, 1)
     if tiles.many == 1:
         last = tiles.start + (tiles.size - 1) * tiles.inner + 1
         return x[:, :, tiles.start : last : tiles.inner]
     return _view(x, tiles)
 
 
-def near(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
+def cut_contiguous(
+    x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice
+) -> Float[Tensor, "n H size D"]:
     """The same, copied where many rows lie far apart: they fall on the same places of a cache, and are read often."""
-    found = cut(x, tiles, some)
-    return found.contiguous() if isinstance(tiles, Tiles) and tiles.inner > 1 and tiles.size >= FAR else found
+    piece = cut(x, tiles, batch)
+    return piece.contiguous() if isinstance(tiles, StridedTiles) and tiles.inner > 1 and tiles.size >= FAR else piece
 
 
-def _rows(x: Float[Tensor, "1 H L D"], table: Table) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
+def _rows(x: Float[Tensor, "1 H L D"], table: BlockTable) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
     """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
     if not table.whole or x.stride(2) != x.shape[3]:
         return x[0], table.places(x.device).flatten(), table.size
@@ -36,70 +38,74 @@ def _rows(x: Float[Tensor, "1 H L D"], table: Table) -> tuple[Float[Tensor, "H N
     return blocks, table.blocks.to(x.device).flatten(), table.size
 
 
-def _view(x: Float[Tensor, "1 H L D"], tiles: Tiles) -> Float[Tensor, "n H size D"]:
+def _view(x: Float[Tensor, "1 H L D"], tiles: StridedTiles) -> Float[Tensor, "n H size D"]:
     _, of_head, of_place, of_number = x.stride()
     sizes = tiles.many, x.shape[1], tiles.size, x.shape[3]
     strides = tiles.step * of_place, of_head, tiles.inner * of_place, of_number
     return x.as_strided(sizes, strides, x.storage_offset() + tiles.start * of_place)
 
 
-def write(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
+def write(
+    to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
+) -> None:
     """Puts tiles at their places, each of which is in one tile."""
-    if isinstance(tiles, Table):
-        rows, at, _ = _rows(to[some], tiles)
-        rows.index_copy_(1, at, _flat(found, rows, at).to(to.dtype))
+    if isinstance(tiles, BlockTable):
+        rows, at, _ = _rows(to[batch], tiles)
+        rows.index_copy_(1, at, _flat(tensors, rows, at).to(to.dtype))
     else:
-        cut(to, tiles, some).copy_(found)
+        cut(to, tiles, batch).copy_(tensors)
 
 
-def add(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
+def add(
+    to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
+) -> None:
     """Adds what tiles give to their places, which may be the same for several."""
-    if isinstance(tiles, Table):
-        rows, at, _ = _rows(to[some], tiles)
-        rows.index_add_(1, at, _flat(found, rows, at).to(to.dtype))
+    if isinstance(tiles, BlockTable):
+        rows, at, _ = _rows(to[batch], tiles)
+        rows.index_add_(1, at, _flat(tensors, rows, at).to(to.dtype))
     elif tiles.many == 1 or tiles.inner > 1:
-        cut(to, tiles, some).add_(found)
+        cut(to, tiles, batch).add_(tensors)
     else:
         # so many places at a time that no two tiles meet
         for lo in range(0, tiles.size, tiles.step):
             size = min(tiles.step, tiles.size - lo)
-            _view(to[some], tiles._replace(start=tiles.start + lo, size=size)).add_(found[:, :, lo : lo + size])
+            _view(to[batch], tiles._replace(start=tiles.start + lo, size=size)).add_(tensors[:, :, lo : lo + size])
 
 
-def _flat(found: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at: Int[Tensor, " M"]) -> Tensor:
-    return found.transpose(0, 1).reshape(rows.shape[0], len(at), rows.shape[2])  # [H M W]
+def _flat(tensors: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at: Int[Tensor, " M"]) -> Tensor:
+    return tensors.transpose(0, 1).reshape(rows.shape[0], len(at), rows.shape[2])  # [H M W]
 
 
-class Sum:
+class TileSum:
     """What tiles add up to. Where it is `fresh` it holds nothing: each place is written first and added to later."""
 
     def __init__(self, to: Float[Tensor, "B H L D"], fresh: bool):
         self.to = to
         self.begun = [0 if fresh else to.shape[2]] * len(to)  # of each row, what has been written: all places before
 
-    def add(self, tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
-        begun = self.begun[some.start]
+    def add(self, tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]) -> None:
+        begun = self.begun[batch.start]
         if begun == self.to.shape[2]:
-            return add(self.to, tiles, some, found)
-        new = 0 if isinstance(tiles, Table) else tiles.start + tiles.size - begun  # of the first tile
+            return add(self.to, tiles, batch, tensors)
+        new = 0 if isinstance(tiles, BlockTable) else tiles.start + tiles.size - begun  # of the first tile
         # where nothing was written yet the first tile goes further than a step: by itself
-        if not isinstance(tiles, Table) and tiles.many > 1 and tiles.step < new <= tiles.size:
-            self.add(tiles._replace(many=1), some, found[:1])
-            return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), some, found[1:])
+        if not isinstance(tiles, BlockTable) and tiles.many > 1 and tiles.step < new <= tiles.size:
+            self.add(tiles._replace(many=1), batch, tensors[:1])
+            return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), batch, tensors[1:])
         # each tile goes as far beyond the one before it
         if (
-            isinstance(tiles, Table)
+            isinstance(tiles, BlockTable)
             or tiles.inner > 1
             or not 0 < new <= tiles.size
             or (tiles.many > 1 and tiles.step != new)
         ):
             self.end()
-            return add(self.to, tiles, some, found)
+            return add(self.to, tiles, batch, tensors)
         old = tiles.size - new
-        write(self.to, tiles._replace(start=begun, size=new), some, found[:, :, old:])
+        write(self.to, tiles._replace(start=begun, size=new), batch, tensors[:, :, old:])
         if old:
-            add(self.to, tiles._replace(size=old), some, found[:, :, :old])
-        self.begun[some] = [begun + new * tiles.many] * len(self.begun[some])
+            add(self.to, tiles._replace(size=old), batch, tensors[:, :, :old])
+        self.begun[batch] = [begun + new * tiles.many] * len(self.begun[batch])
 
     def end(self) -> None:
         """Zeros where nothing was added."""

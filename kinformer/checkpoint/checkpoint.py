@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from kinformer import __version__
 from kinformer.checkpoint.files import write_together
-from kinformer.checkpoint.kept import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.upgrade import upgraded
-from kinformer.core.discover import Origin, Record, members
+from kinformer.checkpoint.upgrade import upgrade_tensors
+from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of, nearest
 from kinformer.core.model import ColumnScales, Metric
@@ -55,34 +55,34 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     where the model has no record of its member, and OSError where the disk is full or the folder cannot be written: an
     earlier checkpoint there is then unchanged.
     """
-    record = recorded(model)
+    record = member_record(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config, tokenizer = _config(record) | _learned(model), getattr(model, "tokenizer", None)
-    said = {"format": "pt", "built": _built(config)} | ({} if step is None else {"step": str(step)})
-    weights = formatted(dict(tensors_of(model)), said)
-    beside = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
+    config, tokenizer = _config(record) | _training_facts(model), getattr(model, "tokenizer", None)
+    metadata = {"format": "pt", "built": _identity_hash(config)} | ({} if step is None else {"step": str(step)})
+    weights = format_weights(dict(tensors_of(model)), metadata)
+    small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if tokenizer is not None:
-        beside = {TOKENIZER: tokenizer.text.encode(), **beside}
-    new = {folder / name: data for name, data in beside.items() if not _there(folder / name, data)}
+        small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
+    new = {folder / name: data for name, data in small_files.items() if not _holds(folder / name, data)}
     write_together({**new, folder / WEIGHTS: weights})
 
 
-def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
+def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
 
     A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
     writes what is said in the order of a hash that is another in each process.
     """
-    header, numbers = _apart(format_tensors(dict(tensors)))
-    digest = _digest({"__metadata__": dict(said), **header}, numbers)
-    header = {"__metadata__": dict(sorted({**said, DIGEST: digest}.items())), **header}
+    header, numbers = _split_file(format_tensors(dict(tensors)))
+    digest = _digest({"__metadata__": dict(metadata), **header}, numbers)
+    header = {"__metadata__": dict(sorted({**metadata, DIGEST: digest}.items())), **header}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
     return b"".join((len(text).to_bytes(8, "little"), text, numbers))
 
 
-def _apart(data: bytes) -> tuple[dict[str, Any], memoryview]:
+def _split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:
     """The header of a safetensors file, and its numbers."""
     size = int.from_bytes(data[:8], "little")
     return from_json(data[8 : 8 + size]), memoryview(data)[8 + size :]
@@ -90,26 +90,26 @@ def _apart(data: bytes) -> tuple[dict[str, Any], memoryview]:
 
 def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
     """A hash of all that a file holds but this hash itself."""
-    said = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
-    found = hashlib.sha256(json.dumps({**header, "__metadata__": said}, sort_keys=True).encode())
-    found.update(numbers)
-    return found.hexdigest()
+    metadata = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
+    sha256 = hashlib.sha256(json.dumps({**header, "__metadata__": metadata}, sort_keys=True).encode())
+    sha256.update(numbers)
+    return sha256.hexdigest()
 
 
-def _there(path: Path, data: bytes) -> bool:
+def _holds(path: Path, data: bytes) -> bool:
     """Is this what a file holds already?"""
     return path.is_file() and contents(path) == data
 
 
-def recorded(model: nn.Module) -> Record:
+def member_record(model: nn.Module) -> MemberRecord:
     """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
     record = getattr(model, "member", None)
-    if not isinstance(record, Record):
+    if not isinstance(record, MemberRecord):
         raise TypeError("only a model that a member function built can be saved; put @member above the function")
     return record
 
 
-def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
+def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
     """What a folder holds that saving the model there would destroy; None where nothing.
 
     With `same` a model of the same member and keywords is nothing that would be destroyed.
@@ -119,41 +119,41 @@ def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | Non
     if not (folder / CONFIG).is_file():
         return f"a {WEIGHTS} without its {CONFIG}"
     try:
-        there = _read_config(folder / CONFIG)
+        stored = _read_config(folder / CONFIG)
     except CheckpointError:
         return f"a {CONFIG} that was not written by kinformer"
     except OSError:
         return f"a {CONFIG} that cannot be read"
     record = getattr(model, "member", None)
-    mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
-    if any(there.get(key) != mine.get(key) for key in ("member", "file")):
-        return f"a model of {there['member']!r}" + (f" of {there['file']}" if "file" in there else "")
+    mine = json.loads(json.dumps(_config(record))) if isinstance(record, MemberRecord) else {}
+    if any(stored.get(key) != mine.get(key) for key in ("member", "file")):
+        return f"a model of {stored['member']!r}" + (f" of {stored['file']}" if "file" in stored else "")
     usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
-    old, new = {**usual, **there["keywords"]}, mine["keywords"]
+    old, new = {**usual, **stored["keywords"]}, mine["keywords"]
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
-            return f"a model of {there['member']!r} with {name}={old.get(name)!r}"
-    return None if same else f"a model of {there['member']!r} that was trained before"
+            return f"a model of {stored['member']!r} with {name}={old.get(name)!r}"
+    return None if same else f"a model of {stored['member']!r} that was trained before"
 
 
-def check_kept(folder: Path, model: nn.Module) -> None:
+def check_same_model(folder: Path, model: nn.Module) -> None:
     """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
     config = _read_config(folder / CONFIG)
-    if (other := occupied(folder, model, same=True)) is not None:
+    if (other := find_conflict(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
-    _, said = read_tensors(folder / WEIGHTS)
-    _refuse_mixed(folder, config, said.get("built"))
+    _, metadata = read_tensors(folder / WEIGHTS)
+    _refuse_mixed(folder, config, metadata.get("built"))
     _tokenizer(config, folder)
 
 
-def _config(record: Record) -> dict[str, Any]:
+def _config(record: MemberRecord) -> dict[str, Any]:
     config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}
     return config | {"kinformer": __version__}
 
 
-def _learned(model: Any) -> dict[str, Any]:
+def _training_facts(model: Any) -> dict[str, Any]:
     """Facts of the training that a model stores: row length, data, labels, columns and metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     columns = getattr(model, "columns", None)
@@ -168,28 +168,28 @@ def _learned(model: Any) -> dict[str, Any]:
     }
 
 
-def _built(config: Mapping[str, Any]) -> str:
+def _identity_hash(config: Mapping[str, Any]) -> str:
     """What the weights belong to; it goes into their file, so that two saves cannot be mixed up."""
-    whose = [config["member"], config["keywords"]]
+    identity = [config["member"], config["keywords"]]
     if config["tokenizer"] != BYTES:
-        whose.append(config.get("tokenizer_sha256"))
-    return hashlib.sha256(json.dumps(whose).encode()).hexdigest()
+        identity.append(config.get("tokenizer_sha256"))
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
     """CheckpointError if weights with the record `built` are not of a config; the best one may tell what differs."""
-    if built == _built(config):
+    if built == _identity_hash(config):
         return
-    what = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+    message = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
     path, best = folder / BEST / CONFIG, None
     with suppress(CheckpointError, OSError):
         best = _read_config(path)
-    if best is None or built != _built(best):
-        raise CheckpointError(f"{what}. Put back the {CONFIG} that the training wrote, or train the model again")
-    got, expected = (dict(member=one["member"], **one["keywords"]) for one in (config, best))
-    names = [name for name in sorted({*got, *expected}) if got.get(name) != expected.get(name)]
-    differs = f": got {names[0]}={got.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
-    raise CheckpointError(f"{what}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
+    if best is None or built != _identity_hash(best):
+        raise CheckpointError(f"{message}. Put back the {CONFIG} that the training wrote, or train the model again")
+    actual, expected = (dict(member=part["member"], **part["keywords"]) for part in (config, best))
+    names = [name for name in sorted({*actual, *expected}) if actual.get(name) != expected.get(name)]
+    differs = f": got {names[0]}={actual.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
+    raise CheckpointError(f"{message}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -197,34 +197,34 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
     What is spread over processes is gathered, one after the other: all of them must ask.
     """
-    seen: set[int] = set()
+    written: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            whole = tensor.full_tensor() if spread(tensor) else tensor
+        if id(tensor) not in written:
+            written.add(id(tensor))
+            whole = tensor.full_tensor() if is_sharded(tensor) else tensor
             yield name, whole.detach().cpu().contiguous()
 
 
-def spread(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     """Is this a tensor (DTensor) of which each process holds a part?"""
     return hasattr(tensor, "full_tensor")
 
 
-def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Mapping[str, str] | None = None) -> Any:
+def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
     """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
 
     `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
-    has changed since). `moved` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
+    has changed since). `paths` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
     FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
     CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
     or of another shape; MemberNeeded where a member is needed and not given.
     """
     folder = Path(folder)
-    config, (tensors, said) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
+    config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
     function = _member(config, folder, member)
-    _refuse_mixed(folder, config, said.get("built", _built(config)))
+    _refuse_mixed(folder, config, metadata.get("built", _identity_hash(config)))
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
-    keywords |= moved or {}
+    keywords |= paths or {}
     try:
         check_keywords(function, keywords)
     except TypeError as error:
@@ -265,12 +265,12 @@ def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
     return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
 
 
-def is_metric(told: object) -> bool:
+def is_metric(value: object) -> bool:
     """Is it what `Metric._asdict` gives?"""
-    if not isinstance(told, dict) or set(told) != set(Metric._fields):
+    if not isinstance(value, dict) or set(value) != set(Metric._fields):
         return False
-    choices = told["better"] in ("less", "more") and told["per"] in ("token", "row", "byte")
-    return choices and all(isinstance(told[name], str) for name in ("name", "unit"))
+    choices = value["better"] in ("less", "more") and value["per"] in ("token", "row", "byte")
+    return choices and all(isinstance(value[name], str) for name in ("name", "unit"))
 
 
 def _is_column_scales(value: object) -> bool:
@@ -317,7 +317,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if metric is not None and not is_metric(metric):
         raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
     labels = config.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
     if "columns" in config and not _is_column_scales(config["columns"]):
         fields = ", ".join(ColumnScales._fields)
@@ -342,33 +342,33 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         tensors = parse_tensors(data)
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
-    header, numbers = _apart(data)
-    said = header.get("__metadata__", {})
-    if DIGEST in said and said[DIGEST] != _digest(header, numbers):
+    header, numbers = _split_file(data)
+    metadata = header.get("__metadata__", {})
+    if DIGEST in metadata and metadata[DIGEST] != _digest(header, numbers):
         raise CheckpointError(
             f"{path} is damaged: it is not what was written; put a copy of it there, or, if it was changed on purpose, "
             f"write it without {DIGEST!r} in its metadata"
         )
-    return tensors, {name: text for name, text in said.items() if name != DIGEST}
+    return tensors, {name: text for name, text in metadata.items() if name != DIGEST}
 
 
-def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] | None) -> Callable[..., Any]:
+def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any] | None) -> Callable[..., Any]:
     name, file = config["member"], config.get("file")
-    if given is not None:
-        if name_of(given) != name:
-            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(given)!r} was given")
-        origin = getattr(given, "origin", Origin())
+    if function is not None:
+        if name_of(function) != name:
+            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(function)!r} was given")
+        origin = getattr(function, "origin", Origin())
         if file is not None and config.get("sha256") != origin.sha256:
             warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
-        return given
+        return function
     if file is not None:
         raise MemberNeeded(folder, name, file)
-    found = members()
-    if name not in found:
+    registered = members()
+    if name not in registered:
         raise CheckpointError(
-            f"the model in {folder} was built by {name!r}, which is not the name of a member{nearest(name, found)}"
+            f"the model in {folder} was built by {name!r}, which is not the name of a member{nearest(name, registered)}"
         )
-    return found[name]
+    return registered[name]
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -376,7 +376,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
 
     Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
     """
-    tensors = upgraded(model, tensors)
+    tensors = upgrade_tensors(model, tensors)
     every = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
     own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
@@ -386,12 +386,12 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
         for name, tensor in own.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
-    for what, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
+    for fault, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
         if names:
             names.sort()
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"{path} {what} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
+                f"{path} {fault} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
             )
     for name, tensor in own.items():
         tensor.data = tensors[name].to(tensor.device)

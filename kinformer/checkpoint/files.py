@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 
 
 def write(path: Path, data: bytes) -> None:
@@ -21,39 +21,39 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
     Errors: OSError, in one clear line, where one cannot be written.
     """
-    beside = {path: path.with_name(f".{path.name}.partial") for path in files}
+    partial = {path: path.with_name(f".{path.name}.partial") for path in files}
     path = next(iter(files))
     try:
         for path, data in files.items():
-            _put(beside[path], data)
-        for path, written in beside.items():
+            _write_synced(partial[path], data)
+        for path, written in partial.items():
             os.replace(written, path)
         sync(path.parent)
     except OSError as error:
         with suppress(OSError):
-            for written in beside.values():
+            for written in partial.values():
                 written.unlink(missing_ok=True)
-        raise _told(path, len(files[path]), error) from error
+        raise _write_error(path, len(files[path]), error) from error
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Make a folder of these files, whole or not at all; one of that name is replaced. OSError in one clear line."""
-    beside, new = path.with_name(f".{path.name}.partial"), not path.parent.exists()
+    partial, new = path.with_name(f".{path.name}.partial"), not path.parent.exists()
     try:
-        remove(beside)
-        beside.mkdir(parents=True)
+        remove(partial)
+        partial.mkdir(parents=True)
         for name, data in files.items():
-            _put(beside / name, data)
-        sync(beside)
+            _write_synced(partial / name, data)
+        sync(partial)
         remove(path)
-        os.replace(beside, path)
+        os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
         with suppress(OSError):
-            remove(beside)
+            remove(partial)
             if new:
                 path.parent.rmdir()
-        raise _told(path, sum(map(len, files.values())), error) from error
+        raise _write_error(path, sum(map(len, files.values())), error) from error
 
 
 def crc32(path: Path, size: int = -1) -> int:
@@ -79,23 +79,23 @@ def sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _put(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _told(path: Path, size: int, error: OSError) -> OSError:
-    there = "what was there before is unchanged" if path.exists() else "nothing was written"
-    return OSError(f"cannot write {path} ({size:,} bytes): {error.strerror}; {there}")
+def _write_error(path: Path, size: int, error: OSError) -> OSError:
+    outcome = "what was there before is unchanged" if path.exists() else "nothing was written"
+    return OSError(f"cannot write {path} ({size:,} bytes): {error.strerror}; {outcome}")
 
 
-def found(where: str, advice: str) -> Path:
+def existing_path(place: str, advice: str) -> Path:
     """The path of what is there. FileNotFoundError, with advice, for what is not, and for a device without an end."""
-    path = Path(where).expanduser()
+    path = Path(place).expanduser()
     if not path.exists() or path.is_char_device() or path.is_block_device():
-        raise FileNotFoundError(absent(where, advice))
+        raise FileNotFoundError(missing_path(place, advice))
     return path
 
 

@@ -14,7 +14,7 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 LOOK = 0.05  # seconds after which a lock is tried once more
 
 
-class Locked(Exception):
+class LockedError(Exception):
     """Raised for a file that another process has locked; `holder` names the process, "" if unknown."""
 
     def __init__(self, holder: str) -> None:
@@ -69,8 +69,8 @@ def _lock(path: Path, wait: bool) -> int | None:
     try:
         has_locks = _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         if has_locks and _is_at(file, path):
-            held, file = file, -1
-            return held
+            locked_file, file = file, -1
+            return locked_file
         if not has_locks:
             path.unlink(missing_ok=True)
         return None if has_locks else -1
@@ -86,7 +86,7 @@ def _flock(file: int, form: int) -> bool:
             fcntl.flock(file, form)
         except BlockingIOError:
             if last:
-                raise Locked(_holder(file)) from None
+                raise LockedError(_holder(file)) from None
             time.sleep(LOOK)  # it may be `check_unlocked` of another process, which holds the lock for a moment
         except OSError as error:
             if error.errno in NO_LOCKS:

@@ -26,24 +26,29 @@ class LostBytes(NamedTuple):
     """Counts the bytes of a text that decoding does not restore, and keeps the first lost character."""
 
     read: int = 0
-    lost: int = 0
+    missing: int = 0
     letter: str = ""
     place: str = ""
 
     def plus(self, other: "LostBytes") -> "LostBytes":
         """The combined loss of two texts."""
-        first = self if self.lost else other
-        return LostBytes(self.read + other.read, self.lost + other.lost, first.letter, first.place)
+        first = self if self.missing else other
+        return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
 
     def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
         """Warn, in one line, of lost bytes in the text with this name; `so` is the consequence."""
-        if self.lost:
-            share, where = self.lost / self.read, f" in {self.place}" if self.place and self.place not in name else ""
-            lost = f"{self.lost:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{where}"
-            warnings.warn(f"the tokenizer loses {lost}: {so}", stacklevel=3)
+        if self.missing:
+            share, in_place = (
+                self.missing / self.read,
+                f" in {self.place}" if self.place and self.place not in name else "",
+            )
+            summary = (
+                f"{self.missing:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{in_place}"
+            )
+            warnings.warn(f"the tokenizer loses {summary}: {so}", stacklevel=3)
 
 
-class Encoded(NamedTuple):
+class Encoding(NamedTuple):
     """The tokens of a text, the number of bytes that each token restores, and the loss."""
 
     tokens: Int[numpy.ndarray, " N"]
@@ -65,18 +70,18 @@ class Tokenizer:
         self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @cached_property
-    def made(self) -> Any:
+    def backend(self) -> Any:
         """The tokenizer itself."""
         tokenizers = _package()
         try:
-            made = tokenizers.Tokenizer.from_str(self.text)
+            tokenizer = tokenizers.Tokenizer.from_str(self.text)
         except Exception as error:  # the package raises plain Exceptions
             raise ValueError(f"{self.place} is no tokenizer.json that tokenizers reads: {error}") from error
-        made.no_truncation()
-        made.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         if "dropout" in self.switched_off:
-            made.model.dropout = None
-        return made
+            tokenizer.model.dropout = None
+        return tokenizer
 
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
@@ -88,7 +93,7 @@ class Tokenizer:
     @cached_property
     def size(self) -> int:
         """How many tokens a model must know: one more than the largest id."""
-        return 1 + max(self.made.get_vocab(with_added_tokens=True).values(), default=-1)
+        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
     def sha256(self) -> str:
@@ -105,7 +110,7 @@ class Tokenizer:
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
         pieces = [b""] * self.size
-        for token, number in self.made.get_vocab(with_added_tokens=True).items():
+        for token, number in self.backend.get_vocab(with_added_tokens=True).items():
             pieces[number] = bytes(map(_BYTE.__getitem__, token)) if _BYTE.keys() >= set(token) else token.encode()
         return tuple(pieces)
 
@@ -118,12 +123,12 @@ class Tokenizer:
     def drops(self) -> bool:
         """True if the tokenizer has no token for unknown letters and so drops them."""
         model = self._settings["model"]
-        known = model.get("unk_token") is not None or model.get("byte_fallback")
-        return model.get("type") == "BPE" and not known and self.token_bytes is None
+        has_unknown = model.get("unk_token") is not None or model.get("byte_fallback")
+        return model.get("type") == "BPE" and not has_unknown and self.token_bytes is None
 
     def report(self, loss: LostBytes, name: str) -> None:
         """Warn of bytes lost in the text with this name; ValueError, in one line, if the tokenizer drops letters."""
-        if loss.lost and self.drops:
+        if loss.missing and self.drops:
             raise ValueError(
                 f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
                 "it an unk_token, or use a byte-level one: tokenizer=bpe:4096"
@@ -132,22 +137,22 @@ class Tokenizer:
 
     def encode(self, text: bytes) -> list[int]:
         """The tokens of a text; bytes that are no UTF-8 are read as U+FFFD."""
-        return self.made.encode(text.decode(errors="replace"), add_special_tokens=False).ids
+        return self.backend.encode(text.decode(errors="replace"), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
         """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
-        return self._said([token for token in tokens if 0 <= token < self.size]).encode()
+        return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
         """The text that each token adds when it is decoded after a letter: " the", "ing", "."."""
         size = self.size
-        known = range(size)
-        alone = [text.encode() for text in self.made.decode_batch([[token] for token in known])]
-        before = next((token for token in known if alone[token].isalnum()), None)
+        ids = range(size)
+        alone = [text.encode() for text in self.backend.decode_batch([[token] for token in ids])]
+        before = next((token for token in ids if alone[token].isalnum()), None)
         if before is None:
             return tuple(alone)
-        pairs = [text.encode() for text in self.made.decode_batch([[before, token] for token in known])]
+        pairs = [text.encode() for text in self.backend.decode_batch([[before, token] for token in ids])]
         first = alone[before]
         behind = [pair[len(first) :] if pair.startswith(first) else None for pair in pairs]
         return tuple(text if pair is None else pair for text, pair in zip(alone, behind, strict=True))
@@ -162,28 +167,28 @@ class Tokenizer:
         if device not in self._tables:
             lengths = [0, *map(len, self.pieces), 1]
             data = [*self.joined, NO_BYTE]
-            made = torch.tensor(data, device=device), torch.tensor(lengths, device=device).cumsum(0)
-            self._tables[device] = made
+            bytes_and_starts = torch.tensor(data, device=device), torch.tensor(lengths, device=device).cumsum(0)
+            self._tables[device] = bytes_and_starts
         return self._tables[device]
 
-    def encoded(self, texts: Sequence[str]) -> list[Encoded]:
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         """Tokenize texts and count the bytes that each token restores."""
         if self.token_bytes is None:
-            encodings = self.made.encode_batch(texts, add_special_tokens=False)
-            return [self._aligned(*pair) for pair in zip(texts, encodings, strict=True)]
-        encode = getattr(self.made, "encode_batch_fast", self.made.encode_batch)
+            encodings = self.backend.encode_batch(texts, add_special_tokens=False)
+            return [self._encode_by_offsets(*pair) for pair in zip(texts, encodings, strict=True)]
+        encode = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)
         encodings = encode(texts, add_special_tokens=False)
-        return [self._by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
+        return [self._encode_by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
-    def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoded:
-        """Tokens whose widths are their lengths in bytes; `_aligned` if their bytes are not the text's."""
+    def _encode_by_bytes(self, text: str, ids: Sequence[int]) -> Encoding:
+        """Tokens whose widths are their lengths in bytes; `_encode_by_offsets` if their bytes are not the text's."""
         pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
         if b"".join(pieces) != data:  # something changes letters before they are tokens
-            return self._aligned(text, self.made.encode(text, add_special_tokens=False))
+            return self._encode_by_offsets(text, self.backend.encode(text, add_special_tokens=False))
         widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
-        return Encoded(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
+        return Encoding(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
 
-    def _aligned(self, text: str, encoding: Any) -> Encoded:
+    def _encode_by_offsets(self, text: str, encoding: Any) -> Encoding:
         """Tokens whose widths count the letters up to their ends; the last token gets the rest.
 
         Letters that decoding does not restore count for no token.
@@ -193,60 +198,62 @@ class Tokenizer:
         if len(ends):
             ends = numpy.maximum.accumulate(ends)
             ends[-1] = len(text)
-        kept = self._given_back(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
-        before = numpy.append(0, (sizes * kept).cumsum())
-        lost = int(sizes.sum() - before[-1])
-        letter = text[int(kept.argmin())] if lost else ""
-        return Encoded(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost, letter))
+        restored = self._restored_letters(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
+        before = numpy.append(0, (sizes * restored).cumsum())
+        lost_count = int(sizes.sum() - before[-1])
+        letter = text[int(restored.argmin())] if lost_count else ""
+        return Encoding(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost_count, letter))
 
-    def _given_back(
+    def _restored_letters(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
     ) -> Bool[numpy.ndarray, " letters"]:
         """True for the letters of a text that its tokens restore, given the start and end of each token."""
-        if self._spelt(ids) in (text, f" {text}"):  # some put a space before a text
+        if self._join_tokens(ids) in (text, f" {text}"):  # some put a space before a text
             return numpy.ones(len(text), bool)
-        kept = numpy.zeros(len(text), bool)
+        restored = numpy.zeros(len(text), bool)
         whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
         cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
         for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
             begin = max(first - BEFORE, 0)
             left, end = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
-            before, said = (self._spelt([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last))
+            before, decoded = (
+                self._join_tokens([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last)
+            )
             letters = text[left : ends[last - 1]]
-            for block in SequenceMatcher(None, letters, said, autojunk=False).get_matching_blocks():
+            for block in SequenceMatcher(None, letters, decoded, autojunk=False).get_matching_blocks():
                 passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
-                kept[left + block.a + passed : left + block.a + block.size] = True
-        return kept
+                restored[left + block.a + passed : left + block.a + block.size] = True
+        return restored
 
     @cached_property
     def _unknown(self) -> int | None:
         """The id of the token for unknown letters."""
         model = self._settings["model"]
         name = model.get("unk_token")
-        return model.get("unk_id") if name is None else self.made.token_to_id(name)
+        return model.get("unk_id") if name is None else self.backend.token_to_id(name)
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
         return cast(dict[str, Any], from_json(self.text))
 
-    def _said(self, tokens: Sequence[int]) -> str:
-        return self.made.decode(tokens, skip_special_tokens=False)
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return self.backend.decode(tokens, skip_special_tokens=False)
 
-    def _spelt(self, tokens: Sequence[int]) -> str:
+    def _join_tokens(self, tokens: Sequence[int]) -> str:
         """Decode tokens; without a decoder, join the pieces themselves.
 
         Decoding such pieces would insert spaces that the text does not have.
         """
         if self._settings.get("decoder") is None and self._settings["model"].get("type") in ("BPE", "Unigram"):
-            return "".join(self.made.id_to_token(number) or "" for number in tokens)
-        return self._said(tokens)
+            return "".join(self.backend.id_to_token(number) or "" for number in tokens)
+        return self._decode(tokens)
 
     def speaker(self) -> Callable[[int], str]:
         """What a new token adds to the text, told token by token."""
         from tokenizers.decoders import DecodeStream
 
         stream = DecodeStream(skip_special_tokens=False)
-        return lambda token: (stream.step(self.made, token) or "") if 0 <= token < self.size else ""
+        return lambda token: (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
@@ -258,8 +265,8 @@ def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
 def _byte_letters() -> dict[str, int]:
     """The byte of each letter of a byte-level vocabulary: a printable byte is its own letter, others use 256 and up."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printed]
-    return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    unprinted = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(unprinted)}
 
 
 _BYTE = _byte_letters()
@@ -275,7 +282,7 @@ def _package() -> Any:
     return tokenizers
 
 
-def wanted(text: str) -> Tokenizer | int | None:
+def parse_tokenizer(text: str) -> Tokenizer | int | None:
     """What "bytes", "bpe:4096" or the path of a tokenizer.json names: nothing, the size of one to train, or itself.
 
     Raises FileNotFoundError, or ValueError in one line, for what is neither.
@@ -294,30 +301,30 @@ def wanted(text: str) -> Tokenizer | int | None:
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {text}; write bytes, bpe:4096 or the path of a tokenizer.json")
-    return read(path)
+    return read_tokenizer(path)
 
 
-def read(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a file; ValueError, in one line, for what is none."""
     try:
         text = b"".join(opened(path)).decode()
-        known = isinstance(from_json(text), dict)
+        is_mapping = isinstance(from_json(text), dict)
     except OSError as error:
         raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError(f"{path} is no tokenizer.json: it is truncated or no JSON") from error
-    found = Tokenizer(text, str(path))
-    if not known or not found.size:
+    tokenizer = Tokenizer(text, str(path))
+    if not is_mapping or not tokenizer.size:
         raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
-    if found.switched_off:
+    if tokenizer.switched_off:
         warnings.warn(
-            f"{path} sets {' and '.join(found.switched_off)}; switched off, since a text is read whole and alone",
+            f"{path} sets {' and '.join(tokenizer.switched_off)}; switched off, since a text is read whole and alone",
             stacklevel=2,
         )
-    return found
+    return tokenizer
 
 
-def trained(texts: Iterable[str], size: int) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     """A byte-level BPE of at most `size` tokens, fewer where the texts have no more pairs to merge.
 
     Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
@@ -327,23 +334,25 @@ def trained(texts: Iterable[str], size: int) -> Tokenizer:
     from tokenizers import Tokenizer as Made
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
-    made = Made(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    trained_tokenizer = Made(models.BPE())
+    trained_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained_tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made.train_from_iterator(
+    trained_tokenizer.train_from_iterator(
         texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
-    return Tokenizer(made.to_str())
+    return Tokenizer(trained_tokenizer.to_str())
 
 
 def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
     """What "bytes", "bpe:4096" or the path of a tokenizer.json makes tokens by, learned from these texts."""
-    found = wanted(spelled)
-    return trained((text.decode(errors="ignore") for text in texts), found) if isinstance(found, int) else found
+    choice = parse_tokenizer(spelled)
+    return (
+        train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice
+    )
 
 
-def letters(data: bytes, place: str) -> str:
+def decode_utf8(data: bytes, place: str) -> str:
     """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
     try:
         return data.decode()
@@ -364,7 +373,7 @@ def encode_rows(
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:
         return list(texts)
-    encodings = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    encodings = tokenizer.encode_batch([decode_utf8(text, place) for place, text in zip(places, texts, strict=True)])
     whole = LostBytes()
     for place, encoding in zip(places, encodings, strict=True):
         if not len(encoding.tokens):

@@ -1,6 +1,6 @@
 """Reads files unpacked; compressed files are recognised by their first bytes, not by their names.
 
-Whatever reads text opens it with `text`, `lines` or `decoded`, so byte-order marks are treated alike everywhere.
+Whatever reads text opens it with `text`, `lines` or `decode_text`, so byte-order marks are treated alike everywhere.
 """
 
 import codecs
@@ -27,9 +27,9 @@ LONGEST_MARK = max(map(len, MARKS))
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzipFile)
 
 
-def packed(path: Path) -> bool:
+def is_packed(path: Path) -> bool:
     """Is a file compressed, by its first bytes?"""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         return file.read(6).startswith((GZ, XZ, ZST))
 
 
@@ -38,7 +38,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
     Raises OSError for what cannot be read and ValueError for what is cut off or damaged, in one line with its name.
     """
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         read = _reader(file)
         while chunk := read(CHUNK):
             yield chunk
@@ -47,12 +47,12 @@ def chunks(path: Path) -> Iterator[bytes]:
 def text(path: Path) -> Iterator[bytes]:
     """A file's text in UTF-8 without a byte-order mark, unpacked, a megabyte at a time.
 
-    Errors: as those of `chunks` and of `decoded`.
+    Errors: as those of `chunks` and of `decode_text`.
     """
-    return decoded(chunks(path), str(path))
+    return decode_text(chunks(path), str(path))
 
 
-def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
+def decode_text(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
     """Convert text to UTF-8 without a byte-order mark; the mark identifies UTF-16 and UTF-32.
 
     Bytes without a mark pass unchanged. Errors: ValueError, with the place, for bytes that do not fit the encoding.
@@ -88,7 +88,7 @@ def _mark(first: bytes) -> bytes | None:
 def lines(path: Path) -> Iterator[bytes]:
     """The lines of a text file, unpacked, in UTF-8, without line ends."""
     last = b""
-    for number, line in enumerate(pieces(text(path), b"\n")):
+    for number, line in enumerate(split_stream(text(path), b"\n")):
         if number:
             yield last.removesuffix(b"\r")
         last = line
@@ -96,31 +96,31 @@ def lines(path: Path) -> Iterator[bytes]:
         yield last.removesuffix(b"\r")
 
 
-def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
+def split_stream(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
     """Split a stream of bytes at separators, in linear time even for long pieces."""
-    held, searched = bytearray(), 0
+    buffer, searched = bytearray(), 0
     for chunk in chunks:
-        held += chunk
-        if held.find(at, searched) >= 0:
-            *whole, last = bytes(held).split(at)
+        buffer += chunk
+        if buffer.find(at, searched) >= 0:
+            *whole, last = bytes(buffer).split(at)
             yield from whole
-            held = bytearray(last)
-        searched = max(len(held) - len(at) + 1, 0)
-    yield bytes(held)
+            buffer = bytearray(last)
+        searched = max(len(buffer) - len(at) + 1, 0)
+    yield bytes(buffer)
 
 
-def stored(path: Path) -> Iterator[bytes]:
+def stored_chunks(path: Path) -> Iterator[bytes]:
     """A file's bytes as they are stored."""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk
 
 
 def size(path: Path) -> int:
     """The number of bytes of a file's text, unpacked and in UTF-8."""
-    with _said(path), path.open("rb") as file:
+    with _one_line_errors(path), path.open("rb") as file:
         marked = _mark(file.read(LONGEST_MARK)) is not None
-    return sum(map(len, text(path))) if marked or packed(path) else path.stat().st_size
+    return sum(map(len, text(path))) if marked or is_packed(path) else path.stat().st_size
 
 
 def _reader(file: BufferedReader) -> Callable[[int], bytes]:
@@ -150,13 +150,13 @@ class _Frames:
             self.out += frame.decompress(data)
             self.rest = frame.unused_data if frame.eof else b""
             self.frame = None if frame.eof else frame
-        found = bytes(self.out[:count])
+        data_read = bytes(self.out[:count])
         del self.out[:count]
-        return found
+        return data_read
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _one_line_errors(path: Path) -> Iterator[None]:
     """What goes wrong with a file, in one line."""
     try:
         yield

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 
-def upgraded(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def upgrade_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A copy of `tensors`, by parameter name, converted by each part from the form of an earlier version.
 
     A part whose stored form has changed defines `upgrade(tensors, prefix)`, which converts entries whose names start

@@ -29,7 +29,7 @@ from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
-from kinformer.lab.train.interrupt import Stopped
+from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again
 GROUPS = {"datastore"}  # words that another command follows
@@ -73,7 +73,7 @@ def limit_spinning(environ: MutableMapping[str, str]) -> None:
 
 
 def _end_by(number: int, frame: FrameType | None) -> None:
-    raise Stopped("", number)
+    raise TrainingInterrupt("", number)
 
 
 def run(words: list[str]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kinformer.cli.options import BATCH, LENGTH, Batch, Data, Json, Length
+from kinformer.lab.errors import from_user
 
 if TYPE_CHECKING:
     pass
@@ -40,12 +41,15 @@ def advise(
         from kinformer.cli.support.progress_bar import progress
         from kinformer.cli.support.training import prepare, refuse_kind
         from kinformer.lab.advise.ranking import members_for, memory_bytes, rank_members
+        from kinformer.lab.data.resolve import resolve
         from kinformer.lab.member_choice import parse_member
 
         room = memory_bytes(memory)
         able = members_for(task)
-        refuse_kind(parse_member(able[0], ()), data)
-        job = prepare(data, 1, None, device="cpu", batch=batch, length=length)
+        with from_user(ValueError):
+            source = resolve(data)
+        refuse_kind(parse_member(able[0], ()), source)
+        job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
     with progress("asking", len(able), "members") as hear:
         advice = rank_members(task, able, job.data, job.settings, data, room, hear)
     if as_json:

@@ -95,7 +95,7 @@ def calibrate(
     from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
     from kinformer.decoding.calibrated import FILE, save_calibration
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.text import TextData
 
     by = cast("By | None", search)  # as the option's callback reads it
     within = _check_search_options(ctx, by, within, overwrite)
@@ -106,8 +106,8 @@ def calibrate(
     if search is not None and not overwrite:
         calibration.refuse_replacing_proof(folder, model)
     dataset = read_for_model(model, data, folder)
-    if search is None and not isinstance(dataset, Text):
-        refuse_useless(ctx, f"on {dataset.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
+    if search is None and not isinstance(dataset, TextData):
+        refuse_useless(ctx, f"on {dataset.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, dataset)
     thresholds = thresholds or (TESTED if search is None else GRID)
     settings = calibration.CalibrationSettings(
@@ -127,10 +127,10 @@ def calibrate(
 
 def _text_count(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
-    from kinformer.nn.exits.learn_then_test import fewest
+    from kinformer.nn.exits.learn_then_test import fewest_losses
 
     with from_user(ValueError):
-        least = fewest(delta, epsilon)
+        least = fewest_losses(delta, epsilon)
     if samples is not None and samples < least:
         raise UserError(
             f"{samples:,} texts prove nothing at delta {delta:g} and epsilon {epsilon:g}; give --samples {least:,} or "

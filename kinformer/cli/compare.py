@@ -9,7 +9,7 @@ import typer
 from kinformer.cli import options
 from kinformer.cli.errors import refuse_useless
 from kinformer.cli.support import option_checks
-from kinformer.lab.errors import UserError
+from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member_text
 
 SEEDS = 1000  # trainings of each member, at most
@@ -66,8 +66,11 @@ def compare(
     spent, tried = TrialBudget(minutes, steps, flops), parse_rates(lr, lrs)
 
     from kinformer.cli.support.lent_layers import lend_layers
+    from kinformer.lab.data.resolve import resolve
 
-    choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, data)) for member in members]
+    with from_user(ValueError):
+        source = resolve(data)
+    choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, source)) for member in members]
 
     from rich.console import Console
 
@@ -82,11 +85,11 @@ def compare(
     from kinformer.cli.support.training import prepare, refuse_kind
 
     for choice in choices:
-        refuse_kind(choice, data, ctx)
+        refuse_kind(choice, source, ctx)
     check_out = partial(option_checks.refuse_comparison, out, overwrite, resume)
     settings = {**options.settings(ctx), "lr": tried[0]}
     count = steps if flops is None else 1
-    job = prepare(data, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
+    job = prepare(source, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
     named, changed = matched_members(choices, job, match is not None)

@@ -49,7 +49,7 @@ def build(
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import datastore_tables
     from kinformer.cli.support.load_model import load_model
-    from kinformer.cli.support.model_data import read_text
+    from kinformer.cli.support.model_data import read_text, source_for
     from kinformer.cli.support.progress_bar import progress
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
@@ -62,10 +62,11 @@ def build(
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refused before a text is read
-    text = read_text(model, data, folder, split)
+    source = source_for(model, folder, data)
+    text = read_text(model, source, split)
     part, began = text.part(split), monotonic()
     settings = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about = {"data": f"{data} ({split})", "home": str(folder.resolve())}
+    about = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}
     dropped_index = append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:

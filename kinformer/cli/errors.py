@@ -10,7 +10,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
@@ -39,7 +39,7 @@ def refuse_no_folder(out: Path, option: str = "--out") -> None:
     if out.is_dir():
         raise UserError(f"cannot write to {out}: it is a folder; {option} names a file")
     if not out.absolute().parent.is_dir():
-        raise UserError(absent(out.parent, f"{option} names a file in a folder that is there"))
+        raise UserError(missing_path(out.parent, f"{option} names a file in a folder that is there"))
 
 
 def refuse_existing(path: Path) -> None:

@@ -83,7 +83,7 @@ def evaluate(
     from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
-    from kinformer.lab.train.peek import warn_of_measuring
+    from kinformer.lab.train.reads_ahead import warn_of_measuring
     from kinformer.pages.head_values import save_head_values, tables
 
     model = load_model(folder, member, device, keywords or (), datastore)

@@ -35,21 +35,21 @@ def fill(
     """
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
-    from kinformer.decoding.filling import blanks, chances, filled
-    from kinformer.decoding.spelling import spelling, warn_of_loss
+    from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
+    from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
     from kinformer.lab.writing import INSTEAD
 
     model = load_model(folder, member, device)
     if model.reads != "masked":
         raise option_checks.no_blanks(INSTEAD.get(model.reads, "generate with it"))
-    spelled = spelling(model)
-    tokens = blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
+    spelled = tokenizer_of_model(model)
+    tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        probabilities = chances(model, tokens)
-        whole = spelled.decode(filled(model, tokens).tolist()).decode(errors="replace")
+        probabilities = blank_probabilities(model, tokens)
+        whole = spelled.decode(fill_blanks(model, tokens).tolist()).decode(errors="replace")
     likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [

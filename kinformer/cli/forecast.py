@@ -41,24 +41,24 @@ def forecast(
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import forecast_files as forecasts
     from kinformer.cli.support.load_model import load_model
-    from kinformer.core.model import Forecaster, called
+    from kinformer.core.model import Forecaster, display_name
     from kinformer.lab.data.kind import refuse_unfit
-    from kinformer.lab.data.series import Series, rows_of
-    from kinformer.lab.data.spec import read_spec
+    from kinformer.lab.data.resolve import resolve
+    from kinformer.lab.data.series import SeriesData, rows_of
 
     model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():
         try:
-            series = read_spec(data)
+            series = resolve(data).read()
         except ValueError as wrong:
             dates = " and their dates" if model.calendar else ""
             raise ValueError(
-                f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
+                f"{wrong}; this {display_name(model)} learned from {model.channels} numbers a row{dates}"
             ) from wrong
         refuse_unfit(model, series, 1)
-        assert isinstance(series, Series)
+        assert isinstance(series, SeriesData)
         series = series.checked(model)
         if out.suffix == ".csv":
             forecasts.write(model, series, out)

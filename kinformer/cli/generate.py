@@ -10,7 +10,7 @@ import typer
 from kinformer.cli.errors import noted, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
 from kinformer.cli.support import option_checks
-from kinformer.core.absent import absent
+from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 10_000_000  # tokens
@@ -174,13 +174,13 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
-    from kinformer.checkpoint.unpacked import decoded
+    from kinformer.checkpoint.unpacked import decode_text
 
     try:
         with from_user(ValueError):
-            lines = b"".join(decoded([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
+            lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
-        raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
+        raise UserError(missing_path(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; --{name}s names a file of one {name} a line") from error
     lines = [line.removesuffix(b"\r") for line in lines]

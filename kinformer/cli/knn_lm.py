@@ -56,13 +56,13 @@ def knn_lm(
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning
     from kinformer.cli.support.load_model import load_model
-    from kinformer.cli.support.model_data import read_text
+    from kinformer.cli.support.model_data import read_text, source_for
     from kinformer.lab.datastore.tuning import sweep_plots
     from kinformer.pages.plots import save_plots
 
     model = load_model(folder, member, device)
     knn_lm_tuning.refuse_other_models(model)
-    text = read_text(model, data, folder, "valid")
+    text = read_text(model, source_for(model, folder, data), "valid")
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH

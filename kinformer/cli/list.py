@@ -8,7 +8,7 @@ from kinformer.cli.options import WIDTH
 from kinformer.cli.support.static_source import first_sentences
 from kinformer.core.discover import kinds
 from kinformer.core.keywords import nearest
-from kinformer.lab.environments.support.making import EXTRA, played_in
+from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 from kinformer.lab.errors import UserError
 
 
@@ -20,8 +20,8 @@ def list_parts(
     from rich.console import Console
     from rich.table import Table
 
-    every_kind = (*kinds(), *filter(None, [played_in()]))
-    if kind == "environments" and not played_in():
+    every_kind = (*kinds(), *filter(None, [environment_folder()]))
+    if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in every_kind:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, every_kind)}")

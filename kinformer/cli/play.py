@@ -60,7 +60,7 @@ def play(
         # imported here, so that --help and early refusals need not wait for torch or rich
         from kinformer.cli.support.play_session import play_episodes
     from kinformer.core.acting import Player
-    from kinformer.lab.environments.support.rolling import Way
+    from kinformer.lab.data.support.roll_out import PlaySettings
 
     model = None
     if folder is not None:
@@ -72,4 +72,6 @@ def play(
             raise UserError(f"this model reads {model.reads} and does not act; {advice}")
     for path in filter(None, (out, save)):
         refuse_existing(path)
-    play_episodes(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(returns or (None,))), out, save)
+    play_episodes(
+        model, PlaySettings(env, episodes, None, random, seed), tuple(dict.fromkeys(returns or (None,))), out, save
+    )

@@ -39,24 +39,24 @@ def read(
     """
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint import unpacked
-    from kinformer.checkpoint.files import found
+    from kinformer.checkpoint.files import existing_path
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.memory_limits import refuse_no_room
     from kinformer.cli.support.progress_bar import progress
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
-    from kinformer.decoding.reading import read as read_once
+    from kinformer.decoding.prefill import prefill as read_once
     from kinformer.decoding.saved import save_reading
-    from kinformer.decoding.spelling import spelling
+    from kinformer.decoding.spelling import tokenizer_of_model
     from kinformer.lab.train.progress import clock
 
     with from_user(OSError, ValueError):
-        size = 0 if found(str(file), "give a file to read").is_dir() else unpacked.size(file)
+        size = 0 if existing_path(str(file), "give a file to read").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
     model = load_model(folder, member, device)
     _refuse_place(save, overwrite)
-    encode, began = spelling(model).encode, monotonic()
+    encode, began = tokenizer_of_model(model).encode, monotonic()
     length = _length(file, size, encode)
     refuse_no_room(model, 1, length)
     try:
@@ -98,8 +98,8 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     import torch
 
     from kinformer.checkpoint.unpacked import text
-    from kinformer.decoding.spelling import pieces
+    from kinformer.decoding.spelling import tokenize_blocks
 
     blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
-    for tokens in pieces(model, blocks, str(file)):
+    for tokens in tokenize_blocks(model, blocks, str(file)):
         yield from torch.tensor([tokens], dtype=torch.long).split(CHUNK, 1)

@@ -10,7 +10,7 @@ import typer
 from kinformer.cli import options
 from kinformer.cli.errors import refuse_useless, several
 from kinformer.cli.support import option_checks
-from kinformer.lab.errors import UserError
+from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 
 if TYPE_CHECKING:
@@ -105,17 +105,20 @@ def train(
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.lent_layers import lend_layers
+    from kinformer.lab.data.resolve import resolve
 
-    choice = lend_layers(member, keywords or (), data)
+    with from_user(ValueError):
+        source = resolve(data)
+    choice = lend_layers(member, keywords or (), source)
 
     from kinformer.cli.support.torchrun import process_group
     from kinformer.cli.support.training import FIRST, fit_to_weights, prepare, refuse_kind, start_folder
 
     with process_group(parallel) as group:
-        refuse_kind(choice, data, ctx)
+        refuse_kind(choice, source, ctx)
         may_replace = overwrite or bool(then)  # phases are checked first
         check_out = partial(option_checks.refuse_model, out, may_replace, resume)
-        job = prepare(data, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
+        job = prepare(source, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
         choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
         _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
@@ -138,14 +141,14 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
     from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
     from kinformer.cli.support.training import tell_split, train_member
     from kinformer.lab.train.member_fit import check_readable
-    from kinformer.lab.train.run import Run
+    from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
     refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length)
     model = job.build(choice)
     check_readable(choice.text, model, job.data, settings)
     with claimed_folder(out, job.group):
-        whole = resume and Run(out).step is not None
+        whole = resume and RunFolder(out).step is not None
         if not whole:
             load_start(start, choice.function, model, job.data)
             refuse_occupied(out, model, overwrite, resume)
@@ -157,7 +160,7 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
-    extras = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
+    extras = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
         f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "

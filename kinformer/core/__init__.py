@@ -11,14 +11,14 @@ Read in this order:
    that the contracts name: `patterns/`.
 3. One read: `request`, `score`, `bias`, `score_matrix` (logits, mask, softmax), `read` (the result, and the merge).
 4. What a layer keeps: `state`, `cache`, and `memory` with `compression`, for training.
-5. A layer of attention: `projection`, `mechanism`, `keyed` (mechanisms with a cache of keys), `aggregation`; then
-   `nn/attention.py` joins them, and `attend/executors/reference.py` defines what a read means.
+5. A layer of attention: `projection`, `mechanism`, `key_value_mechanism` (mechanisms with a cache of keys),
+   `aggregation`; then `nn/attention.py` joins them, and `attend/executors/reference.py` defines what a read means.
 6. Layers in a model: `block`, `collected` (reports of sublayers), `model`, `loss`, `numbering`.
 7. Registry: `discover` (folders and members), `keywords`, `needs`, `recipe`, `example`.
 
 Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
-Inputs and judgements of models: `acting`, `experience`, `task`, `neighbours`, `search`, `search_named`. Coordinates of
-tokens: `raster`, `tree`. Questions of constructors, laws and trainings: `checks`, `alone`, `dropping`, `evaluating`,
-`jitter`, `vocabulary`, `absent`, `from_json`, `watched`. Tensors and gradients: `autocast`, `vectors`, `choice`,
-`ties`, `transforms`, and `unrepeatable` for parts whose output may change between two calls.
+Inputs and judgements of models: `acting`, `rollout`, `task`, `neighbours`, `search`, `search_named`. Coordinates of
+tokens: `raster`, `tree`. Questions of constructors, laws and trainings: `checks`, `tokenwise`, `dropout`, `evaluating`,
+`parameter_noise`, `vocabulary`, `missing_path`, `from_json`, `hooks`. Tensors and gradients: `autocast`, `vectors`,
+`choice`, `ties`, `transforms`, and `unrepeatable` for parts whose output may change between two calls.
 """

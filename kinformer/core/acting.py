@@ -10,7 +10,7 @@ from kinformer.core.layer import State
 from kinformer.core.model import Model
 
 
-class Seen(NamedTuple):
+class TimeStep(NamedTuple):
     """What rows of environments show before an action: numbers, a kind among several as one of them being 1.
 
     `reward` is what the action before was worth, 0 where an episode `begins`. `acted` is what was done before, where
@@ -23,11 +23,11 @@ class Seen(NamedTuple):
     acted: Tensor | None = None
 
 
-def finite(said: Tensor) -> Tensor:
+def check_finite_outputs(outputs: Tensor) -> Tensor:
     """What was said of actions; ValueError where it is not finite, of which a choice would still make an action."""
-    if not bool(said.isfinite().all()):
+    if not bool(outputs.isfinite().all()):
         raise ValueError("what was said of an action is not finite; the weights are spoiled, or numbers too large")
-    return said
+    return outputs
 
 
 class Actor(ABC):
@@ -41,7 +41,7 @@ class Actor(ABC):
         """The state before the first observation: batch-first tensors, as of any state."""
 
     @abstractmethod
-    def act(self, seen: Seen, state: State) -> tuple[Tensor, State]:
+    def act(self, step: TimeStep, state: State) -> tuple[Tensor, State]:
         """Actions, whole numbers [B] or numbers [B A] in the environment's own units, and the next state."""
 
 
@@ -57,7 +57,7 @@ class Player(Model):
     discrete: bool
 
     @abstractmethod
-    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
+    def actor(self, returns: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
         """An actor by this model, in eval mode and without gradients: it asks for these returns, one a row.
 
         Chance, if there is any in its choices, follows the seed. Errors: ValueError for returns that are asked of what

@@ -13,18 +13,18 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
     Each gets the stats that were reported at its place or beneath, the place cut off their names; a module that stands
     at several places, as layers that share it have it, gets the sum over them.
     """
-    told: dict[nn.Module, dict[str, Tensor]] = {}
+    stats_by_module: dict[nn.Module, dict[str, Tensor]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        if hears(module):
-            mine = told.setdefault(module, {})
-            for name, value in beneath(path, stats).items():
+        if has_after_step(module):
+            mine = stats_by_module.setdefault(module, {})
+            for name, value in stats_beneath(path, stats).items():
                 mine[name] = mine[name] + value if name in mine else value
     with torch.no_grad():
-        for module, mine in told.items():
+        for module, mine in stats_by_module.items():
             module.after_step(progress, mine)  # type: ignore[operator]
 
 
-def hears(module: nn.Module) -> bool:
+def has_after_step(module: nn.Module) -> bool:
     """True if a module has `after_step`."""
     return callable(getattr(module, "after_step", None))
 
@@ -40,7 +40,7 @@ class FrozenBuffers:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.moved: dict[str, Tensor] = {}
+        self.changed: dict[str, Tensor] = {}
 
     @contextmanager
     def moving(self) -> Iterator[None]:
@@ -50,12 +50,12 @@ class FrozenBuffers:
         try:
             yield
         finally:
-            self.moved = self._copies()
+            self.changed = self._copies()
             self._fill(frozen)
 
     def release(self) -> None:
         """Write the changed copy of the buffers to the model."""
-        self._fill(self.moved)
+        self._fill(self.changed)
 
     def _copies(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self._buffers().items()}
@@ -70,18 +70,18 @@ class FrozenBuffers:
         return {
             name: buffer
             for path, module in self.model.named_modules()
-            if hears(module)
+            if has_after_step(module)
             for name, buffer in module.named_buffers(path)
         }
 
 
-def beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The stats that were reported at a module's path or beneath it.
 
     Layers report under the number of a sublayer, models under the name of a part; other names of a path (`body`,
     `layers`, `mechanism`) stand in no key.
     """
-    found: dict[str, Tensor] = {}
+    own: dict[str, Tensor] = {}
     for key, value in stats.items():
         rest = key.split(".")
         for name in filter(None, path.split(".")):
@@ -90,5 +90,5 @@ def beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
             elif name.isdigit():
                 break
         else:
-            found[".".join(rest)] = value
-    return found
+            own[".".join(rest)] = value
+    return own

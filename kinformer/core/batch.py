@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
-from kinformer.core.vocabulary import rows
+from kinformer.core.vocabulary import check_token_rows
 
 
 class TokenBatch(NamedTuple):
@@ -30,14 +30,14 @@ class TokenBatch(NamedTuple):
     @classmethod
     def of(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
         """A batch, bare tokens or not."""
-        return batch if isinstance(batch, TokenBatch) else cls(rows(batch))
+        return batch if isinstance(batch, TokenBatch) else cls(check_token_rows(batch))
 
     @property
-    def wanted(self) -> Int[Tensor, "B T"]:
+    def targets(self) -> Int[Tensor, "B T"]:
         """The scored tokens; -1 elsewhere."""
         return self.tokens if self.scored is None else torch.where(self.scored, self.tokens, -1)
 
-    def limited(self, ctx: Context, columns: int | None = None, state: object = None) -> Context:
+    def limit_context(self, ctx: Context, columns: int | None = None, state: object = None) -> Context:
         """The context of the first columns of its rows, in which documents read only themselves.
 
         Errors: ValueError for documents that go on from a state.
@@ -54,7 +54,7 @@ class TokenBatch(NamedTuple):
         return TokenBatch(*(x if x is None else x.take_along_dim(order, 1) for x in self))  # type: ignore[arg-type]
 
 
-class Windows(NamedTuple):
+class SeriesWindows(NamedTuple):
     """Windows of a series: rows of numbers that follow one another, and when each of them was.
 
     values: the numbers, each column by its mean and deviation in what is learned from.
@@ -66,7 +66,7 @@ class Windows(NamedTuple):
     calendar: Float[Tensor, "B T F"]
 
 
-class Steps(NamedTuple):
+class EpisodeSteps(NamedTuple):
     """Steps of episodes that follow one another, in the units of their environment.
 
     returns: to go: what rewards add up to from this step's on.

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, StateSpec
-from kinformer.core.layer import Want, prefixed, under
+from kinformer.core.layer import Want, add_prefix, entries_under
 from kinformer.core.request import Request
 
 # (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the piece that was bound, and the
@@ -18,7 +18,7 @@ ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 # a table of vectors and, for each pair, the row of it that is added to the pair's value
-Added = tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]]
+ValueTable = tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]]
 
 
 class Distances(NamedTuple):
@@ -72,7 +72,7 @@ class Bias(nn.Module, ABC):
         """Numbers per query that need the whole read; called once, before anything is cut; found among the extras."""
         return {}
 
-    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
         """A table of vectors and, for each pair, the row of it that is added to the pair's value. None for none."""
         return None
 
@@ -110,7 +110,7 @@ class Plus(Bias):
         self.magnifies = any(bias.magnifies for bias in biases)
 
     def bind(self, piece: Request) -> ScoreFn:
-        bound = [bias.bind(_seen(piece, n)) for n, bias in enumerate(self.biases)]
+        bound = [bias.bind(_piece_of_bias(piece, n)) for n, bias in enumerate(self.biases)]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             for f in bound:
@@ -122,11 +122,11 @@ class Plus(Bias):
         return score
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
-        return _by_place(bias.prepare(_seen(request, n)) for n, bias in enumerate(self.biases))
+        return _by_place(bias.prepare(_piece_of_bias(request, n)) for n, bias in enumerate(self.biases))
 
-    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
-        found = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
-        tables = [table for table in found if table is not None]
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
+        values = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
+        tables = [table for table in values if table is not None]
         if len(tables) > 1:
             raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")
         return tables[0] if tables else None
@@ -138,12 +138,12 @@ class Plus(Bias):
         return _by_place(bias.key_extras(sizes) for bias in self.biases)
 
     def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        return _by_place(bias.aux(under(n, extras)) for n, bias in enumerate(self.biases))
+        return _by_place(bias.aux(entries_under(n, extras)) for n, bias in enumerate(self.biases))
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
         values: dict[str, HeadValues] = {}
         for n, bias in enumerate(self.biases):
-            for name, value in bias.head_values(_seen(request, n)).items():
+            for name, value in bias.head_values(_piece_of_bias(request, n)).items():
                 values[name if name not in values else f"{n}.{name}"] = value
         return values
 
@@ -170,19 +170,20 @@ def entry(table: Float[Tensor, "B H T N"], b: Tensor, h: Tensor, i: Tensor, n: T
     return table.flatten()[((b * heads + h) * length + i) * width + n]
 
 
-def of_heads(what: str, heads: int, piece: Request) -> None:
+def check_bias_heads(name: str, heads: int, piece: Request) -> None:
     """ValueError for a bias that was made for another number of heads than the layer has."""
-    came = piece.queries.q.shape[1]
-    if came != heads:
-        raise ValueError(f"{what} came to a layer of {came} heads; give both the same number")
+    layer_heads = piece.queries.q.shape[1]
+    if layer_heads != heads:
+        raise ValueError(f"{name} came to a layer of {layer_heads} heads; give both the same number")
 
 
-def _seen(piece: Request, n: int) -> Request:
+def _piece_of_bias(piece: Request, n: int) -> Request:
     queries, keys = piece.queries, piece.keys
     return piece.replace(
-        queries=queries._replace(extras=under(n, queries.extras)), keys=keys._replace(extras=under(n, keys.extras))
+        queries=queries._replace(extras=entries_under(n, queries.extras)),
+        keys=keys._replace(extras=entries_under(n, keys.extras)),
     )
 
 
 def _by_place(mappings) -> dict:  # type: ignore[no-untyped-def]
-    return {name: value for n, mapping in enumerate(mappings) for name, value in prefixed(n, mapping).items()}
+    return {name: value for n, mapping in enumerate(mappings) for name, value in add_prefix(n, mapping).items()}

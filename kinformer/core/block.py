@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.collected import Collected, flow
+from kinformer.core.collected import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import leaves
 
@@ -37,29 +37,32 @@ class ResidualBlock(Layer):
         if len(widths) > 1:
             raise ValueError(f"the sublayers of a block have widths {sorted(widths)}; give all the same d")
         self.layers, self.joins, self.norms = nn.ModuleList(layers), nn.ModuleList(joins), nn.ModuleList(norms)
-        self.wants, self.sends = flow(layers, rising=False)
+        self.wants, self.sends = wants_and_sends(layers, rising=False)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state)
         last = len(self.layers) - 1
         if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
-            kept = [bool(leaves(old)) for old in state or ()]
-            last = max((n for n, one in enumerate(kept) if one and not self.layers[n].of_source), default=-1)
+            has_state = [bool(leaves(old)) for old in state or ()]
+            last = max(
+                (n for n, stateful in enumerate(has_state) if stateful and not self.layers[n].has_source_state),
+                default=-1,
+            )
         for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
             if n > last:
-                if state is not None and kept[n]:
-                    found.remember(n, layer, x)
+                if state is not None and has_state[n]:
+                    collected.remember(n, layer, x)
                 else:
-                    found.skip(None if state is None else state[n])
+                    collected.skip(None if state is None else state[n])
                 continue
             if ctx.remember and n == last:
-                join(x, lambda z, n=n, layer=layer: found.remember(n, layer, z), norm)
+                join(x, lambda z, n=n, layer=layer: collected.remember(n, layer, z), norm)
             else:
-                x = join(x, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
-        return found.out(x)
+                x = join(x, lambda z, n=n, layer=layer: collected.call(n, layer, z), norm).y
+        return collected.out(x)
 
     def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
         """Call `read` on the inputs, with access to the sublayers, in place of the block's forward.

@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut, each
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut, cut_each
 from kinformer.core.layer import Context, State
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.state import map_state
 
 LAST = torch.iinfo(torch.int64).max
@@ -46,7 +46,7 @@ class KV(NamedTuple):
 
         k, v = zeros(sizes.key_heads, sizes.k_dim), zeros(sizes.value_heads, sizes.v_dim)
         pos = torch.full((room.batch, slots), -1, device=room.device)
-        none = tags(Keys(k[:, :, :0], v[:, :, :0], pos[:, None, :0], own=not sizes.cross))
+        no_tags = tags(Keys(k[:, :, :0], v[:, :, :0], pos[:, None, :0], own=not sizes.cross))
         return KV(
             k,
             v,
@@ -54,7 +54,7 @@ class KV(NamedTuple):
             torch.zeros(room.batch, dtype=torch.long, device=room.device),
             {name: zeros(sizes.key_heads, side.width) for name, side in extras.items()},
             {},
-            {name: F.pad(tag, (0, 0, 0, slots)) for name, tag in none.items()},
+            {name: F.pad(tag, (0, 0, 0, slots)) for name, tag in no_tags.items()},
         )
 
     @staticmethod
@@ -68,10 +68,10 @@ class KV(NamedTuple):
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
         at = slice(0, used)
-        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
+        extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, own)
 
-    def grown(self, extra: int) -> "KV":
+    def with_more_slots(self, extra: int) -> "KV":
         """The cache with so many empty slots more."""
 
         def more(x: Tensor, dim: int) -> Tensor:
@@ -82,7 +82,7 @@ class KV(NamedTuple):
         pos = F.pad(self.pos, (0, extra), value=-1)
         return KV(more(self.k, 2), more(self.v, 2), pos, self.now, extras, labels, tags)
 
-    def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "Plan") -> "KV":
+    def map_with_keys(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "CachePlan") -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
@@ -99,13 +99,13 @@ class KV(NamedTuple):
         )
 
 
-class Plan(NamedTuple):
+class CachePlan(NamedTuple):
     """Where a chunk's new keys go: decided once per forward, for all layers whose caches hold the same positions.
 
     New keys are written into `slots`, or from slot `lo` on in every row; `grow` adds empty slots before. Without either
     they are put behind the old ones, and columns `order` of both survive. `used` slots are read, at `read_pos`; `alone`
-    says that only the new keys are. `lost` marks rows in which a live key had to go, which happens only where positions
-    may not be looked at.
+    says that only the new keys are. `overflows` marks rows in which a live key had to go, which happens only where
+    positions may not be looked at.
     """
 
     pos: Int[Tensor, "B C"]
@@ -117,10 +117,10 @@ class Plan(NamedTuple):
     used: int | None = None
     grow: int = 0
     alone: bool = False
-    lost: Bool[Tensor, " B"] | None = None
+    overflows: Bool[Tensor, " B"] | None = None
 
 
-def written(
+def update_cache(
     state: KV | None, keys: Keys | None, queries: Queries, pattern: Pattern, ctx: Context
 ) -> tuple[Keys, KV | None]:
     """What a chunk reads, and the state after it: kept and new keys of the own sequence, or those of a source.
@@ -142,82 +142,82 @@ def written(
     if not keys.pos.numel():
         return _cast(state.keys(state.pos[:, None]), queries.q), state
     key = ("slots", pattern, state.pos, state.now, ctx.pos)
-    return _carried_out(ctx.memo.get(lambda: _planned(state, queries, pattern, ctx), *key), state, keys)
+    return _apply_plan(ctx.memo.get(lambda: _make_plan(state, queries, pattern, ctx), *key), state, keys)
 
 
-def survivors(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) -> tuple[Tensor, Tensor]:
+def surviving_columns(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) -> tuple[Tensor, Tensor]:
     """Columns [B slots] to keep, the last live ones before any dead, in their order; positions, -1 of the dead."""
     at = torch.arange(pos.shape[1], device=pos.device)
     order = (live * pos.shape[1] + at).topk(min(slots, pos.shape[1]), dim=1).indices.sort(1).values
     return order, torch.where(live, pos, -1).take_along_dim(order, 1)
 
 
-def earliest(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+def first_position(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The first position of each row of a chunk, or the next one where all is padding."""
     first = torch.where(pos >= 0, pos, LAST).amin(1)
     return torch.where(first == LAST, now, first)
 
 
-def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Plan:
+def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> CachePlan:
     pos, new = state.pos, ctx.pos.to(state.pos.dtype)
     size, length = pos.shape[1], new.shape[1]
     after = torch.maximum(state.now, new.amax(1) + 1)
-    first = new.amin(1) if ctx.full else earliest(new, state.now)
+    first = new.amin(1) if ctx.full else first_position(new, state.now)
     live = (pos >= 0) & pattern.live(pos, first[:, None])
     pos = torch.where(live, pos, -1)
     if torch.compiler.is_compiling():  # nothing may be looked at: a step takes a dead slot, a chunk is compacted
         step = length == 1 and size > 0
-        return _placed(pos, live, new, after) if step else _compacted(pos, new, after, pattern)
-    both, count = torch.cat([pos, new], 1), live.sum(1)
+        return _plan_into_slots(pos, live, new, after) if step else _plan_compacted(pos, new, after, pattern)
+    joined, count = torch.cat([pos, new], 1), live.sum(1)
     last = (live * torch.arange(1, size + 1, device=pos.device)).amax() if size else count.amax()
     numbers = [count.amax(), count.amin(), last]
     if length == 1:  # a step that may read every key needs no mask
         heads = range(queries.head, queries.head + queries.q.shape[1])
-        numbers.append(pairs(pattern, queries.pos, both[:, None], heads).sum(-1).amin())
+        numbers.append(pair_mask(pattern, queries.pos, joined[:, None], heads).sum(-1).amin())
     else:
-        numbers.append(_remaining(both, after, pattern))
+        numbers.append(_count_remaining(joined, after, pattern))
     alive, least, end, extra = ctx.memo.look(*numbers)
     used = end + length
     if least == end and used <= size:  # the same slots in every row, one after the other
         filled = torch.cat([pos[:, :end], new, pos[:, used:]], 1)
-        plan = Plan(filled, after, filled[:, None, :used], lo=end, used=used, alone=not end)
+        plan = CachePlan(filled, after, filled[:, None, :used], lo=end, used=used, alone=not end)
         if length == 1 and extra == used:
-            ctx.memo.put(None, "mask", pattern, queries.pos, plan.read_pos, heads, None)
+            ctx.memo.store(None, "mask", pattern, queries.pos, plan.read_pos, heads, None)
         return plan
     if alive + length <= size:
-        return _placed(pos, live, new, after, used)
-    most = extra if length > 1 else ctx.memo.look(_remaining(both, after, pattern))[0]
+        return _plan_into_slots(pos, live, new, after, used)
+    most = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
     if most <= size:
-        return _compacted(pos, new, after, pattern)
+        return _plan_compacted(pos, new, after, pattern)
     grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
-    return _placed(pos, live, new, after)._replace(grow=grow)
+    return _plan_into_slots(pos, live, new, after)._replace(grow=grow)
 
 
-def _remaining(both: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
+def _count_remaining(joined: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
     """How many keys of a row a later query may still read, at most."""
-    return ((both >= 0) & pattern.live(both, after[:, None])).sum(1).amax()
+    return ((joined >= 0) & pattern.live(joined, after[:, None])).sum(1).amax()
 
 
-def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used: int | None = None) -> Plan:
+def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used: int | None = None) -> CachePlan:
     """New keys in dead slots, the first ones first."""
     at = torch.arange(pos.shape[1], device=pos.device)
     slots = torch.where(live, at + at.shape[0], at).topk(new.shape[1], dim=1, largest=False, sorted=True).indices
     filled = pos.scatter(1, slots, new)
-    lost = (live.take_along_dim(slots, 1) & (new >= 0)).any(1) if torch.compiler.is_compiling() else None
-    return Plan(filled, after, filled[:, None, :used], slots, used=used, lost=lost)
+    overflows = (live.take_along_dim(slots, 1) & (new >= 0)).any(1) if torch.compiler.is_compiling() else None
+    return CachePlan(filled, after, filled[:, None, :used], slots, used=used, overflows=overflows)
 
 
-def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Plan:
+def _plan_compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> CachePlan:
     """New keys behind the old ones, and of both those that may still be read: for chunks that do not fit beside."""
-    both = torch.cat([pos, new], 1)
-    live = (both >= 0) & pattern.live(both, after[:, None])
-    order, kept = survivors(both, live, pos.shape[1])
-    lost = live.sum(1) > pos.shape[1] if torch.compiler.is_compiling() else None
-    return Plan(kept, after, both[:, None], order=order, lost=lost)
+    joined = torch.cat([pos, new], 1)
+    live = (joined >= 0) & pattern.live(joined, after[:, None])
+    order, kept_pos = surviving_columns(joined, live, pos.shape[1])
+    overflows = live.sum(1) > pos.shape[1] if torch.compiler.is_compiling() else None
+    return CachePlan(kept_pos, after, joined[:, None], order=order, overflows=overflows)
 
 
-def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
+def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     # not even where keys are frozen: a graph may hold what was read of the cache
     learning = torch.is_grad_enabled()
 
@@ -229,16 +229,16 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
                 return old.slice_scatter(new.to(old.dtype), dim, plan.lo, plan.used)
             old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
             return old
-        new = _spoiled(new.to(old.dtype), plan.lost)
+        new = _mark_lost(new.to(old.dtype), plan.overflows)
         at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)
 
-    full = kept = (state.grown(plan.grow) if plan.grow else state).over(write, keys, plan)
+    full = cache = (state.with_more_slots(plan.grow) if plan.grow else state).map_with_keys(write, keys, plan)
     if (order := plan.order) is not None:
-        kept = full.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys, plan)
+        cache = full.map_with_keys(lambda old, new, dim: _mark_lost(cut(old, order, dim), plan.overflows), keys, plan)
     if plan.alone:
-        return keys, kept
-    return _cast(full.keys(plan.read_pos, plan.used), keys.k), kept
+        return keys, cache
+    return _cast(full.keys(plan.read_pos, plan.used), keys.k), cache
 
 
 def _cast(keys: Keys, like: Tensor) -> Keys:
@@ -249,14 +249,14 @@ def _cast(keys: Keys, like: Tensor) -> Keys:
     return keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype), extras=extras)
 
 
-def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:
+def _mark_lost(x: Tensor, overflows: Tensor | None) -> Tensor:
     """NaN in rows that lost a live key: a wrong number would be worse."""
-    if lost is None or not x.is_floating_point():
+    if overflows is None or not x.is_floating_point():
         return x
-    return torch.where(lost.view(-1, *[1] * (x.dim() - 1)), torch.nan, x)
+    return torch.where(overflows.view(-1, *[1] * (x.dim() - 1)), torch.nan, x)
 
 
-def widened(state: State, like: State) -> State:
+def widen_caches(state: State, like: State) -> State:
     """A state whose caches have at least as many slots as those of another state of the same model."""
     least: list[int] = []
     pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
@@ -267,13 +267,13 @@ def widened(state: State, like: State) -> State:
 
     def more(cache: KV) -> KV:
         extra = max(next(slots) - cache.pos.shape[1], 0)
-        found = cache.grown(extra)
-        return found._replace(pos=pos.setdefault((id(cache.pos), extra), found.pos))
+        wider = cache.with_more_slots(extra)
+        return wider._replace(pos=pos.setdefault((id(cache.pos), extra), wider.pos))
 
-    _each_cache(note, like)
+    _map_caches(note, like)
     slots = iter(least)
-    return _each_cache(more, state)
+    return _map_caches(more, state)
 
 
-def _each_cache(change: Callable[[KV], KV], state: State) -> State:
+def _map_caches(change: Callable[[KV], KV], state: State) -> State:
     return map_state(lambda _, leaf: leaf, state, at=lambda part: change(part) if isinstance(part, KV) else None)

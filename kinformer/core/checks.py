@@ -14,7 +14,7 @@ from kinformer.core.needs import RECORDED
 V = TypeVar("V")
 
 
-def one_of(name: str, value: V, options: Any) -> V:
+def check_option(name: str, value: V, options: Any) -> V:
     """One of the values of a Literal, or of a tuple."""
     choices = get_args(options) or tuple(options)
     if value not in choices:
@@ -22,119 +22,123 @@ def one_of(name: str, value: V, options: Any) -> V:
     return value
 
 
-def whole(name: str, value: int) -> int:
+def check_whole_number(name: str, value: int) -> int:
     """A whole number."""
-    return _good(name, value, _is(int, value), "a whole number")
+    return _require(name, value, _is_number(int, value), "a whole number")
 
 
-def a_number(name: str, value: float) -> float:
+def check_finite_number(name: str, value: float) -> float:
     """Check for a finite number."""
-    return _good(name, value, _is(int | float, value) and abs(value) < math.inf, "a finite number")
+    return _require(name, value, _is_number(int | float, value) and abs(value) < math.inf, "a finite number")
 
 
-def at_least(name: str, value: int, least: int) -> int:
+def check_at_least(name: str, value: int, least: int) -> int:
     """A whole number from `least` up."""
-    return _good(name, value, _is(int, value) and value >= least, f"a whole number of at least {least}")
+    return _require(name, value, _is_number(int, value) and value >= least, f"a whole number of at least {least}")
 
 
-def from_to(name: str, value: int, least: int, most: int) -> int:
+def check_whole_between(name: str, value: int, least: int, most: int) -> int:
     """A whole number from `least` to `most`."""
-    return _good(name, value, _is(int, value) and least <= value <= most, f"a whole number from {least} to {most}")
+    return _require(
+        name, value, _is_number(int, value) and least <= value <= most, f"a whole number from {least} to {most}"
+    )
 
 
-def whole_numbers(name: str, value: tuple[int, ...], least: int) -> tuple[int, ...]:
+def check_whole_numbers(name: str, value: tuple[int, ...], least: int) -> tuple[int, ...]:
     """A tuple of whole numbers from `least` up."""
-    _good(name, value, isinstance(value, tuple), f"a tuple of whole numbers of at least {least}")
-    for n, one in enumerate(value):
-        at_least(f"{name}[{n}]", one, least)
+    _require(name, value, isinstance(value, tuple), f"a tuple of whole numbers of at least {least}")
+    for n, number in enumerate(value):
+        check_at_least(f"{name}[{n}]", number, least)
     return value
 
 
-def a_flag(name: str, value: bool) -> bool:
+def check_flag(name: str, value: bool) -> bool:
     """True or False."""
-    return _good(name, value, isinstance(value, bool), "True or False")
+    return _require(name, value, isinstance(value, bool), "True or False")
 
 
-def a_table(name: str, value: Tensor, marks: bool = False) -> Tensor:
+def check_position_table(name: str, value: Tensor, marks: bool = False) -> Tensor:
     """A tensor by row and position [B P]: whole numbers, or with `marks` True and False."""
-    what = "bool" if marks else "whole numbers"
-    _good(name, value, isinstance(value, Tensor), f"a tensor [B P] of {what}")
+    dtype = "bool" if marks else "whole numbers"
+    _require(name, value, isinstance(value, Tensor), f"a tensor [B P] of {dtype}")
     if value.dim() != 2 or (value.dtype == torch.bool) is not marks or value.is_floating_point():
-        raise ValueError(f"{name} is {value.dtype} of shape {list(value.shape)}; give [B P] of {what}")
+        raise ValueError(f"{name} is {value.dtype} of shape {list(value.shape)}; give [B P] of {dtype}")
     return value
 
 
-def within(name: str, value: float, low: float, high: float, *, open_end: bool = False) -> float:
+def check_in_range(name: str, value: float, low: float, high: float, *, open_end: bool = False) -> float:
     """A number from low to high, `high` itself excluded with `open_end`."""
     end = "up" if high == math.inf else f"below {high:g}" if open_end else f"to {high:g}"
-    good = _is(int | float, value) and low <= value <= high and not (open_end and value == high)
-    return _good(name, value, good, f"a number from {low:g} {end}")
+    good = _is_number(int | float, value) and low <= value <= high and not (open_end and value == high)
+    return _require(name, value, good, f"a number from {low:g} {end}")
 
 
-def inside(name: str, value: float, low: float, high: float) -> float:
+def check_strictly_between(name: str, value: float, low: float, high: float) -> float:
     """A number between low and high, neither of them itself."""
-    good = _is(int | float, value) and low < value < high
-    return _good(name, value, good, f"a number above {low:g} and below {high:g}")
+    good = _is_number(int | float, value) and low < value < high
+    return _require(name, value, good, f"a number above {low:g} and below {high:g}")
 
 
-def a_probability(name: str, value: float) -> float:
+def check_probability(name: str, value: float) -> float:
     """A share that may be dropped: from 0, below 1."""
-    return within(name, value, 0, 1, open_end=True)
+    return check_in_range(name, value, 0, 1, open_end=True)
 
 
-def a_scale(value: float | None) -> float | None:
+def check_scale(value: float | None) -> float | None:
     """The factor of the product of a query and a key, or None for the rule of the mechanism."""
-    good = value is None or (_is(int | float, value) and abs(value) < math.inf)
-    return _good("scale", value, good, "a number, or None for 1/sqrt of a key's width")
+    good = value is None or (_is_number(int | float, value) and abs(value) < math.inf)
+    return _require("scale", value, good, "a number, or None for 1/sqrt of a key's width")
 
 
-def multiple(name: str, value: int, of: str, size: int) -> int:
+def check_multiple(name: str, value: int, of: str, size: int) -> int:
     """A whole number that `size` divides."""
-    if at_least(name, value, 1) % at_least(of, size, 1):
+    if check_at_least(name, value, 1) % check_at_least(of, size, 1):
         raise ValueError(f"{name}={value} does not split into {of}={size}; make it a multiple")
     return value
 
 
-def head_width(d: int, heads: int, head_dim: int | None = None) -> int:
+def resolve_head_dim(d: int, heads: int, head_dim: int | None = None) -> int:
     """The width of a head: d / heads unless given."""
-    return multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
+    return (
+        check_multiple("d", d, "heads", heads) // heads if head_dim is None else check_at_least("head_dim", head_dim, 1)
+    )
 
 
-def a_pattern(name: str, value: Any) -> Any:
+def check_pattern(name: str, value: Any) -> Any:
     """A Pattern: which keys may be read."""
     from kinformer.core.pattern import Pattern
 
-    return a_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
+    return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
 
 
-def unread(why: str, **given: tuple[Any, Any]) -> None:
+def check_unused(why: str, **arguments: tuple[Any, Any]) -> None:
     """Refuse arguments that have no effect: by name the value that was given, and the default."""
-    for name, (value, default) in given.items():
+    for name, (value, default) in arguments.items():
         if value != default and not RECORDED.get():
             raise ValueError(f"{name}={value!r} has no effect with {why}; leave it out")
 
 
-def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
+def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """An instance of a kind of part; the example says what to give."""
     if not isinstance(value, kind):
         # a module prints as many lines
-        one = f"of the kind {type(value).__name__}" if isinstance(value, nn.Module) else f"{value!r}"
-        what = f"the class {value.__name__}" if isinstance(value, type) else one
-        raise ValueError(f"{name} is {what}; give {example}")
+        instance = f"of the kind {type(value).__name__}" if isinstance(value, nn.Module) else f"{value!r}"
+        value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
+        raise ValueError(f"{name} is {value_text}; give {example}")
     return value
 
 
-def if_given(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
+def check_optional_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """The same of what may be left out: None is none."""
-    return value if value is None else a_part(name, value, kind, example)
+    return value if value is None else check_part(name, value, kind, example)
 
 
-def _is(kind: Any, value: object) -> bool:
+def _is_number(kind: Any, value: object) -> bool:
     """Is this a number of a kind? True and False are none."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _good(name: str, value: V, good: bool, what: str) -> V:
+def _require(name: str, value: V, good: bool, expected: str) -> V:
     if not good:
-        raise ValueError(f"{name}={value!r}: give {what}")
+        raise ValueError(f"{name}={value!r}: give {expected}")
     return value

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 
 
 class Choices:
@@ -34,8 +34,8 @@ class Choices:
 class _Taping(AbstractContextManager[None]):
     """Entered as often as one likes: a backward that is run twice computes its layers twice again."""
 
-    def __init__(self, made: list[Tensor], writes: bool):
-        self.made, self.writes = made, writes
+    def __init__(self, choices: list[Tensor], writes: bool):
+        self.made, self.writes = choices, writes
 
     def __enter__(self) -> None:
         _here.tape.append((self.made, None if self.writes else iter(self.made)))
@@ -59,17 +59,17 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
     if torch.compiler.is_compiling() or not _here.tape:
         return make()
     writing = []
-    for made, left in reversed(_here.tape):
+    for choices, left in reversed(_here.tape):
         if left is not None:  # all that goes on inside is done again, so nothing further out knows more
-            found = next(left)
+            value = next(left)
             break
-        writing.append(made)
+        writing.append(choices)
     else:
         with torch.no_grad():  # or what it keeps for a backward would be missing where nothing is chosen again
-            found = make()
-    for made in writing:
-        made.append(found)
-    return found
+            value = make()
+    for choices in writing:
+        choices.append(value)
+    return value
 
 
 def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
@@ -78,7 +78,7 @@ def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
     Under a transform of functions, for which PyTorch computes nothing again, they are kept.
     """
 
-    if transformed():
+    if is_transformed():
         return layer(*inputs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

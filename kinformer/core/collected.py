@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from kinformer.core.layer import Below, Context, Layer, Out, State, Want, beneath, prefixed
+from kinformer.core.layer import Below, Context, Layer, Out, State, Want, add_prefix, names_beneath
 
 
 class Collected:
@@ -28,9 +28,9 @@ class Collected:
     def context(self, place: int) -> Context:
         """What the sublayer at `place` sees."""
         if self.rising:
-            seen = self.ctx.replace(below={**self.ctx.below, **self.up}) if self.up else self.ctx
-            return seen if not seen.taps else seen.replace(taps=beneath(place, seen.taps))
-        return self.ctx.under(place)
+            ctx = self.ctx.replace(below={**self.ctx.below, **self.up}) if self.up else self.ctx
+            return ctx if not ctx.taps else ctx.replace(taps=names_beneath(place, ctx.taps))
+        return self.ctx.for_sublayer(place)
 
     def call(
         self, place: int, layer: Callable[..., Out], x: Tensor, *, counts: Bool[Tensor, "B T"] | None = None
@@ -40,15 +40,15 @@ class Collected:
         out = layer(x, None if self.old is None else self.old[place], ctx)
         self.states.append(out.state)
         if self.ctx.taps:
-            inner = {f"{place}": out.y, f"{place}.input": x, **prefixed(place, out.taps)}
+            inner = {f"{place}": out.y, f"{place}.input": x, **add_prefix(place, out.taps)}
             self.taps |= {name: value for name, value in inner.items() if name in self.ctx.taps}
         if out.up:
-            self.up |= out.up if self.rising else prefixed(place, out.up)
+            self.up |= out.up if self.rising else add_prefix(place, out.up)
         if counts is not None:
-            self.aux, self.stats = summed(self.aux, out.aux, counts), added(self.stats, out.stats)
+            self.aux, self.stats = add_aux(self.aux, out.aux, counts), add_stats(self.stats, out.stats)
         elif out.aux or out.stats:  # most layers report nothing, and a step of decoding is short
-            self.aux |= prefixed(place, out.aux)
-            self.stats |= prefixed(place, out.stats)
+            self.aux |= add_prefix(place, out.aux)
+            self.stats |= add_prefix(place, out.stats)
         return out
 
     def remember(self, place: int, layer: Callable[..., Out], x: Tensor) -> Out:
@@ -67,21 +67,21 @@ class Collected:
         return Out(y, state, self.aux, self.up, self.stats, self.taps)
 
 
-def summed(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+def add_aux(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
     """Aux of the steps so far and of one more: values per token added where they count, penalties [] taken once."""
-    found = dict(sums)
+    total = dict(sums)
     for name, value in aux.items():
-        one = torch.where(counts, value, 0.0) if value.dim() else value
-        found[name] = found[name] + one if value.dim() and name in found else one
-    return found
+        counted = torch.where(counts, value, 0.0) if value.dim() else value
+        total[name] = total[name] + counted if value.dim() and name in total else counted
+    return total
 
 
-def added(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_stats(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Stats of the steps so far and of one more."""
     return {**sums, **{name: sums[name] + value if name in sums else value for name, value in stats.items()}}
 
 
-def concatenated(pieces: Sequence[Out]) -> Out:
+def concatenate_outs(pieces: Sequence[Out]) -> Out:
     """The Out of a row that was read in pieces, one after the other: values cut like the row are put together.
 
     A penalty on parameters [] is the same in every piece and counts once; stats are added; state and `up` are the last.
@@ -95,7 +95,7 @@ def concatenated(pieces: Sequence[Out]) -> Out:
     return Out(torch.cat([p.y for p in pieces], 1), last.state, aux, last.up, stats, taps)
 
 
-def flow(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], frozenset[str]]:
+def wants_and_sends(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], frozenset[str]]:
     """What a sequence of sublayers wants from outside and sends up.
 
     In a block (not `rising`) each sublayer has a place of its own. In a stack a want is met by any block beneath;
@@ -106,12 +106,12 @@ def flow(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], fr
     for n, layer in enumerate(layers):
         for want in layer.wants:
             name = want.name if rising else f"{n}.{want.name}"
-            if not (rising and met(name, sent)):
+            if not (rising and is_sent(name, sent)):
                 wants[name] = wants.get(name, True) and want.optional and not (rising and n)
-        sent |= layer.sends if rising else set(prefixed(n, dict.fromkeys(layer.sends)))
+        sent |= layer.sends if rising else set(add_prefix(n, dict.fromkeys(layer.sends)))
     return tuple(Want(name, optional) for name, optional in wants.items()), frozenset(sent)
 
 
-def met(name: str, sent: Iterable[str]) -> bool:
+def is_sent(name: str, sent: Iterable[str]) -> bool:
     """Does what was sent hold this name, at its place or without one?"""
     return not {name, name.rpartition(".")[2]}.isdisjoint(sent)

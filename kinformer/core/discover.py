@@ -20,9 +20,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from kinformer.core.absent import absent
 from kinformer.core.example import Example
 from kinformer.core.keywords import check_keywords, name_of, nearest, parse_keywords, signature
+from kinformer.core.missing_path import missing_path
 from kinformer.core.needs import Needs, by_keyword, check_used, recorded
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1]
 STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
 JUDGED = rb"^EXAMPLES\b"
-PART = rb"^(EXAMPLES\b|OVER\b|@member\b)"  # what a file that is a part has at the start of a line
+PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # what a file that is a part has at the start of a line
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum)", re.M)
-MEMBER = re.compile(r"^@member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
+MEMBER = re.compile(r"^@(?:kf\.)?member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
 DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
 M = TypeVar("M")
 __all__ = [
     "Origin",
-    "Record",
+    "MemberRecord",
     "examples",
     "find_member",
     "kinds",
     "member",
     "members",
     "modules",
-    "own_module",
+    "load_user_module",
     "parse_keywords",
 ]
 
@@ -92,17 +92,17 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     has the name of a file, is left out with a warning of one line. `support` is no part: it is where a folder's helpers
     lie. Errors: LookupError for an unknown kind, ImportError where a file of the library fails to import.
     """
-    names = own_files(kind)
+    names = part_files(kind)
     if not names and not _plugins(kind):
         raise LookupError(f"there is no kind {kind!r}{nearest(kind, kinds())}")
-    found = {}
+    loaded = {}
     for name, file in names.items():
         full = _dotted(file)
-        found[name] = _import(full, functools.partial(importlib.import_module, full))
-    return found | plugged(kind, found)
+        loaded[name] = _import(full, functools.partial(importlib.import_module, full))
+    return loaded | load_plugins(kind, loaded)
 
 
-def own_files(kind: str) -> dict[str, Path]:
+def part_files(kind: str) -> dict[str, Path]:
     """The files of a kind's folders by the names of their modules, sorted; nothing is imported.
 
     In a folder where some files have EXAMPLES, `@member` or a law's OVER, the others hold what several parts share.
@@ -119,17 +119,17 @@ def _dotted(file: Path) -> str:
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def plugged(kind: str, taken: Iterable[str] = ()) -> dict[str, types.ModuleType]:
+def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.ModuleType]:
     """The plugins of a kind, imported, sorted by name; the others, and what has a taken name, end in a warning."""
-    found: dict[str, types.ModuleType] = {}
+    loaded: dict[str, types.ModuleType] = {}
     for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
-            if point.name in (*taken, *found):
+            if point.name in (*reserved, *loaded):
                 raise ImportError(f"{point.value} is called {point.name!r}, and {kind} has one of that name")
-            found[point.name] = _import(point.value, point.load)
+            loaded[point.name] = _import(point.value, point.load)
         except ImportError as error:
             warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
-    return found
+    return loaded
 
 
 def has_plugins(kind: str) -> bool:
@@ -152,7 +152,7 @@ def public_names() -> dict[str, str]:
     """
     names: dict[str, str] = {}
     for kind in (*kinds(), "losses", "exits"):
-        for file in own_files(kind).values():
+        for file in part_files(kind).values():
             pattern = MEMBER if kind == "members" else CLASS
             names |= {
                 name: _dotted(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
@@ -164,7 +164,7 @@ def public_names() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Record:
+class MemberRecord:
     """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is.
 
     It also holds the member's training recipe, if it has one, and the defaults of its keywords.
@@ -213,7 +213,7 @@ def member(
 
     Choose it for every named system, the library's or your own. Keywords are int, float, bool, str, Literal,
     tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
-    (TypeError), and leaves on the model a `Record` named `member`: the name and every keyword with its value.
+    (TypeError), and leaves on the model a `MemberRecord` named `member`: the name and every keyword with its value.
 
     needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
         {"length": "position=learned"} (`kinformer.core.needs`). A call that passes a keyword without effect raises a
@@ -227,22 +227,22 @@ def member(
 def _member(
     function: Callable[..., Any], recipe: "Recipe | None" = None, needs: Needs | None = None
 ) -> Callable[..., Any]:
-    found = signature(function)
+    config = signature(function)
     origin = _origin(function)
-    conditions = by_keyword(needs or {}, found.parameters)
+    conditions = by_keyword(needs or {}, config.parameters)
 
     @functools.wraps(function)
     def build(*args: Any, **keywords: Any) -> Any:
-        if len(args) > len(found.parameters):
-            raise TypeError(f"{name_of(function)!r} has {len(found.parameters)} keywords, and {len(args)} values came")
-        given = dict(zip(found.parameters, args, strict=False))
-        twice = [name for name in keywords if name in given]
+        if len(args) > len(config.parameters):
+            raise TypeError(f"{name_of(function)!r} has {len(config.parameters)} keywords, and {len(args)} values came")
+        passed = dict(zip(config.parameters, args, strict=False))
+        twice = [name for name in keywords if name in passed]
         if twice:
             raise TypeError(f"the keyword {twice[0]!r} is given twice")
-        given |= keywords
-        check_keywords(function, given)
-        check_used(conditions, given, defaults | given)
-        return construct(given)
+        passed |= keywords
+        check_keywords(function, passed)
+        check_used(conditions, passed, defaults | passed)
+        return construct(passed)
 
     def rebuild(**keywords: Any) -> Any:
         """Build the model of recorded keywords, including keywords without effect."""
@@ -255,10 +255,10 @@ def _member(
             raise ValueError(f"depth={depth}: a model of so many layers would never be built; give at most {DEEPEST:,}")
         resolved = defaults | keywords
         model = function(**resolved)
-        model.member = Record(name_of(function), resolved, origin.file, origin.sha256, recipe, defaults)
+        model.member = MemberRecord(name_of(function), resolved, origin.file, origin.sha256, recipe, defaults)
         return model
 
-    defaults = {name: parameter.default for name, parameter in found.parameters.items()}
+    defaults = {name: parameter.default for name, parameter in config.parameters.items()}
     build.origin, build.needs, build.rebuild = origin, conditions, rebuild  # type: ignore[attr-defined]
     return build
 
@@ -279,20 +279,20 @@ def find_member(name: str) -> Callable[..., Any]:
     A file is run to find its function, so give only files that you would run; its path and SHA-256 are remembered.
     """
     if ".py:" in name:
-        return _own_member(*name.rsplit(":", 1))
-    found = members()
-    refuse_no_member(name, found)
-    return found[name]
+        return _find_user_member(*name.rsplit(":", 1))
+    functions = members()
+    check_member_name(name, functions)
+    return functions[name]
 
 
-def refuse_no_member(name: str, names: Iterable[str]) -> None:
+def check_member_name(name: str, names: Iterable[str]) -> None:
     """LookupError, with the nearest, for a name that is none of the members'."""
     if name not in (names := tuple(names)):
         near = nearest(name, names, "; kinformer list members has them all")
         raise LookupError(f"there is no member {name!r}{near}")
 
 
-def own_module(path: str) -> types.ModuleType:
+def load_user_module(path: str) -> types.ModuleType:
     """A user's own file, run; LookupError where there is none, ImportError where it fails to run.
 
     Each call runs it anew: its classes are then others than before. A file of the library is imported under its own
@@ -300,7 +300,7 @@ def own_module(path: str) -> types.ModuleType:
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        raise LookupError(absent(path))
+        raise LookupError(missing_path(path))
     if file.suffix == ".py" and file.is_relative_to(PACKAGE):
         return _import(path, functools.partial(importlib.import_module, _dotted(file)))
     try:
@@ -324,11 +324,11 @@ class _Fresh(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _own_member(path: str, name: str) -> Callable[..., Any]:
-    module = own_module(path)
-    found = _declared(module)
-    if name not in found and callable(getattr(module, name, None)):
+def _find_user_member(path: str, name: str) -> Callable[..., Any]:
+    module = load_user_module(path)
+    declared = _declared(module)
+    if name not in declared and callable(getattr(module, name, None)):
         raise LookupError(f"{name!r} in {path} is not a member; put @member (from kinformer import member) above it")
-    if name not in found:
-        raise LookupError(f"{path} has no member {name!r}{nearest(name, found)}")
-    return found[name]
+    if name not in declared:
+        raise LookupError(f"{path} has no member {name!r}{nearest(name, declared)}")
+    return declared[name]

@@ -27,43 +27,43 @@ def parse(text: str, own: Made | None = None) -> Pattern:
         raise ValueError(
             f"pattern {text!r} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
         ) from None
-    found = _build(tree, text, {**_patterns(), **(own or {})})
-    if not isinstance(found, Pattern):
-        raise ValueError(f"{text!r} is {found!r}, not a pattern; write for example 'Causal() & Band(64)'")
-    return found
+    pattern = _build(tree, text, {**_patterns(), **(own or {})})
+    if not isinstance(pattern, Pattern):
+        raise ValueError(f"{text!r} is {pattern!r}, not a pattern; write for example 'Causal() & Band(64)'")
+    return pattern
 
 
 def _patterns() -> dict[str, Callable[..., Any]]:
     """Every pattern class of the discovered files, by its name."""
-    found: dict[str, Callable[..., Any]] = {"Heads": Heads}
+    patterns: dict[str, Callable[..., Any]] = {"Heads": Heads}
     for module in modules("patterns").values():
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Pattern) and value.__module__ == module.__name__:
-                found[name] = value
-    return found
+                patterns[name] = value
+    return patterns
 
 
-def _build(node: ast.expr, text: str, known: Made) -> Any:
+def _build(node: ast.expr, text: str, names: Made) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | None):
             return node.value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
             return -value
         case ast.Tuple(elts=items):
-            return tuple(_build(item, text, known) for item in items)
+            return tuple(_build(item, text, names) for item in items)
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
-            return ~_operand(operand, text, known)
+            return ~_operand(operand, text, names)
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return _operand(left, text, known) & _operand(right, text, known)
+            return _operand(left, text, names) & _operand(right, text, names)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _operand(left, text, known) | _operand(right, text, known)
+            return _operand(left, text, names) | _operand(right, text, names)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            if name not in known:
-                raise ValueError(f"{name} in {text!r} is not a pattern{nearest(name, known)}")
-            values = [_build(arg, text, known) for arg in args]
-            named = {word.arg: _build(word.value, text, known) for word in keywords if word.arg}
+            if name not in names:
+                raise ValueError(f"{name} in {text!r} is not a pattern{nearest(name, names)}")
+            values = [_build(arg, text, names) for arg in args]
+            named = {word.arg: _build(word.value, text, names) for word in keywords if word.arg}
             try:
-                return known[name](*values, **named)
+                return names[name](*values, **named)
             except TypeError as error:
                 raise ValueError(f"{ast.unparse(node)} in {text!r}: {error}") from None
     raise ValueError(
@@ -71,8 +71,8 @@ def _build(node: ast.expr, text: str, known: Made) -> Any:
     )
 
 
-def _operand(node: ast.expr, text: str, known: Made) -> Pattern:
-    found = _build(node, text, known)
-    if not isinstance(found, Pattern):
-        raise ValueError(f"{ast.unparse(node)} in {text!r} is {found!r}; & | ~ join patterns, such as Causal()")
-    return found
+def _operand(node: ast.expr, text: str, names: Made) -> Pattern:
+    operand = _build(node, text, names)
+    if not isinstance(operand, Pattern):
+        raise ValueError(f"{ast.unparse(node)} in {text!r} is {operand!r}; & | ~ join patterns, such as Causal()")
+    return operand

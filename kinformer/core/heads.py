@@ -8,7 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-Where = slice | Tensor | None  # columns [lo, hi), the same of every row; or chosen ones of each row [B R]; None: all
+Selection = (
+    slice | Tensor | None
+)  # columns [lo, hi), the same of every row; or chosen ones of each row [B R]; None: all
 
 
 class Queries(NamedTuple):
@@ -28,17 +30,17 @@ class Queries(NamedTuple):
     tags: Mapping[str, Int[Tensor, "B H T r"]] = {}  # noqa: RUF012
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
-    def cut(self, at: Where) -> "Queries":
+    def cut(self, at: Selection) -> "Queries":
         """Some of the queries, with all that goes with them."""
-        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        unmade = {name: one.cut(at) for name, one in self.lazy.items()}
+        extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
+        unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), extras, labels, self.head, tags, unmade)
 
     def cleaned(self) -> "Queries":
         """These queries with zeros at padding."""
         real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
-        extras = {name: _kept(side, real) for name, side in self.extras.items()}
-        return self._replace(q=_kept(self.q, real), extras=extras)
+        extras = {name: _zero_padding(side, real) for name, side in self.extras.items()}
+        return self._replace(q=_zero_padding(self.q, real), extras=extras)
 
 
 class Keys(NamedTuple):
@@ -57,10 +59,10 @@ class Keys(NamedTuple):
     own: bool = True
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
-    def cut(self, at: Where) -> "Keys":
+    def cut(self, at: Selection) -> "Keys":
         """Some of the keys, with all that goes with them."""
-        extras, labels, tags = each(self.extras, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        unmade = {name: one.cut(at) for name, one in self.lazy.items()}
+        extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
+        unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Keys(
             cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), extras, labels, tags, self.own, unmade
         )
@@ -69,13 +71,13 @@ class Keys(NamedTuple):
         """These keys with zeros at padding: at positions without a key and without one of `tokens`."""
         real = (self.pos >= 0).any(1, keepdim=True)
         real = real if tokens is None else real | tokens[:, None]
-        extras = {name: _kept(side, real) for name, side in self.extras.items()}
-        return self._replace(k=_kept(self.k, real), v=_kept(self.v, real), extras=extras)
+        extras = {name: _zero_padding(side, real) for name, side in self.extras.items()}
+        return self._replace(k=_zero_padding(self.k, real), v=_zero_padding(self.v, real), extras=extras)
 
     def detach(self) -> "Keys":
         """The same keys, through which nothing learns."""
         extras = {name: side.detach() for name, side in self.extras.items()}
-        unmade = {name: one.detach() for name, one in self.lazy.items()}
+        unmade = {name: projection.detach() for name, projection in self.lazy.items()}
         return self._replace(k=self.k.detach(), v=self.v.detach(), extras=extras, lazy=unmade)
 
 
@@ -126,35 +128,37 @@ class LazyProjection(NamedTuple):
     weight: Float[Tensor, "H n D"]
     bias: Float[Tensor, "H n"] | None
 
-    def cut(self, at: Where) -> "LazyProjection":
+    def cut(self, at: Selection) -> "LazyProjection":
         """The numbers of some places."""
         return self._replace(x=cut(self.x, at, 1))
 
     def detach(self) -> "LazyProjection":
         return LazyProjection(self.x.detach(), self.weight.detach(), None if self.bias is None else self.bias.detach())
 
-    def made(self) -> Float[Tensor, "B H S n"]:
+    def materialize(self) -> Float[Tensor, "B H S n"]:
         bias = None if self.bias is None else self.bias.flatten()
         return F.linear(self.x, self.weight.flatten(0, 1), bias).unflatten(2, self.weight.shape[:2]).transpose(1, 2)
 
-    def asked(self, q: Float[Tensor, "B H R n"]) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R"] | None]:
+    def absorb_queries(
+        self, q: Float[Tensor, "B H R n"]
+    ) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R"] | None]:
         """What multiplies x as q the numbers, q.(W x + b) = (W^T q).x + q.b; and q.b."""
         groups = q.unflatten(1, (len(self.weight), -1))  # [B G H/G R n]
         constant = None if self.bias is None else torch.einsum("bgsrn,gn->bgsr", groups, self.bias).flatten(1, 2)
         return torch.einsum("bgsrn,gnd->bgsrd", groups, self.weight).flatten(1, 2), constant
 
-    def mean(self, x: Float[Tensor, "B H R D"]) -> Float[Tensor, "B H R n"]:
+    def project_mean(self, x: Float[Tensor, "B H R D"]) -> Float[Tensor, "B H R n"]:
         """The mean of numbers whose vectors have the mean x."""
         groups = x.unflatten(1, (len(self.weight), -1))
         numbers = torch.einsum("bgsrd,gnd->bgsrn", groups, self.weight)
         return (numbers if self.bias is None else numbers + self.bias[:, None, None]).flatten(1, 2)
 
 
-def _kept(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> Float[Tensor, "B G N D"]:
+def _zero_padding(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> Float[Tensor, "B G N D"]:
     return torch.where(real[..., None], x, 0.0)
 
 
-def cut(x: Tensor, at: Where, dim: int) -> Tensor:
+def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
     """x at some places of one dimension, the first of x being the batch."""
     if at is None:
         return x
@@ -165,13 +169,13 @@ def cut(x: Tensor, at: Where, dim: int) -> Tensor:
     return x.take_along_dim(at.view(shape).expand(*x.shape[:dim], -1, *x.shape[dim + 1 :]), dim)
 
 
-def each(of: Mapping[str, Tensor], at: Where, dim: int) -> dict[str, Tensor]:
+def cut_each(of: Mapping[str, Tensor], at: Selection, dim: int) -> dict[str, Tensor]:
     """Every tensor of a mapping, cut at some places of one dimension."""
     return {name: cut(x, at, dim) for name, x in of.items()}
 
 
-def number_of_groups(heads: int, groups: int, what: str = "key heads") -> int:
+def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
     """How many query heads share a head of keys; ValueError where they cannot share evenly."""
     if not groups or heads % groups:
-        raise ValueError(f"{heads} query heads cannot share {groups} {what} evenly; make the first a multiple of them")
+        raise ValueError(f"{heads} query heads cannot share {groups} {name} evenly; make the first a multiple of them")
     return heads // groups

@@ -77,22 +77,22 @@ def describe(annotation: Any) -> str:
 def signature(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a member function, its annotations evaluated; TypeError where it cannot be a config."""
     try:
-        found = inspect.signature(function, eval_str=True)
+        evaluated = inspect.signature(function, eval_str=True)
     except NameError as error:
-        raise TypeError(f"an annotation of {called(function)} cannot be read: {error}") from error
-    for name, parameter in found.parameters.items():
-        place = f"the keyword {name!r} of {called(function)}"
+        raise TypeError(f"an annotation of {describe_callable(function)} cannot be read: {error}") from error
+    for name, parameter in evaluated.parameters.items():
+        place = f"the keyword {name!r} of {describe_callable(function)}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
         if parameter.default is parameter.empty:
             raise TypeError(f"{place} has no default; every keyword needs one")
         if not _known(parameter.annotation):
-            wanted = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
-            came = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
-            raise TypeError(f"{place} has {came}; it must have {wanted}")
+            expected = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
+            actual = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
+            raise TypeError(f"{place} has {actual}; it must have {expected}")
         if not _fits(parameter.default, parameter.annotation):
             raise TypeError(f"{place} is {describe(parameter.annotation)}, and its default is {parameter.default!r}")
-    return found
+    return evaluated
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -100,7 +100,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-def called(function: Callable[..., Any]) -> str:
+def describe_callable(function: Callable[..., Any]) -> str:
     """What a function with keywords is: "the member 'gpt'", "the task 'Copy'"."""
     usual = "class" if isinstance(function, type) else "member"
     return f"the {getattr(function, 'kind', usual)} {name_of(function)!r}"
@@ -111,10 +111,10 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
     parameters = signature(function).parameters
     for name, value in keywords.items():
         if name not in parameters:
-            raise TypeError(f"{called(function)} has no keyword {name!r}{nearest(name, parameters)}")
+            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{nearest(name, parameters)}")
         if not _fits(value, parameters[name].annotation):
-            wanted = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {wanted}, and {value!r} came")
+            expected = describe(parameters[name].annotation)
+            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {expected}, and {value!r} came")
 
 
 def split(text: str, at: str = ",") -> list[str]:
@@ -205,13 +205,13 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
         if not equals or not name:
             raise TypeError(f"{text!r} is no keyword; write name=value")
         if name not in parameters:
-            raise TypeError(f"{called(function)} has no keyword {name!r}{nearest(name, parameters)}")
+            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{nearest(name, parameters)}")
         if name in keywords:
             raise TypeError(f"the keyword {name!r} is given twice")
         try:
             keywords[name] = _convert(value, parameters[name].annotation)
         except ValueError:
             kind = parameters[name].annotation
-            said = f"the keyword {name!r} of {name_of(function)!r} is {describe(kind)}, and {value!r} came"
-            raise TypeError(f"{said}{_composed(value, kind)}") from None
+            problem = f"the keyword {name!r} of {name_of(function)!r} is {describe(kind)}, and {value!r} came"
+            raise TypeError(f"{problem}{_composed(value, kind)}") from None
     return keywords

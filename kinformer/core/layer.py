@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import StateSpec, Where, cut, each
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.heads import Selection, StateSpec, cut, cut_each
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.patterns.document import Document
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class PerToken(NamedTuple):
 
     value: Tensor  # [B T ..]
 
-    def piece(self, rows: Where, columns: Where) -> "PerToken":
+    def piece(self, rows: Selection, columns: Selection) -> "PerToken":
         return PerToken(cut(self.value, rows, 1))
 
 
@@ -40,7 +40,7 @@ class PerPair(NamedTuple):
     k_pos: Int[Tensor, "B #H S"]
     pattern: Union["Pattern", None] = None
 
-    def piece(self, rows: Where, columns: Where) -> "PerPair":
+    def piece(self, rows: Selection, columns: Selection) -> "PerPair":
         q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
         return PerPair(cut(cut(self.scores, rows, 2), columns, 3), q_pos, k_pos, self.pattern)
 
@@ -54,7 +54,7 @@ class PairFactors(NamedTuple):
     k_pos: Int[Tensor, "B #H S"]
     pattern: Union["Pattern", None] = None
 
-    def piece(self, rows: Where, columns: Where) -> "PairFactors":
+    def piece(self, rows: Selection, columns: Selection) -> "PairFactors":
         q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
         return PairFactors(cut(self.q, rows, 2), cut(self.k, columns, 2), q_pos, k_pos, self.pattern)
 
@@ -112,7 +112,7 @@ class Context:
     source_pos: Int[Tensor, "B S"] | None = None
     below: Mapping[str, Below] = field(default_factory=dict)
     labels: Mapping[str, Int[Tensor, "B T"]] = field(default_factory=dict)
-    memo: Memo = field(default_factory=fresh)
+    memo: Memo = field(default_factory=empty_memo)
     head: nn.Module | None = None
     taps: tuple[str, ...] = ()
     remember: bool = False
@@ -121,10 +121,10 @@ class Context:
 
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):
-            if pos is not None and not (isinstance(pos, Tensor) and whole(pos) and pos.dim() == 2):
-                came = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
+            if pos is not None and not (isinstance(pos, Tensor) and has_integer_dtype(pos) and pos.dim() == 2):
+                actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
                 raise ValueError(
-                    f"positions are whole numbers [B T], and {came} came; "
+                    f"positions are whole numbers [B T], and {actual} came; "
                     "Context.of(x, mask) numbers the tokens where a mask is True"
                 )
 
@@ -134,10 +134,10 @@ class Context:
         if mask is None:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
-            came = f"{mask.dtype} of shape {list(mask.shape)}"
-            raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {came} came")
+            actual = f"{mask.dtype} of shape {list(mask.shape)}"
+            raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {actual} came")
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
-        return cls(counted(mask), run=run)
+        return cls(count_positions(mask), run=run)
 
     @property
     def by_head(self) -> Int[Tensor, "B 1 T"]:
@@ -192,21 +192,21 @@ class Context:
     def columns(self, lo: int, hi: int) -> "Context":
         """The context of columns lo .. hi - 1; layers that cut alike share its positions and its memo."""
         at = slice(lo, hi)
-        pos, memo = self.memo.get(lambda: (self.pos[:, at], fresh()), "columns", self.pos, lo, hi)
+        pos, memo = self.memo.get(lambda: (self.pos[:, at], empty_memo()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
-        labels, decoding = each(self.labels, at, 1), self.decoding
+        labels, decoding = cut_each(self.labels, at, 1), self.decoding
         if decoding is not None:
             decoding = decoding._replace(step=decoding.step[:, at])
         return self.replace(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
 
-    def under(self, place: str | int) -> "Context":
+    def for_sublayer(self, place: str | int) -> "Context":
         """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.
 
         Undotted entries of `below` are seen as they are.
         """
         if not self.below and not self.taps:
             return self
-        return self.replace(below=under(place, self.below), taps=beneath(place, self.taps))
+        return self.replace(below=entries_under(place, self.below), taps=names_beneath(place, self.taps))
 
 
 class Out(NamedTuple, Generic[Y]):
@@ -232,24 +232,24 @@ class Layer(nn.Module, ABC):
 
     `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are
     the same. `layer(x).y` reads a whole sequence. `wants` and `sends` name what it must find in `ctx.below` and what
-    it sends up. `of_source` says that its state is of `ctx.source` alone: whatever its x is, it is the same.
+    it sends up. `has_source_state` says that its state is of `ctx.source` alone: whatever its x is, it is the same.
     """
 
     d: int
-    of_source: bool = False
+    has_source_state: bool = False
     wants: tuple[Want, ...] = ()
     sends: frozenset[str] = frozenset()
 
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
         if ctx is None:
-            ctx = Context.of(_rows(x)) if state is None else _going_on(_rows(x), state)
+            ctx = Context.of(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
             raise ValueError(
-                f"positions have shape {list(ctx.pos.shape)} and x {list(_rows(x).shape)}; give one of each token, "
-                "[B T] beside x [B T D]"
+                f"positions have shape {list(ctx.pos.shape)} and x {list(_check_rows(x).shape)}; give one of each "
+                "token, [B T] beside x [B T D]"
             )
         if not (ctx.full or ctx.is_clean):
-            x, ctx = _cleaned(x, ctx)
+            x, ctx = _zero_padding(x, ctx)
         return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -263,7 +263,7 @@ class Layer(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
 
 
-def _cleaned(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
+def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
     """Write zeros at padding of x and the source, because a NaN at padding would reach the gradients of weights."""
     source = ctx.source
     if source is not None and ctx.source_pos is not None:
@@ -271,25 +271,25 @@ def _cleaned(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B 
     return torch.where(ctx.pos[..., None] >= 0, x, 0.0), ctx.replace(source=source, is_clean=True)
 
 
-def _rows(x: Tensor) -> Tensor:
+def _check_rows(x: Tensor) -> Tensor:
     if x.dim() != 3:
         raise ValueError(f"x has shape {list(x.shape)}; a layer takes rows of tokens [B T D], one row as x[None]")
     return x
 
 
-def _going_on(x: Tensor, state: State) -> Context:
+def _context_after(x: Tensor, state: State) -> Context:
     """The context of tokens behind those that a state has read."""
     from kinformer.core.state import leaves
 
-    found = dict(leaves(state))
-    if found and "now" not in found:
+    fields = dict(leaves(state))
+    if fields and "now" not in fields:
         raise ValueError("this state does not tell how far it has read; give Context(pos, run=True) beside it")
     at = torch.arange(x.shape[1], device=x.device)
-    pos = found["now"][:, None] + at if found else at.expand(len(x), -1)
+    pos = fields["now"][:, None] + at if fields else at.expand(len(x), -1)
     return Context(pos, run=True, full=True)
 
 
-def counted(real: Bool[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
+def count_positions(real: Bool[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
     """Positions of a row's real tokens, consecutive from `first`; -1 at padding."""
     return torch.where(real, first + real.cumsum(1) - 1, -1)
 
@@ -299,36 +299,36 @@ def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
     return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
 
 
-def whole(pos: Tensor) -> bool:
+def has_integer_dtype(pos: Tensor) -> bool:
     """Are these whole numbers, as positions are? A mask is not, nor what knows no -1 and no distance below 0."""
     return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def in_order(ctx: Context, who: str, instead: str = "") -> None:
+def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
     """ValueError where tokens may not stand in the order of their positions: for what reads array order as time."""
     if not ctx.run:
         advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
-        raise ValueError(f"{who} reads array order as time; {advice}")
+        raise ValueError(f"{name} reads array order as time; {advice}")
 
 
-def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
+def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
     """What a state of `module` is made for: in the precision and place of its weights, unless told otherwise."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     return StateSpec(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
 
 
-def prefixed(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
+def add_prefix(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
     """`entries` with every key moved under `place`: {"ponder": x} at 3 becomes {"3.ponder": x}."""
     return {f"{place}.{key}": value for key, value in entries.items()}
 
 
-def beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
+def names_beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names under "place.", the prefix cut off."""
     start = f"{place}."
     return tuple(name.removeprefix(start) for name in names if name.startswith(start))
 
 
-def under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
+def entries_under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
     """What a sublayer at `place` sees: undotted entries as they are, entries under "place." with the prefix cut."""
     start = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}

@@ -27,7 +27,7 @@ class Layout:
         size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (self.back, self.ahead))
         return min(length, max(0, size))
 
-    def moved(self, n: int) -> "Layout":
+    def shifted(self, n: int) -> "Layout":
         """The layout of the same pairs, each query and key n positions later."""
         return self
 
@@ -74,13 +74,13 @@ class GatheredKeys(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(k % self.period if self.period else k, self.p) & super().reads(q, k)
+        return _is_among(k % self.period if self.period else k, self.p) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
         gathered = len(self.p) * (length / self.period if self.period else 1)
         return gathered * super().keys_per_query(length) / max(length, 1)
 
-    def moved(self, n: int) -> Layout:
+    def shifted(self, n: int) -> Layout:
         return replace(self, p=tuple((p + n) % self.period if self.period else p + n for p in self.p))
 
 
@@ -93,12 +93,12 @@ class GatheredRows(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(q, self.p) & super().reads(q, k)
+        return _is_among(q, self.p) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
         return len(self.p) * super().keys_per_query(length) / max(length, 1)
 
-    def moved(self, n: int) -> Layout:
+    def shifted(self, n: int) -> Layout:
         return replace(self, p=tuple(p + n for p in self.p))
 
 
@@ -110,11 +110,11 @@ class Dense(Layout):
     ahead: float = INF
 
 
-def _among(x: Tensor, p: tuple[int, ...]) -> Tensor:
-    found = torch.zeros_like(x, dtype=torch.bool)
+def _is_among(x: Tensor, p: tuple[int, ...]) -> Tensor:
+    among = torch.zeros_like(x, dtype=torch.bool)
     for position in p:  # torch.isin copies them to a device at each call, and has no batch under vmap
-        found = found | (x == position)
-    return found
+        among = among | (x == position)
+    return among
 
 
 def meet(a: Layout, b: Layout, length: int) -> Layout:

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import within
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_in_range
 from kinformer.core.layer import State
 
 CHOICES = "log_p"  # the penalty of parts that choose by chance: per token the log of what was chosen, for a reward
@@ -47,35 +47,35 @@ class Penalty(NamedTuple):
 
 def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
     """Every penalty that parts of these modules declare by `penalties()`, by name."""
-    found: dict[str, list[Penalty]] = {}
+    by_name: dict[str, list[Penalty]] = {}
     for module in modules:
         for part in () if module is None else module.modules():
             declared = getattr(part, "penalties", None)
             for name, penalty in (declared() if callable(declared) else {}).items():
-                found.setdefault(name, []).append(penalty)
-    return found
+                by_name.setdefault(name, []).append(penalty)
+    return by_name
 
 
 def token_nll(
-    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], smoothing: float = 0.0
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
     """-log p of each wanted token in nats, 0 where none (-1) is wanted; in float32 or better.
 
     `smoothing` is the share of each target's probability that is spread evenly over all tokens.
     """
-    wide = precise(logits)
+    wide = at_least_float32(logits)
     flat = F.cross_entropy(
-        wide.flatten(0, 1), wanted.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+        wide.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
     )  # a vocabulary that is not the last dimension costs three times as much
-    return flat.view(wanted.shape)
+    return flat.view(targets.shape)
 
 
-def mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
+def masked_mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
     """The mean of the real values; 0 where there is none."""
     return values.where(real, 0.0).sum() / real.sum().clamp_min(1)
 
 
-def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
+def sum_over_layers(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     """Aux by the last name of its key, summed over layers.
 
     Values per token [B T] as the mean over real tokens, penalties [] as they are.
@@ -83,11 +83,11 @@ def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():
         name = key.rpartition(".")[2]
-        sums[name] = sums.get(name, 0) + (mean(value, real) if value.dim() else value)
+        sums[name] = sums.get(name, 0) + (masked_mean(value, real) if value.dim() else value)
     return sums
 
 
-class Fading(NamedTuple):
+class FadingWeight(NamedTuple):
     """The weight of a penalty that stays for the first part of a training and then falls in a line to 0 at its end."""
 
     weight: float
@@ -99,27 +99,29 @@ class Fading(NamedTuple):
         return self.weight * max(left, 0.0)
 
 
-Weight = float | Fading
+Weight = float | FadingWeight
 
 
-def weighted(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
+def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
     """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
-    now = {name: one.at(progress) if isinstance(one, Fading) else one for name, one in penalties.items()}
+    now = {name: value.at(progress) if isinstance(value, FadingWeight) else value for name, value in penalties.items()}
     return nll + sum(weight * sums[name] for name, weight in now.items() if name in sums)
 
 
 def check_known_penalties(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
     """The weights of penalties; ValueError for a name that no part reports and a weight below 0, a reward."""
-    there = penalties_of(*modules)
+    declared = penalties_of(*modules)
     for name, weight in weights.items():
-        if name not in there:
-            names = ", ".join(sorted(name for name in there if not any(part.by for part in there[name]))) or "none"
+        if name not in declared:
+            names = (
+                ", ".join(sorted(name for name in declared if not any(part.by for part in declared[name]))) or "none"
+            )
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
-        if by := next((penalty.by for penalty in there[name] if penalty.by), None):
+        if by := next((penalty.by for penalty in declared[name] if penalty.by), None):
             raise ValueError(
                 f"penalties={dict(weights)}: {name!r} has another keyword for its weight; give {by}={weight}"
             )
-        start, hold = weight if isinstance(weight, Fading) else (weight, 0.0)
-        within(f"penalties[{name!r}]", start, 0, math.inf)
-        within(f"penalties[{name!r}].hold", hold, 0, 1)
+        start, hold = weight if isinstance(weight, FadingWeight) else (weight, 0.0)
+        check_in_range(f"penalties[{name!r}]", start, 0, math.inf)
+        check_in_range(f"penalties[{name!r}].hold", hold, 0, 1)
     return dict(weights)

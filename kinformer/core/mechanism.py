@@ -12,7 +12,7 @@ from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
 if TYPE_CHECKING:
-    from kinformer.core.memory import Remembered
+    from kinformer.core.memory import MemoryCost
     from kinformer.core.read import AttentionOutput
 
 
@@ -48,14 +48,14 @@ class Mechanism(nn.Module, ABC):
         """Whole numbers of each key (its bucket in each round) that are cached beside it."""
         return {}
 
-    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+    def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
         """Keys of a sequence that reads itself, where they cost less than those of each token; None where they do not.
 
         They go to `forward` and nowhere else.
         """
         return None
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         """Does it want the sides of a sequence that reads itself unmade, as `forward` will ask for few of them?
 
         Asked where there is no state.
@@ -83,7 +83,7 @@ class Mechanism(nn.Module, ABC):
         """Numbers [1 H 1] that its heads have learned, by name, such as a gate; a bias tells of its own."""
         return {}
 
-    def remembered(self) -> "Remembered | None":
+    def memory_cost(self) -> "MemoryCost | None":
         """What each query reads beside its own segment, where the mechanism keeps a memory itself."""
         return None
 

@@ -40,7 +40,7 @@ class Memo:
         """Positions as queries and keys carry them: one object for all layers, by which the memo knows them."""
         return self.get(lambda: pos[:, None], "by head", pos)
 
-    def put(self, value: object, *key: Hashable | Tensor) -> None:
+    def store(self, value: object, *key: Hashable | Tensor) -> None:
         """Say beforehand what `get` will find."""
         if not torch.compiler.is_compiling():
             self._found[_name(key)] = (key, value)
@@ -52,13 +52,13 @@ class Memo:
     def look(self, *numbers: Tensor) -> list[int]:
         """All the whole numbers of some tensors as Python's: the one place where a forward waits for its device."""
         waiting, self._expected = self._expected, []
-        asked = [n.long().flatten() for n in (*numbers, *(good for good, _ in waiting))]
-        found = torch.cat(asked).tolist() if asked else []
-        last = len(found) - len(waiting)
-        for good, (_, error) in zip(found[last:], waiting, strict=True):
+        tensors = [n.long().flatten() for n in (*numbers, *(good for good, _ in waiting))]
+        integers = torch.cat(tensors).tolist() if tensors else []
+        last = len(integers) - len(waiting)
+        for good, (_, error) in zip(integers[last:], waiting, strict=True):
             if not good:
                 raise ValueError(error)
-        return found[:last]
+        return integers[:last]
 
     def settle(self) -> None:
         """Look, if something that is expected has not been looked at."""
@@ -66,7 +66,7 @@ class Memo:
             self.look()
 
 
-def fresh() -> Memo:
+def empty_memo() -> Memo:
     """An empty memo; a function, because the compiler cannot trace a dataclass's default that is a class."""
     return Memo()
 

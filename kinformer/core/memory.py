@@ -9,17 +9,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.cache import earliest, survivors
-from kinformer.core.heads import StateSpec, Where, cut
+from kinformer.core.cache import first_position, surviving_columns
+from kinformer.core.heads import Selection, StateSpec, cut
 from kinformer.core.layer import Context, State
-from kinformer.core.numbering import after
-from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.core.numbering import next_positions
+from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import map_state
 
 FAR = 4096  # positions into a row at which a pattern that knows no bound of its reach is tried
 
 
-class Remembered(NamedTuple):
+class MemoryCost(NamedTuple):
     """What each query reads beside its own segment of `length` tokens, in states: what a memory costs.
 
     memory: states that are kept as they are. compressed: states that stand for several tokens. searched: keys that are
@@ -57,23 +57,23 @@ class Memory(nn.Module, ABC):
     sharp: bool = True
 
     @property
-    def stops(self) -> Pattern:
+    def gradient_stops(self) -> Pattern:
         """Pairs of a query and a token through which no gradient flows: the law `gradients` looks there."""
         from kinformer.core.patterns.segment import Segment
 
         return ~Segment(self.length, 0)
 
     @property
-    def hears(self) -> Pattern:
+    def receptive_field(self) -> Pattern:
         """The tokens of which a query can hear something: more than `reads` where one position stands for several.
 
         Which of them are kept may hang on others, where it is chosen by `core.choice.choice`.
         """
         return self.reads
 
-    def remembered(self) -> Remembered:
+    def memory_cost(self) -> MemoryCost:
         """What a query reads of it."""
-        return Remembered(self.length, int(self.reads.reach()[0]) - self.length + 1)
+        return MemoryCost(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
     def start(self, room: StateSpec, width: int) -> State:
@@ -103,7 +103,7 @@ class Memory(nn.Module, ABC):
         """The state once the layer has read; `mass()` gives each source slot's share of the attention."""
         return state
 
-    def cuts(self, ctx: Context) -> list[int]:
+    def segment_cuts(self, ctx: Context) -> list[int]:
         """Columns that begin a new segment of some row that was in another one before, one look for all layers.
 
         A chunk is cut there, so that what follows finds what the segment left.
@@ -119,7 +119,7 @@ class Memory(nn.Module, ABC):
 
         return ctx.memo.get(find, "segment ends", ctx.pos, self.length)
 
-    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
+    def check_pattern(self, pattern: Pattern, heads: int, d: int) -> None:
         """ValueError unless this memory and a layer's pattern say the same, and it keeps states of the layer's width.
 
         No query may want a key that is not kept. What only the memory holds must be read; of what a cache would hold
@@ -131,32 +131,34 @@ class Memory(nn.Module, ABC):
         with torch.device("cpu"):  # also where a model is built on meta, and masks have no numbers
             at = torch.arange(first + self.length)
             q, k = at[None, None, first:], at[None, None]
-            wanted = pairs(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
-            kept = pairs(self.reads, q, k, range(1))[0, 0]
-        found = [("reads keys that the memory does not keep", wanted & ~kept & (k <= q.mT)[0])]
+            readable = pair_mask(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
+            remembered = pair_mask(self.reads, q, k, range(1))[0, 0]
+        problems = [("reads keys that the memory does not keep", readable & ~remembered & (k <= q.mT)[0])]
         if not self.cached:
-            found.append(("never reads some of what the memory keeps", kept.any(0) & ~wanted.any(0)))
-        for what, wrong in found:
+            problems.append(("never reads some of what the memory keeps", remembered.any(0) & ~readable.any(0)))
+        for problem, wrong in problems:
             if wrong.any():
                 name = type(self).__name__
-                raise ValueError(f"the layer's pattern {pattern} {what}; give it Causal() & {self.reads}, the {name}'s")
+                raise ValueError(
+                    f"the layer's pattern {pattern} {problem}; give it Causal() & {self.reads}, the {name}'s"
+                )
 
 
-class Moved(NamedTuple):
-    """Slots of a memory once a chunk's tokens have come: positions of `both`, the slots that are kept, in `order`.
+class SlotUpdate(NamedTuple):
+    """The slots of a memory after a chunk: `positions` of old slots and new tokens, of which `order` are kept.
 
     No token of the chunk reads a column before `begin`; `read` are the positions from there on.
     """
 
-    both: Int[Tensor, "B N"]
+    positions: Int[Tensor, "B N"]
     begin: int
     read: Int[Tensor, "B M"]
-    order: Where
+    order: Selection
     pos: Int[Tensor, "B R"]
     now: Int[Tensor, " B"]
 
 
-def most(reads: Pattern, columns: int) -> int:
+def slots_needed(reads: Pattern, columns: int) -> int:
     """How many of so many columns later queries read at most, wherever they stand in a row.
 
     By the reach: a capacity is that of rows by their length, which began before what is kept of them.
@@ -164,49 +166,52 @@ def most(reads: Pattern, columns: int) -> int:
     return int(min(columns, max(0, reads.reach()[0])))
 
 
-def moved(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> Moved:
+def update_slots(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> SlotUpdate:
     """Old slots and new tokens, and those of them that a later query may read under `reads` and the batch's limits.
 
     Found out once for all layers whose memories hold the same positions. Slots are added where a row grows longer than
     `start` was told of, and given back where a memory has been made shorter.
     """
-    return ctx.memo.get(lambda: _moved(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
+    return ctx.memo.get(lambda: _update_slots(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
 
 
-def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
-    both, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), after(now, ctx.pos)
-    limited, (batch, old), columns = narrowed(reads, ctx.only, ctx.also), pos.shape, both.shape[1]
-    live = (both >= 0) & limited.live(both, then[:, None])
+def _update_slots(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> SlotUpdate:
+    positions, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), next_positions(now, ctx.pos)
+    limited, (batch, old), columns = narrow_pattern(reads, ctx.only, ctx.also), pos.shape, positions.shape[1]
+    live = (positions >= 0) & limited.live(positions, then[:, None])
     # fewer than before where less is read than before; how much more a batch wants to be kept only it can tell
-    slots = most(reads, columns) if ctx.also is None else columns
+    slots = slots_needed(reads, columns) if ctx.also is None else columns
     if torch.compiler.is_compiling() or not batch or not old:
-        return Moved(both, 0, both, *survivors(both, live, slots), then)
+        return SlotUpdate(positions, 0, positions, *surviving_columns(positions, live, slots), then)
     numbers = [live.sum(1).amax()] if ctx.also is not None else []
-    if columns > old + 1 and both.device.type == "cpu":  # a look is free there, and a step of one token short
-        numbers += [_first(live), _first((pos >= 0) & limited.live(pos, earliest(ctx.pos, now)[:, None]))]
-    found = ctx.memo.look(*numbers) if numbers else []
-    slots = slots if ctx.also is None else max(old, found.pop(0))
-    kept, begin = found or (0, 0)
-    if kept < columns - slots or not found:
-        return Moved(both, begin, both[:, begin:], *survivors(both, live, slots), then)
+    if columns > old + 1 and positions.device.type == "cpu":  # a look is free there, and a step of one token short
+        numbers += [
+            _first_column(live),
+            _first_column((pos >= 0) & limited.live(pos, first_position(ctx.pos, now)[:, None])),
+        ]
+    integers = ctx.memo.look(*numbers) if numbers else []
+    slots = slots if ctx.also is None else max(old, integers.pop(0))
+    first_kept, begin = integers or (0, 0)
+    if first_kept < columns - slots or not integers:
+        return SlotUpdate(positions, begin, positions[:, begin:], *surviving_columns(positions, live, slots), then)
     last = slice(max(0, columns - slots), columns)  # nothing before them is wanted
-    return Moved(both, begin, both[:, begin:], last, torch.where(live, both, -1)[:, last], then)
+    return SlotUpdate(positions, begin, positions[:, begin:], last, torch.where(live, positions, -1)[:, last], then)
 
 
-def _first(wanted: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
+def _first_column(marks: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
     """The first column that some row wants, or how many there are."""
-    at = torch.arange(wanted.shape[1] + 1, device=wanted.device)
-    return torch.where(F.pad(wanted.any(0), (0, 1), value=True), at, len(at)).amin()
+    at = torch.arange(marks.shape[1] + 1, device=marks.device)
+    return torch.where(F.pad(marks.any(0), (0, 1), value=True), at, len(at)).amin()
 
 
-def beside(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Where) -> Float[Tensor, "B N D"]:
+def join_columns(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Selection) -> Float[Tensor, "B N D"]:
     """Old states and new ones side by side, those of some columns."""
     if not isinstance(at, slice):
         return cut(torch.cat([old, new], 1), at, 1)
     return torch.cat([old[:, at.start :], new[:, max(0, at.start - old.shape[1]) :]], 1)
 
 
-def of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:
+def is_of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:
     """Which states lie in the segment that a row's tokens are in: all others are read without gradients."""
 
     def find() -> Tensor:

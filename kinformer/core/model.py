@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.batch import Windows
-from kinformer.core.collected import met
+from kinformer.core.batch import SeriesWindows
+from kinformer.core.collected import is_sent
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
@@ -113,7 +113,7 @@ class Model(nn.Module, ABC):
     def refuse_unmet(self, body: Layer, sends: tuple[str, ...] = ()) -> None:
         """ValueError where a part of the body wants from below what nothing beneath it and not the model sends."""
         for want in body.wants:
-            if not want.optional and not met(want.name, sends):
+            if not want.optional and not is_sent(want.name, sends):
                 raise ValueError(
                     f"a part of {type(body).__name__} wants {want.name!r} from below, and no block beneath it sends "
                     "that; let a block beneath send it, or take the part out"
@@ -130,7 +130,7 @@ class Predictor(Model):
         """The steps of a batch that are read one after the other, and what else the model is given by name."""
 
     @abstractmethod
-    def says(self, steps: Int[Tensor, "B T *n"], **given: Any) -> Float[Tensor, "B T K"]:
+    def says(self, steps: Int[Tensor, "B T *n"], **inputs: Any) -> Float[Tensor, "B T K"]:
         """What it says at each step, of what it says next."""
 
 
@@ -150,7 +150,7 @@ class Forecaster(Model):
     targets: int
 
     @abstractmethod
-    def forecast(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
         """The targets of the rows that follow the known ones; of these rows only the calendar is read."""
 
 
@@ -167,33 +167,33 @@ class Writer(Predictor):
         """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
         return batch, {}
 
-    def says(self, steps: Int[Tensor, "B T"], **given: Any) -> Float[Tensor, "B T V"]:
+    def says(self, steps: Int[Tensor, "B T"], **inputs: Any) -> Float[Tensor, "B T V"]:
         """Scores of the token after each token."""
-        return self.logits(steps, **given).y
+        return self.logits(steps, **inputs).y
 
 
 def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
     """Random tokens, the same for the same seed; longer rows begin as shorter ones do."""
-    drawn = torch.randint(vocab, (length, rows), generator=torch.Generator().manual_seed(seed))
-    return drawn.T.contiguous()
+    tokens = torch.randint(vocab, (length, rows), generator=torch.Generator().manual_seed(seed))
+    return tokens.T.contiguous()
 
 
-def accuracy(logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+def accuracy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
     """The answers (where not -1) that the largest scores give: how many are right, and of how many rows all are."""
-    real = wanted >= 0
-    right = logits.argmax(-1) == wanted
+    real = targets >= 0
+    right = logits.argmax(-1) == targets
     return {
-        ACCURACY.name: total(right.double(), real),
-        "rows all right": total((right | ~real).all(1).double(), real.any(1)),
+        ACCURACY.name: sum_and_count(right.double(), real),
+        "rows all right": sum_and_count((right | ~real).all(1).double(), real.any(1)),
     }
 
 
-def total(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def sum_and_count(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of real values in float64, and how many there are."""
     return values.detach().where(real, 0.0).to(torch.float64).sum(), real.sum()
 
 
-def called(model: nn.Module) -> str:
+def display_name(model: nn.Module) -> str:
     """What a user calls a model: the member that made it, or its class where none did."""
     record = getattr(model, "member", None)
     return getattr(record, "name", None) or type(model).__name__

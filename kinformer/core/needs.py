@@ -63,7 +63,7 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """Suspend `core.checks.unread`, because records of earlier versions may hold keywords that it refuses."""
+    """Suspend `core.checks.check_unused`, because records of earlier versions may hold keywords that it refuses."""
     token = RECORDED.set(True)
     try:
         yield

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 NUMBERS = 1 << 22  # differences of queries and keys in memory at a time
 
@@ -40,14 +40,14 @@ class Store(ABC):
         """The `k` entries whose keys are nearest to each query; of equally near keys the first."""
 
     def of_tokens(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], k: int) -> Neighbours:
-        """The `k` entries nearest to the state of each real token; -1 and inf for padding."""
+        """The `k` entries nearest to the state of each real token; -1 and inf for padding, which is not searched."""
+        neighbours = self.search(states[real], k)
 
-        def unpack(x: Tensor, padding: float) -> Tensor:
-            full = x.new_full((*real.shape, x.shape[-1]), padding)
-            return full.index_put((real.to(x.device),), x).to(states.device)
+        def laid_out(values: Tensor, empty: float) -> Tensor:
+            return values.new_full((*real.shape, values.shape[-1]), empty).index_put((real.to(values.device),), values)
 
-        distances, tokens, places = self.search(states[real], k)
-        return Neighbours(unpack(distances, torch.inf), unpack(tokens, -1), unpack(places, -1))
+        parts = zip(neighbours, (torch.inf, -1, -1), strict=True)
+        return Neighbours(*(laid_out(values, empty).to(states.device) for values, empty in parts))
 
 
 class Entries(Store):
@@ -74,15 +74,15 @@ class Entries(Store):
         return self.tokens
 
     def search(self, queries: Float[Tensor, "M d"], k: int) -> Neighbours:
-        at_least("k", k, 1)
+        check_at_least("k", k, 1)
         if queries.dim() != 2 or queries.shape[1] != self.width or not bool(queries.isfinite().all()):
             raise ValueError(
                 f"got queries of shape {list(queries.shape)}; give [M, {self.width}], as wide as the keys, all finite"
             )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))
-        results = [self._nearest(part, k) for part in queries.split(size)]
-        distances, places = (torch.cat(parts) for parts in zip(*results, strict=True))
+        nearest = [self._nearest(chunk, k) for chunk in queries.split(size)]
+        distances, places = (torch.cat(parts) for parts in zip(*nearest, strict=True))
         return Neighbours(distances, self.tokens.to(places.device)[places], places)
 
     def _nearest(self, queries: Float[Tensor, "M d"], k: int) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern
+from kinformer.core.checks import check_pattern
 from kinformer.core.layout import Dense, Layout
 
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
@@ -67,8 +67,8 @@ class Pattern(ABC):
 
         May any be allowed, and is every one surely allowed. The ends broadcast: a tensor of each for many blocks.
         """
-        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
-        return some, ~some
+        any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
+        return any_pair, ~any_pair
 
     def of_head(self, h: int) -> "Pattern":
         """The set that head h reads, as a pattern of all heads: what it says of itself is as sharp as for that head."""
@@ -80,26 +80,11 @@ class Pattern(ABC):
 
         For code that must hand them over one by one: custom operators, checkpointing, wrappers.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, part in self._inside().items():
-            found |= (
-                {name: part} if isinstance(part, Tensor) else {f"{name}.{key}": x for key, x in part.tensors().items()}
-            )
-        return found
-
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Pattern":
-        """The same pattern with other tensors of the batch in place of its own, by the names of `tensors()`.
-
-        KeyError for a name that is not among them.
-        """
-        if unknown := tensors.keys() - self.tensors().keys():
-            raise KeyError(f"{self} has no tensor {min(unknown)!r}; it has {sorted(self.tensors())}")
-        found = {}
-        for name, part in self._inside().items():
-            inside = {key.partition(".")[2]: t for key, t in tensors.items() if key.partition(".")[0] == name}
-            if inside:
-                found[name] = inside[""] if isinstance(part, Tensor) else part.with_tensors(inside)
-        return self._with(found) if found else self
+            inner = {"": part} if isinstance(part, Tensor) else part.tensors()
+            tensors |= {f"{name}.{key}" if key else name: tensor for key, tensor in inner.items()}
+        return tensors
 
     def _inside(self) -> dict[str, "Pattern | Tensor"]:
         # asked in every read: building the tuple of fields takes longer than looking at them
@@ -161,8 +146,8 @@ class _Joined(Pattern):
         return math.lcm(*(part.period() or 0 for part in self._parts())) or None
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = zip(*(part.cover(q_lo, q_hi, k_lo, k_hi) for part in self._parts()), strict=True)
-        return reduce(self._join, some), reduce(self._every, every)
+        any_pair, every = zip(*(part.cover(q_lo, q_hi, k_lo, k_hi) for part in self._parts()), strict=True)
+        return reduce(self._join, any_pair), reduce(self._every, every)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,7 +179,7 @@ class _Pair(_Joined):
 
     def __post_init__(self) -> None:
         for operand in (self.left, self.right):
-            a_pattern(f"what stands beside {self.sign}", operand)
+            check_pattern(f"what stands beside {self.sign}", operand)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self._join(self.left(b, h, q, k), self.right(b, h, q, k))
@@ -224,7 +209,7 @@ class Not(Pattern):
     pattern: Pattern
 
     def __post_init__(self) -> None:
-        a_pattern("what stands beside ~", self.pattern)
+        check_pattern("what stands beside ~", self.pattern)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return ~torch.as_tensor(self.pattern(b, h, q, k))
@@ -236,8 +221,8 @@ class Not(Pattern):
         return self.pattern.period()
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = self.pattern.cover(q_lo, q_hi, k_lo, k_hi)
-        return ~every, ~some
+        any_pair, every = self.pattern.cover(q_lo, q_hi, k_lo, k_hi)
+        return ~every, ~any_pair
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -246,17 +231,17 @@ class Heads(_Joined):
 
     patterns: tuple[Pattern, ...]
 
-    def __init__(self, *given: Pattern, patterns: tuple[Pattern, ...] = ()):
-        patterns = given or patterns  # by name where a wrapper rebuilds dataclasses
+    def __init__(self, *by_head: Pattern, patterns: tuple[Pattern, ...] = ()):
+        patterns = by_head or patterns  # by name where a wrapper rebuilds dataclasses
         if not patterns:
             raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
         for n, pattern in enumerate(patterns):
-            a_pattern(f"pattern {n} of Heads", pattern)
+            check_pattern(f"pattern {n} of Heads", pattern)
         object.__setattr__(self, "patterns", patterns)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         turn = h % len(self.patterns)
-        return reduce(operator.or_, (one(b, h, q, k) & (turn == n) for n, one in enumerate(self.patterns)))
+        return reduce(operator.or_, (pattern(b, h, q, k) & (turn == n) for n, pattern in enumerate(self.patterns)))
 
     def __repr__(self) -> str:
         return f"Heads({', '.join(map(repr, self.patterns))})"
@@ -271,13 +256,13 @@ class Heads(_Joined):
         return self.patterns[h % len(self.patterns)].of_head(h)
 
 
-def narrowed(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:
+def narrow_pattern(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:
     """`(pattern | also) & only`: the set that a batch with limits and additions of its own reads."""
     pattern = pattern if also is None else pattern | also
     return pattern if only is None else pattern & only
 
 
-def pairs(
+def pair_mask(
     pattern: Pattern,
     q_pos: Int[Tensor, "B #H T"],
     k_pos: Int[Tensor, "B #H S"],

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 
 
 class Pooler(nn.Module, ABC):
@@ -26,5 +26,5 @@ class Pooler(nn.Module, ABC):
 
 def summed(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
     """The sum over the real tokens, added up in float32 or better; under autocast the result stays float32."""
-    total = precise(y).where(real[..., None], 0.0).sum(1)
+    total = at_least_float32(y).where(real[..., None], 0.0).sum(1)
     return total if torch.is_autocast_enabled(y.device.type) else total.to(y.dtype)

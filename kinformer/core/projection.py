@@ -37,7 +37,7 @@ class Projection(nn.Module, ABC):
     @abstractmethod
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys: ...
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
         """Queries and keys of a sequence that reads itself; one product where that is cheaper."""
         return self.queries(x, pos), self.keys(x, pos)
 

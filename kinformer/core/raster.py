@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, multiple, whole_numbers
+from kinformer.core.checks import check_at_least, check_multiple, check_whole_numbers
 
 
 class Box(NamedTuple):
-    """A rectangle of places, its edges inside; `there` says whether it holds any."""
+    """A rectangle of places, its edges inside; `has_places` says whether it holds any."""
 
-    there: Tensor
+    has_places: Tensor
     top: Tensor
     left: Tensor
     bottom: Tensor
@@ -35,10 +35,10 @@ class Raster:
     block: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        at_least("width", self.width, 1)
-        if len(whole_numbers("block", self.block, 1)) != 2:
+        check_at_least("width", self.width, 1)
+        if len(check_whole_numbers("block", self.block, 1)) != 2:
             raise ValueError(f"block={self.block} are not two numbers; give the rows and the columns of a block")
-        multiple("width", self.width, "columns of a block", self.block[1])
+        check_multiple("width", self.width, "columns of a block", self.block[1])
 
     @property
     def size(self) -> int:

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.autocast import exact, lowered, precise
+from kinformer.core.autocast import at_least_float32, disable_autocast, to_autocast
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 
 BLOCK = 256  # queries whose weights are held at a time
 
@@ -46,31 +46,31 @@ def merge(*reads: AttentionOutput) -> AttentionOutput:
             raise ValueError(
                 f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"
             )
-    lse = torch.stack([precise(read.lse) for read in reads if read.lse is not None])
+    lse = torch.stack([at_least_float32(read.lse) for read in reads if read.lse is not None])
     highest = lse.detach().amax(0)
     highest = torch.where(highest == -torch.inf, 0.0, highest)
     weight = torch.exp(lse - highest)  # [n B H T]
     total = weight.sum(0)
-    some = total > 0
-    safe = torch.where(some, total, 1.0)
+    has_key = total > 0
+    safe = torch.where(has_key, total, 1.0)
     y = sum(w[..., None] * read.y for w, read in zip(weight / safe, reads, strict=True))
-    return AttentionOutput(y.to(reads[0].y.dtype), torch.where(some, torch.log(safe) + highest, -torch.inf))
+    return AttentionOutput(y.to(reads[0].y.dtype), torch.where(has_key, torch.log(safe) + highest, -torch.inf))
 
 
 def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"]) -> Float[Tensor, "B H R S"]:
     """Rows `at` of the attention matrix, from the lse of the read that made it. A row whose query had no key is 0."""
-    some = request.piece(at, None)
+    rows = request.piece(at, None)
     level = lse.take_along_dim(at[:, None], 2)[..., None]
-    logits = _exact(some)
-    mask = allowed(some) & (level > -torch.inf) & (logits > -torch.inf)
+    logits = _scores_float32(rows)
+    mask = full_mask(rows) & (level > -torch.inf) & (logits > -torch.inf)
     return torch.where(mask, torch.exp(torch.where(mask, logits - level, 0.0)), 0.0)
 
 
-def _exact(request: Request) -> Float[Tensor, "B H T S"]:
+def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
     """Scores in float32 or better, of vectors as products take them: a kernel's lse is of scores never rounded."""
     q, k = request.queries, request.keys
-    wide = [precise(lowered(x)) for x in (q.q, k.k)]
-    with exact(q.q):
+    wide = [at_least_float32(to_autocast(x)) for x in (q.q, k.k)]
+    with disable_autocast(q.q):
         return scores(request.replace(queries=q._replace(q=wide[0]), keys=k._replace(k=wide[1])))
 
 
@@ -81,12 +81,12 @@ def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[T
     """
     batch, heads = request.queries.q.shape[:2]
     total = lse.new_zeros(batch, heads, request.keys.k.shape[2])
-    for sums in by_blocks(request, lambda at: weights(request, lse, at).sum(2)):
+    for sums in map_query_blocks(request, lambda at: weights(request, lse, at).sum(2)):
         total = total + sums
     return total
 
 
-def by_blocks(request: Request, made: Callable[[Int[Tensor, "B R"]], Tensor]) -> Iterator[Tensor]:
+def map_query_blocks(request: Request, function: Callable[[Int[Tensor, "B R"]], Tensor]) -> Iterator[Tensor]:
     """What is made of each block of queries, given their places, one after the other.
 
     Where gradients are on it is made again in the backward, so that no more than one block's weights are ever held.
@@ -94,4 +94,4 @@ def by_blocks(request: Request, made: Callable[[Int[Tensor, "B R"]], Tensor]) ->
     q = request.queries.q
     for block in torch.arange(q.shape[2], device=q.device).split(BLOCK):
         at = block.expand(q.shape[0], -1)
-        yield checkpoint(made, at, use_reentrant=False) if torch.is_grad_enabled() else made(at)
+        yield checkpoint(function, at, use_reentrant=False) if torch.is_grad_enabled() else function(at)

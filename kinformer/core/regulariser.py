@@ -14,12 +14,12 @@ class Regulariser(nn.Module, ABC):
     """A number for each query, of what the heads of a layer read and how: `Regularised(Softmax(Causal()), it)`.
 
     `key` is the name under which it is reported, and weighed in a model by `penalties={key: weight}`. `needs_lse` says
-    that it looks at attention weights, `across` that it can be asked of a sequence that reads another one.
+    that it looks at attention weights, `allows_cross` that it can be asked of a sequence that reads another one.
     """
 
     key: str
     needs_lse: bool = False
-    across: bool = True
+    allows_cross: bool = True
 
     @abstractmethod
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core import heads
-from kinformer.core.heads import Keys, Queries, Where
+from kinformer.core.heads import Keys, Queries, Selection
 from kinformer.core.layer import Below, PerPair
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class Request:
     run: bool = False
     full: bool = False
     below: Mapping[str, Below] = field(default_factory=dict)
-    memo: Memo = field(default_factory=fresh)
+    memo: Memo = field(default_factory=empty_memo)
     where: Bool[Tensor, "B #H T S"] | None = None
 
-    def piece(self, rows: Where, columns: Where) -> "Request":
+    def piece(self, rows: Selection, columns: Selection) -> "Request":
         """The read of some queries in some keys: the only place that slices.
 
         Positions, extras, labels, tags and what came from below are cut together. Its memo is its own: positions of a
@@ -61,19 +61,21 @@ class Request:
 
         below = {name: cut(value) for name, value in self.below.items()}
         where = None if self.where is None else heads.cut(heads.cut(self.where, rows, 2), columns, 3)
-        return self.replace(queries=queries, keys=keys, run=False, below=below, where=where, memo=fresh())
+        return self.replace(queries=queries, keys=keys, run=False, below=below, where=where, memo=empty_memo())
 
     def replace(self, **changes: object) -> "Request":
         """The same request with other fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
-    def apart(self, **changes: object) -> "Request":
+    def regroup(self, **changes: object) -> "Request":
         """The read of other queries or keys, such as buckets, with other fields.
 
         Nothing is promised of their positions, nothing from below is theirs, and what is found out about them serves
         no other layer.
         """
-        return self.replace(**{"run": False, "full": False, "below": {}, "where": None, "memo": fresh(), **changes})
+        return self.replace(
+            **{"run": False, "full": False, "below": {}, "where": None, "memo": empty_memo(), **changes}
+        )
 
     def prepared(self) -> "Request":
         """With what the bias wants to know of the whole, before anything is cut, among the queries' extras."""

@@ -19,7 +19,7 @@ VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the number of the block's firs
 
 
 class SearchResult(NamedTuple):
-    """For each query the nearest vectors, nearest first; inf and -1 if there are fewer than k.
+    """For each query the nearest vectors, nearest first; where there are fewer, inf and -1.
 
     distances: squared Euclidean distances. places: the numbers of the vectors.
     """
@@ -46,8 +46,8 @@ class Vectors(ABC):
         """The vectors with these numbers."""
 
 
-def spread(count: int, size: int) -> Int[Tensor, " size"]:
-    """`size` of the numbers 0 to `count` - 1, evenly apart, with the first and the last; all if there are fewer."""
+def evenly_spaced(count: int, size: int) -> Int[Tensor, " size"]:
+    """So many of `count` numbers from 0, evenly apart, the first and the last among them; no more than there are."""
     size = min(size, count)
     return torch.arange(size, device="cpu") * (count - 1) // max(size - 1, 1)
 
@@ -85,7 +85,7 @@ class VectorIndex(ABC):
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """The k vectors nearest to each query, or all if there are fewer; of equally near vectors the first."""
+        """The k nearest of each query, or as many as there are; of equally near ones the first."""
 
 
 def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:

@@ -12,7 +12,7 @@ from kinformer.core.pattern import Pattern
 OfLeaf = Callable[[str, Tensor], Tensor]  # of a leaf's name and the leaf
 
 
-class Exact:
+class UncastState:
     """A state whose numbers must keep their precision, in an object that nothing looks into.
 
     Wrappers that cast a layer's inputs to bfloat16 (FSDP2's mixed precision) walk through tuples, dicts and
@@ -31,14 +31,14 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
     A leaf is named by its field or key, inside a plain sequence by its parent. A part of which `at` makes something
     is that, and is not looked into. A `Pattern` stays as it is.
     """
-    if at is not None and (found := at(state)) is not None:
-        return found
+    if at is not None and (replaced := at(state)) is not None:
+        return replaced
     if isinstance(state, Tensor):
         return f(name, state)
     if isinstance(state, Pattern):
         return state
-    if isinstance(state, Exact):
-        return Exact(map_state(f, state.inside, name, at=at))
+    if isinstance(state, UncastState):
+        return UncastState(map_state(f, state.inside, name, at=at))
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         return type(state)(*(map_state(f, leaf, n, at=at) for n, leaf in zip(state._fields, state, strict=True)))
     if isinstance(state, tuple | list):
@@ -52,19 +52,19 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
 
 def leaves(state: State) -> list[tuple[str, Tensor]]:
     """Every (name, tensor) of a state, in order."""
-    found: list[tuple[str, Tensor]] = []
+    pairs: list[tuple[str, Tensor]] = []
 
     def collect(name: str, leaf: Tensor) -> Tensor:
-        found.append((name, leaf))
+        pairs.append((name, leaf))
         return leaf
 
     map_state(collect, state)
-    return found
+    return pairs
 
 
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """The state of the given batch rows, which may repeat (beam search)."""
-    return map_state(_once(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
 
 
 def concatenate(states: Sequence[State]) -> State:
@@ -75,25 +75,25 @@ def concatenate(states: Sequence[State]) -> State:
 
 def fork(state: State) -> State:
     """A copy that can be continued apart from its origin (a state that was handed to a layer is spent)."""
-    return map_state(_once(lambda _, leaf: leaf.clone()), state)
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state)
 
 
 def detach(state: State) -> State:
     """The same state, cut from the graph that made it."""
-    return map_state(_once(lambda _, leaf: leaf.detach()), state)
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state)
 
 
-def shared(state: State) -> State:
+def share_positions(state: State) -> State:
     """A fresh state whose layers hold one tensor of positions where they hold equal ones.
 
     Positions are never written in place; layers that share them share the plan of where the next keys go.
     """
-    seen: dict[tuple, Tensor] = {}
+    known_positions: dict[tuple, Tensor] = {}
 
-    def one(name: str, leaf: Tensor) -> Tensor:
-        return seen.setdefault((name, leaf.shape, leaf.device), leaf) if name in ("pos", "now") else leaf
+    def share(name: str, leaf: Tensor) -> Tensor:
+        return known_positions.setdefault((name, leaf.shape, leaf.device), leaf) if name in ("pos", "now") else leaf
 
-    return map_state(one, state)
+    return map_state(share, state)
 
 
 def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
@@ -109,17 +109,17 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
     def own(part: State) -> State | None:
         return part.reset(rows) if hasattr(part, "reset") else None
 
-    return map_state(_once(fresh), state, at=own)
+    return map_state(_once_per_tensor(fresh), state, at=own)
 
 
-def _once(f: OfLeaf) -> OfLeaf:
+def _once_per_tensor(f: OfLeaf) -> OfLeaf:
     """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
     done: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
 
-    def one(name: str, leaf: Tensor) -> Tensor:
+    def apply_once(name: str, leaf: Tensor) -> Tensor:
         key = id(leaf), name == "pos"  # whose fresh value is another one
         if key not in done:
             done[key] = (leaf, f(name, leaf))
         return done[key][1]
 
-    return one
+    return apply_once

@@ -13,7 +13,7 @@ DIGITS = b"0123456789"
 TRIED = 2_000  # rows that tell what guessing scores, where a task does not say it itself
 
 
-class Row(NamedTuple):
+class TaskRow(NamedTuple):
     """A row in pieces: each question, and the answer that follows it. A symbol is a byte."""
 
     pieces: Sequence[tuple[bytes, bytes]]
@@ -54,7 +54,7 @@ class Task(ABC):
         """The most symbols that a row has."""
 
     @abstractmethod
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         """A row, drawn."""
 
     @property
@@ -69,6 +69,6 @@ class Task(ABC):
         return sum(shares) / len(shares)
 
 
-def drawn(symbols: bytes, count: int, chance: Generator, *, again: bool = True) -> bytes:
+def draw_symbols(symbols: bytes, count: int, chance: Generator, *, replace: bool = True) -> bytes:
     """So many of these symbols, each as likely as the others; none twice unless `again`."""
-    return bytes(symbols[n] for n in chance.choice(len(symbols), count, replace=again))
+    return bytes(symbols[n] for n in chance.choice(len(symbols), count, replace=replace))

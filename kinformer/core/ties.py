@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.request import Request
 
 ULPS = 64  # units of rounding: a few for the product, the rest for the inputs of its vectors
@@ -28,17 +28,17 @@ def score_tolerance(request: Request, column: Int[Tensor, "B H T 1"]) -> Float[T
     """
     q, k = request.queries.q, request.keys.k
     by_group = column.clamp_min(0).unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # [B G r*T 1]
-    size = precise(k.take_along_dim(by_group, 2)).norm(dim=-1, keepdim=True).view(column.shape)
-    return tolerance_of(precise(q).norm(dim=-1, keepdim=True) * size * abs(request.scale))
+    size = at_least_float32(k.take_along_dim(by_group, 2)).norm(dim=-1, keepdim=True).view(column.shape)
+    return tolerance_of(at_least_float32(q).norm(dim=-1, keepdim=True) * size * abs(request.scale))
 
 
 def tolerance_of(size: Tensor) -> Tensor:
     """64 ulps of numbers of this size, in float32 or better."""
-    size = precise(size)
+    size = at_least_float32(size)
     return ULPS * torch.finfo(size.dtype).eps * size
 
 
-def first(x: Float[Tensor, "*n S"], most: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
+def top_indices(x: Float[Tensor, "*n S"], most: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
     """Ascending indices of the `most` largest numbers of each row; ignore indices of -inf.
 
     Numbers within the tolerance of the smallest chosen number count as equal to it; the first of these are chosen.
@@ -53,14 +53,16 @@ def first(x: Float[Tensor, "*n S"], most: int, tolerance: Tolerance | float) -> 
         doubt = ((x >= last - near).sum(-1, keepdim=True) > most) & (last > -torch.inf)
         if not bool(doubt.any()):
             return at.sort(-1).values
-    return places(x, last, near).sort(dim=-1, stable=True, descending=True).indices[..., :most].sort(-1).values
+    return compare_to_last(x, last, near).sort(dim=-1, stable=True, descending=True).indices[..., :most].sort(-1).values
 
 
-def places(x: Float[Tensor, "*n S"], last: Float[Tensor, "*#n 1"], near: Tensor | float) -> Int[Tensor, "*n S"]:
+def compare_to_last(
+    x: Float[Tensor, "*n S"], last: Float[Tensor, "*#n 1"], near: Tensor | float
+) -> Int[Tensor, "*n S"]:
     """Compare numbers with `last`: 2 above it, 1 within `near` of it, 0 below."""
     return (x > last + near).to(torch.int8) + (x >= last - near).to(torch.int8)
 
 
-def equals(x: Float[Tensor, "*n S"], near: Tensor | float) -> Bool[Tensor, "*n S"]:
+def equal_to_largest(x: Float[Tensor, "*n S"], near: Tensor | float) -> Bool[Tensor, "*n S"]:
     """True for numbers within `near` of the largest number of their row."""
     return x >= x.amax(-1, keepdim=True) - near

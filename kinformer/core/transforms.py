@@ -10,19 +10,19 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 
-def transformed() -> bool:
+def is_transformed() -> bool:
     """Under vmap, jvp or another transform of functions, or where derivatives go forward."""
-    return torch._C._are_functorch_transforms_active() or derived_forward()
+    return torch._C._are_functorch_transforms_active() or is_forward_mode()
 
 
-def ordinary(*tensors: Tensor) -> bool:
+def are_plain_tensors(*tensors: Tensor) -> bool:
     """Are tensors what they seem, and no part of a trace or of a transform such as vmap and jvp?"""
-    if torch.jit.is_tracing() or transformed():  # type: ignore[attr-defined]
+    if torch.jit.is_tracing() or is_transformed():  # type: ignore[attr-defined]
         return False
     return all(type(x) in (Tensor, Parameter) for x in tensors)
 
 
-def derived_forward() -> bool:
+def is_forward_mode() -> bool:
     """Do derivatives go forward, by jvp or dual numbers?"""
     return forward_ad._current_level >= 0
 
@@ -35,15 +35,15 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(backward)
-    def told(ctx: Any, *gradients: Tensor | None) -> Any:
+    def backward_once(ctx: Any, *gradients: Tensor | None) -> Any:
         with torch.no_grad():
-            found = backward(ctx, *gradients)
+            grads = backward(ctx, *gradients)
         if not torch.is_grad_enabled():
-            return found
+            return grads
         on = [x for x in (*ctx.saved_tensors, *gradients) if x is not None and x.requires_grad]
-        return tuple(None if x is None else _Twice.apply(x, *on) for x in found)
+        return tuple(None if x is None else _Twice.apply(x, *on) for x in grads)
 
-    return told
+    return backward_once
 
 
 class _Twice(torch.autograd.Function):

@@ -28,10 +28,10 @@ class Node(NamedTuple):
 
 def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """The position of a token: as many nodes come before it."""
-    found = token.clone()
+    position = token.clone()
     for level in range(1, HIGHEST + 1):
-        found = found + (token >> level)
-    return found
+        position = position + (token >> level)
+    return position
 
 
 def node(position: Int[Tensor, "..."]) -> Node:
@@ -59,21 +59,21 @@ def behind(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -
     return (token - k * (size - 1) + ((size >> 1) - 1).clamp_min(0)) >> level
 
 
-def edge(asks: Node, told: Node, k: int, clip: int) -> Int[Tensor, "..."]:
+def edge(asks: Node, target: Node, k: int, clip: int) -> Int[Tensor, "..."]:
     """The type of the edge by which a node reads another, from 0 to (2 k + 1) (clip + 1) - 1.
 
     (2 k + 1) min(step, clip), and to that 2 a + 1 for the a-th span before a token in a step, 2 a + 2 for the a-th
     behind it. Step m reads k spans of level m, the first of which is of level m - 1 where the token's reading ended in
     the middle of one. A span reads its tokens by the type of its level, and a token itself by 0.
     """
-    token, level, size = asks.number, told.level, torch.ones_like(told.level) << told.level
-    later = told.number - ((token + 1 + k * (size - 1)) >> level)
-    earlier = -((k * (size - 1) - token) >> level) - 1 - told.number
-    before = told.end <= token
+    token, level, size = asks.number, target.level, torch.ones_like(target.level) << target.level
+    later = target.number - ((token + 1 + k * (size - 1)) >> level)
+    earlier = -((k * (size - 1) - token) >> level) - 1 - target.number
+    before = target.end <= token
     nth = torch.where(before, earlier, later)
     step, nth = level + (nth >= k), torch.where(nth >= k, 0, nth)
     of_token = (2 * k + 1) * step.clamp_max(clip) + torch.where(before, 2 * nth + 1, 2 * nth + 2)
-    itself = (asks.level > 0) | ((level == 0) & (told.number == token))
+    itself = (asks.level > 0) | ((level == 0) & (target.number == token))
     return torch.where(itself, (2 * k + 1) * asks.level.clamp_max(clip), of_token).clamp(
         0, (2 * k + 1) * (clip + 1) - 1
     )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def rows(tokens: Tensor) -> Tensor:
+def check_token_rows(tokens: Tensor) -> Tensor:
     """The tokens; TypeError for other than whole numbers, ValueError for other than rows [B T]."""
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens are whole numbers, and {tokens.dtype} came; give them .long()")
@@ -13,18 +13,18 @@ def rows(tokens: Tensor) -> Tensor:
     return tokens
 
 
-def spelt(tokens: Tensor, vocab: int) -> Tensor:
-    """The tokens; IndexError for one that there is not, as `refuse_beyond`."""
-    refuse_beyond(tokens, vocab, "token", "make vocab larger")
+def check_tokens_below(tokens: Tensor, vocab: int) -> Tensor:
+    """The tokens; IndexError for one that there is not, as `check_below`."""
+    check_below(tokens, vocab, "token", "make vocab larger")
     return tokens
 
 
-def refuse_beyond(numbers: Tensor, end: int, what: str, advice: str) -> None:
+def check_below(numbers: Tensor, end: int, name: str, advice: str) -> None:
     """IndexError for a number from `end` up, where looking costs no wait; on an accelerator its own assertion."""
     if torch.compiler.is_compiling() or not numbers.numel():
         return
-    there = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"
+    problem = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"
     if numbers.device.type != "cpu":
-        torch._assert_async((numbers < end).all(), f"a {what} {there}")
+        torch._assert_async((numbers < end).all(), f"a {name} {problem}")
     elif (most := int(numbers.max())) >= end:
-        raise IndexError(f"{what} {most} {there}")
+        raise IndexError(f"{name} {most} {problem}")

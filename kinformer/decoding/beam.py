@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.decoding.draw import Hear, Stop, keep_top_k
-from kinformer.decoding.text import Text, padded, read, taken, written
+from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits, pad_rows, select_rows
 
 
 def search(
-    model: Any, text: Text, steps: int, beam: int, stop: Stop | None, penalty: float, hear: Hear | None
+    model: Any, text: GenerationState, steps: int, beam: int, stop: Stop | None, penalty: float, hear: Hear | None
 ) -> Int[Tensor, "B N"]:
     """Rows with up to `steps` tokens more: of those that ended, and those that did not, the best.
 
@@ -24,9 +24,9 @@ def search(
     likely = text.rows.new_empty(batch, 1, 0, dtype=score.dtype)  # what each of its tokens added
     best = _Best(text.rows, steps)
     for step in range(1, steps + 1):
-        logits, text = read(model, text)
+        logits, text = next_logits(model, text)
         before = score
-        score, parent, new = _continued(score, logits, 2 * beam)
+        score, parent, new = _continuations(score, logits, 2 * beam)
         likely = likely.flatten(0, 1)[parent]
         likely = torch.cat([likely, (score - before.flatten()[parent])[..., None]], -1)
         rows = torch.cat([text.rows[parent], new[..., None]], -1)
@@ -34,16 +34,16 @@ def search(
         if stop is not None:
             ends = stop(rows[..., first:].flatten(0, 1)).view_as(ends)
         worth = score / _norm(step, penalty)
-        best.of((worth.masked_fill(~ends, -torch.inf))[:, :beam], rows[:, :beam], likely[:, :beam])
+        best.update((worth.masked_fill(~ends, -torch.inf))[:, :beam], rows[:, :beam], likely[:, :beam])
         live = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
         score = score.masked_fill(ends, -torch.inf).take_along_dim(live, 1)
         parent, new = parent.take_along_dim(live, 1), new.take_along_dim(live, 1)
         likely = likely.take_along_dim(live[..., None], 1)
-        text = written(taken(text, parent.flatten()), new.flatten())
+        text = append_tokens(select_rows(text, parent.flatten()), new.flatten())
         # sums only fall, and a longer row divides them by more
         if bool((best.worth >= score.amax(1) / _norm(steps, penalty)).all()):
             break
-    best.of(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
+    best.update(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
     for n in range(steps if hear is not None else 0):
         new = best.rows[:, first + n]
         if hear is not None and bool((new >= 0).any()):
@@ -55,37 +55,37 @@ class _Best:
     """The best row of each prompt so far, padded to the whole width, what its tokens added, and what it is worth."""
 
     def __init__(self, prompts: Int[Tensor, "B T"], steps: int) -> None:
-        self.rows = padded(prompts, prompts.shape[1] + steps)
+        self.rows = pad_rows(prompts, prompts.shape[1] + steps)
         self.likely = torch.zeros(len(prompts), steps, device=prompts.device)
         self.worth = torch.full_like(self.likely[:, 0] if steps else prompts[:, 0].float(), -torch.inf)
 
-    def of(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
+    def update(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
         """Take the best of these rows where it is better."""
-        found, which = worth.max(1)
+        best_worth, index = worth.max(1)
         every = torch.arange(len(worth), device=worth.device)
-        better = (found > self.worth)[:, None]
+        better = (best_worth > self.worth)[:, None]
         width, steps = self.rows.shape[1], self.likely.shape[1]
-        self.rows = torch.where(better, padded(rows[every, which], width), self.rows)
-        new = torch.nn.functional.pad(likely[every, which], (0, steps - likely.shape[2]))
+        self.rows = torch.where(better, pad_rows(rows[every, index], width), self.rows)
+        new = torch.nn.functional.pad(likely[every, index], (0, steps - likely.shape[2]))
         self.likely = torch.where(better, new.to(self.likely.dtype), self.likely)
-        self.worth = torch.maximum(found, self.worth)
+        self.worth = torch.maximum(best_worth, self.worth)
 
 
 def _norm(length: int, penalty: float) -> float:
     return ((5 + length) / 6) ** penalty
 
 
-def _continued(
+def _continuations(
     score: Float[Tensor, "B R"], logits: Float[Tensor, "BR V"], most: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The likeliest ways to go on, best first, the smaller row and token first among equals: score, row and token."""
     batch, rows = score.shape
     scores = (score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
-    kept = keep_top_k(scores, most)
+    top_scores = keep_top_k(scores, most)
     # those that are kept in the order of their places, then by score, equal ones as they stand
-    places = torch.where(kept > -torch.inf, 1, 0).topk(min(most, kept.shape[1])).indices.sort(-1).values
-    found = kept.take_along_dim(places, -1)
-    found, order = torch.sort(found, dim=-1, descending=True, stable=True)
+    places = torch.where(top_scores > -torch.inf, 1, 0).topk(min(most, top_scores.shape[1])).indices.sort(-1).values
+    best = top_scores.take_along_dim(places, -1)
+    best, order = torch.sort(best, dim=-1, descending=True, stable=True)
     places = places.take_along_dim(order, -1)
     first = torch.arange(batch, device=score.device)[:, None] * rows
-    return found, first + places // logits.shape[-1], places % logits.shape[-1]
+    return best, first + places // logits.shape[-1], places % logits.shape[-1]

@@ -12,9 +12,9 @@ from kinformer.checkpoint.files import write
 from kinformer.core.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
-from kinformer.nn.exits.decaying import Decaying, Threshold
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.rules import Confident, Rule
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 EDITION = 1  # of the form of the file
 FILE = "exits.json"
@@ -26,17 +26,18 @@ class CalibrationError(ValueError):
     """A file that says no threshold for this model; the message says why, in one line."""
 
 
-def save_calibration(folder: Path, model: Any, threshold: Threshold | None, told: Mapping[str, Any]) -> None:
+def save_calibration(folder: Path, model: Any, threshold: Threshold | None, provenance: Mapping[str, Any]) -> None:
     """Write a threshold for a model with exits beside its weights, in one step; None for the full model.
 
-    A number, or one for each layer but the last. `told` says how it was found. OSError where it cannot be written.
+    The threshold is a number, or one for each layer but the last. `provenance` says how it was found. OSError where it
+    cannot be written.
     """
     about = {"edition": EDITION, "kinformer": __version__, "model": fingerprint(model)}
     header = {**about, "threshold": threshold, "clock": CLOCK}
-    write(folder / FILE, f"{json.dumps(header | dict(told), indent=2)}\n".encode())
+    write(folder / FILE, f"{json.dumps(header | dict(provenance), indent=2)}\n".encode())
 
 
-def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
+def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
 
     Without a threshold no token leaves early. A file without a "clock" was measured while thresholds fell with the
@@ -44,26 +45,26 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
 
     Errors: CalibrationError for a file that is damaged, foreign or of other weights, OSError for an unreadable one.
     """
-    path, body, told = folder / FILE, exits_of(model), calibration(folder, model)
-    if body is None or told is None:
+    path, body, record = folder / FILE, exits_of(model), calibration(folder, model)
+    if body is None or record is None:
         return None
-    threshold = told["threshold"]
+    threshold = record["threshold"]
     if threshold is None:
-        body.rule = Nobody()
-        return told
+        body.rule = NeverExit()
+        return record
     try:
         body.rule.leave_at(tuple(threshold) if isinstance(threshold, list) else threshold)
         body.rule.agree(body.d, len(body.layers))
     except ValueError as error:
         raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
-    if "clock" not in told:
-        _as_before(body.rule, path)
-    return told
+    if "clock" not in record:
+        _adapt_old_threshold(body.rule, path)
+    return record
 
 
-def _as_before(rule: Rule, path: Path) -> None:
+def _adapt_old_threshold(rule: Rule, path: Path) -> None:
     """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
-    if not isinstance(rule, Confident) or not isinstance(rule.threshold, Decaying):
+    if not isinstance(rule, ConfidenceThreshold) or not isinstance(rule.threshold, DecayingThreshold):
         return
     falling = rule.threshold
     if isinstance(falling.threshold, tuple):
@@ -84,25 +85,25 @@ def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
     path = folder / FILE
     if exits_of(model) is None or not path.is_file():
         return None
-    told = _read(path)
-    if told["model"] != fingerprint(model):
+    record = _read(path)
+    if record["model"] != fingerprint(model):
         raise CalibrationError(f"{path} was made for other weights than those beside it; {ANEW}")
-    return told
+    return record
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = from_json(read_file(path))
+        record = from_json(read_file(path))
     except ValueError as error:
         raise CalibrationError(f"{path} is truncated or no JSON: {error}; {ANEW}") from error
-    if not isinstance(told, dict) or not isinstance(told.get("model"), str) or "threshold" not in told:
+    if not isinstance(record, dict) or not isinstance(record.get("model"), str) or "threshold" not in record:
         raise CalibrationError(f"{path} was not written by kinformer: it has no 'model' and 'threshold'; {ANEW}")
-    if told.get("edition") != EDITION:
+    if record.get("edition") != EDITION:
         raise CalibrationError(
-            f"{path} is of edition {told.get('edition')!r:.20}, and this version reads edition {EDITION}; {ANEW}"
+            f"{path} is of edition {record.get('edition')!r:.20}, and this version reads edition {EDITION}; {ANEW}"
         )
-    threshold = told["threshold"]
-    given = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in given):
+    threshold = record["threshold"]
+    values = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         raise CalibrationError(f"{path} fits no rule: threshold={threshold!r:.40}, and numbers are wanted; {ANEW}")
-    return told
+    return record

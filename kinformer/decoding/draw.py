@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.core.model import LEAST_TEMPERATURE
-from kinformer.decoding.text import Text, padded, read, written
+from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits, pad_rows
 
 FIRST = 64  # tokens that top-p looks at before it looks at more
 Stop = Callable[[Int[Tensor, "B N"]], Bool[Tensor, " B"]]
@@ -19,7 +19,12 @@ LENGTH_PENALTY = 0.6  # Wu et al., 2016
 
 
 def draw(
-    model: Any, text: Text, steps: int, stop: Stop | None, choose: Callable[[Tensor], Tensor], hear: Hear | None
+    model: Any,
+    text: GenerationState,
+    steps: int,
+    stop: Stop | None,
+    choose: Callable[[Tensor], Tensor],
+    hear: Hear | None,
 ) -> Int[Tensor, "B N"]:
     """Rows with up to `steps` tokens more, each chosen by its logits."""
     first = text.rows.shape[1]
@@ -27,17 +32,17 @@ def draw(
     for step in range(steps):
         if stop is not None and step and bool(done.all()):
             break
-        logits, text = read(model, text)
+        logits, text = next_logits(model, text)
         new = choose(logits)
         if stop is not None:
             new, text = torch.where(done, -1, new), text._replace(full=False)
         if hear is not None:
             likely = logits.log_softmax(-1).take_along_dim(new.clamp_min(0)[:, None], 1)[:, 0]
             hear(new, likely.where(new >= 0, 0.0))
-        text = written(text, new)
+        text = append_tokens(text, new)
         if stop is not None:
             done = done | stop(text.rows[:, first:])
-    return padded(text.rows, first + steps)
+    return pad_rows(text.rows, first + steps)
 
 
 def default_draw(
@@ -49,7 +54,7 @@ def default_draw(
     return 1.0 if temperature is None else temperature, top_k, top_p
 
 
-def sampler(
+def make_sampler(
     temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
     """Make a function that draws tokens from logits; with one seed per row, a row's draws do not depend on other rows.
@@ -58,12 +63,14 @@ def sampler(
     """
     if temperature < LEAST_TEMPERATURE:
         return lambda logits: logits.argmax(-1)
-    generators = [torch.Generator().manual_seed(one) for one in ([seed] if isinstance(seed, int) else seed or ())]
+    generators = [
+        torch.Generator().manual_seed(row_seed) for row_seed in ([seed] if isinstance(seed, int) else seed or ())
+    ]
 
-    def drawn(rows: int) -> Float[Tensor, " B"]:
+    def draw_uniform(rows: int) -> Float[Tensor, " B"]:
         if isinstance(seed, int) or seed is None:
             return torch.rand(rows, generator=generators[0] if generators else None)
-        return torch.cat([torch.rand(1, generator=one) for one in generators])
+        return torch.cat([torch.rand(1, generator=generator) for generator in generators])
 
     def choose(logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
@@ -71,7 +78,7 @@ def sampler(
         logits = logits if top_p is None else keep_top_p(logits, top_p)
         # the first token at which the sum of probabilities passes a number below it; in float64 it always does
         sums = logits.softmax(-1).double().cumsum(-1)
-        return (sums <= drawn(len(logits)).to(device).double()[:, None] * sums[:, -1:]).sum(-1)
+        return (sums <= draw_uniform(len(logits)).to(device).double()[:, None] * sums[:, -1:]).sum(-1)
 
     return choose
 
@@ -81,7 +88,7 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
     if k >= logits.shape[-1]:
         return logits
     least = logits.topk(k, sorted=False).values.amin(-1, keepdim=True)
-    return _down_to(logits, least, k - (logits > least).sum(-1, keepdim=True))
+    return _mask_below(logits, least, k - (logits > least).sum(-1, keepdim=True))
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
@@ -95,16 +102,16 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     while True:
         largest = logits.topk(size).values  # [B size], falling
         probability = (largest - norm).exp()
-        kept = ((probability.cumsum(-1) - probability) < p).sum(-1, keepdim=True)
-        if size == logits.shape[-1] or bool((kept < size).all()):
+        count = ((probability.cumsum(-1) - probability) < p).sum(-1, keepdim=True)
+        if size == logits.shape[-1] or bool((count < size).all()):
             break
         size = min(8 * size, logits.shape[-1])
-    kept = kept.clamp_min(1)  # a p below the range of float32 is 0 where it is compared
-    least = largest.take_along_dim(kept - 1, -1)
-    return _down_to(logits, least, kept - (logits > least).sum(-1, keepdim=True))
+    count = count.clamp_min(1)  # a p below the range of float32 is 0 where it is compared
+    least = largest.take_along_dim(count - 1, -1)
+    return _mask_below(logits, least, count - (logits > least).sum(-1, keepdim=True))
 
 
-def _down_to(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
+def _mask_below(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
     """The logits above `least`, and so many of those that equal it, the first ones; -inf in place of the others."""
     same = logits == least
     return logits.masked_fill((logits < least) | (same & (same.cumsum(-1) > equal)), -torch.inf)

@@ -10,16 +10,16 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.cache import widened
-from kinformer.core.checks import a_number, from_to, unread, whole
+from kinformer.core.cache import widen_caches
+from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
-from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, sampler
-from kinformer.decoding.text import Text
-from kinformer.models.support.sliding import Slid, Sliding, beyond
+from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, make_sampler
+from kinformer.decoding.generation_state import GenerationState
+from kinformer.models.support.sliding import SlidingReader, SlidingState, must_slide
 
 SEEDS = -(2**63), 2**64 - 1  # what PyTorch takes
 PENALTY = 40  # at most: of a text of ten million tokens (5 + n) / 6 to a higher power is beyond a float
@@ -74,27 +74,27 @@ def generate(
     al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
     penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-    method = _Way(*default_draw(temperature, top_k, top_p), beam, penalty)
+    method = _Method(*default_draw(temperature, top_k, top_p), beam, penalty)
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop):
-        from_to("stop", stop, -(2**63), 2**63 - 1)
+        check_whole_between("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
     prompt, padded = _prompt(model, tokens, source, state, seed)
-    if isinstance(stop, int) and (known := _known(model)) is not None and stop >= known:
+    if isinstance(stop, int) and (vocabulary := _vocabulary_size(model)) is not None and stop >= vocabulary:
         raise ValueError(
-            f"stop={stop} has no effect: got token id {stop}, expected 0 to {known - 1}. Leave stop= out, or pass such "
-            "an id"
+            f"stop={stop} has no effect: got token id {stop}, expected 0 to {vocabulary - 1}. Leave stop= out, or pass "
+            "such an id"
         )
     with evaluating(model):
-        reader, text = _begun(model, prompt, padded, steps, state, source, recompute)
+        reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
         rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
     return rows if tokens is not None else rows[:, 1:]
 
 
-class _Way(NamedTuple):
+class _Method(NamedTuple):
     """How tokens are chosen: drawn, or with `beam` above 1 searched."""
 
     temperature: float
@@ -106,11 +106,15 @@ class _Way(NamedTuple):
     def check(self) -> None:
         """ValueError for numbers without a meaning."""
         temperature, top_k, top_p, beam, length_penalty = self
-        a_number("temperature", temperature), whole("beam", beam), a_number("length_penalty", length_penalty)
+        (
+            check_finite_number("temperature", temperature),
+            check_whole_number("beam", beam),
+            check_finite_number("length_penalty", length_penalty),
+        )
         if top_k is not None:
-            whole("top_k", top_k)
+            check_whole_number("top_k", top_k)
         if top_p is not None:
-            a_number("top_p", top_p)
+            check_finite_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
                 f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is"
@@ -125,16 +129,16 @@ class _Way(NamedTuple):
             raise ValueError(f"length_penalty={length_penalty} is no number from 0 to {PENALTY}; 0 favours short rows")
 
     def go_on(
-        self, reader: Any, text: Text, steps: int, ends: Stop | None, seed: Seed, hear: Hear | None
+        self, reader: Any, text: GenerationState, steps: int, ends: Stop | None, seed: Seed, hear: Hear | None
     ) -> Int[Tensor, "B N"]:
         """Rows with up to `steps` tokens more."""
         if self.beam > 1:
             return search(reader, text, steps, self.beam, ends, self.length_penalty, hear)
-        choose = sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
+        choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
         return draw(reader, text, steps, ends, choose, hear)
 
 
-def _begun(
+def _begin(
     model: Any,
     prompt: Int[Tensor, "B T"],
     padded: bool,
@@ -142,24 +146,24 @@ def _begun(
     state: State | None,
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
-) -> tuple[Any, Text]:
+) -> tuple[Any, GenerationState]:
     """What reads, the model or a window that slides over what it writes, and the text with room for what comes."""
     device = next(model.parameters()).device
     length = prompt.shape[1] + steps
-    most = _read_at_once(model, _told(state) + length)
-    if isinstance(state, Slid):
+    most = _sliding_window(model, _tokens_read(state) + length)
+    if isinstance(state, SlidingState):
         most = cast(int, model.window)
-    reader = model if most is None else Sliding(model, most)
-    given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
+    reader = model if most is None else SlidingReader(model, most)
+    inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and most is None
     room = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = widened(state, model.start(1, _told(state) + room if most is None else most))
-        state = state if most is None or isinstance(state, Slid) else reader.goes_on(state)
+        state = widen_caches(state, model.start(1, _tokens_read(state) + room if most is None else most))
+        state = state if most is None or isinstance(state, SlidingState) else reader.continue_from(state)
     elif not recompute:
         state = reader.start(len(prompt), room)
     columns = prompt.shape[1]
-    return reader, Text(prompt.to(device, torch.long), columns, state, given, columns, steps, full)
+    return reader, GenerationState(prompt.to(device, torch.long), columns, state, inputs, columns, steps, full)
 
 
 def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
@@ -182,7 +186,7 @@ def _refuse_seeds(seed: Seed) -> None:
     else:
         raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
     for item in seeds:
-        from_to("seed", item, *SEEDS)
+        check_whole_between("seed", item, *SEEDS)
 
 
 def _refuse_unused(
@@ -191,17 +195,17 @@ def _refuse_unused(
     """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
     cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
     if beam > 1:
-        unread(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
+        check_unused(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
     else:
-        unread("beam=1", length_penalty=(length_penalty, None))
+        check_unused("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        unread("temperature=0, which takes the likeliest token", **cuts)
+        check_unused("temperature=0, which takes the likeliest token", **cuts)
 
 
-def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:
-    if whole("steps", steps) < 0:
+def _check(steps: int, method: _Method, state: State | None, recompute: bool) -> None:
+    if check_whole_number("steps", steps) < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
-    way.check()
+    method.check()
     if recompute and state is not None:
         raise ValueError("recompute=True reads the whole row at each step and takes no state; drop one of the two")
 
@@ -223,45 +227,49 @@ def _prompt(
         )
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
-    if (known := _known(model)) is not None and (most := int(tokens.max())) >= known:
+    if (vocabulary := _vocabulary_size(model)) is not None and (most := int(tokens.max())) >= vocabulary:
         raise ValueError(
-            f"the prompt has an unknown token id: got {most}, expected 0 to {known - 1}. Encode it with the model's "
-            "tokenizer"
+            f"the prompt has an unknown token id: got {most}, expected 0 to {vocabulary - 1}. Encode it with the "
+            "model's tokenizer"
         )
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
         raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
     seeds = None if isinstance(seed, int) or seed is None else len(seed)
-    for what, rows in (("source", None if source is None else len(source)), ("state", _batch(state)), ("seed", seeds)):
+    for name, rows in (
+        ("source", None if source is None else len(source)),
+        ("state", _row_count(state)),
+        ("seed", seeds),
+    ):
         if rows not in (None, len(tokens)):
-            raise ValueError(f"the prompt has {len(tokens)} rows and the {what} {rows}; give both the same number")
+            raise ValueError(f"the prompt has {len(tokens)} rows and the {name} {rows}; give both the same number")
     return tokens, bool((tokens < 0).any())
 
 
-def _known(model: Any) -> int | None:
+def _vocabulary_size(model: Any) -> int | None:
     """The size of a model's vocabulary; None if unknown."""
     embedding = getattr(model, "embedding", None)
     return embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
 
 
-def _told(state: State | None) -> int:
+def _tokens_read(state: State | None) -> int:
     """How many tokens the longest row of a state has read."""
-    found = [] if state is None else [leaf for name, leaf in leaves(state) if name == "now" and len(leaf)]
-    return max((int(leaf.max()) for leaf in found), default=0)
+    positions = [] if state is None else [leaf for name, leaf in leaves(state) if name == "now" and len(leaf)]
+    return max((int(leaf.max()) for leaf in positions), default=0)
 
 
-def _batch(state: State | None) -> int | None:
-    found = [] if state is None else leaves(state)
-    return len(found[0][1]) if found else None
+def _row_count(state: State | None) -> int | None:
+    all_leaves = [] if state is None else leaves(state)
+    return len(all_leaves[0][1]) if all_leaves else None
 
 
-def _read_at_once(model: Any, length: int) -> int | None:
+def _sliding_window(model: Any, length: int) -> int | None:
     """The window of a model that must slide at this length, else None; warns beyond the training length."""
-    if beyond(model, length - 1):
+    if must_slide(model, length - 1):
         return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
-    if trained is not None and free and length > trained and not _endless(model):
+    if trained is not None and free and length > trained and not _has_endless_positions(model):
         warnings.warn(
             f"got {length} tokens, but the model was trained on rows of {trained}: text beyond may make no sense; "
             "generate fewer, or train with a larger length",
@@ -270,7 +278,7 @@ def _read_at_once(model: Any, length: int) -> int | None:
     return None
 
 
-def _endless(model: nn.Module) -> bool:
+def _has_endless_positions(model: nn.Module) -> bool:
     """True if the model encodes order only by biases that work as well at any length."""
     biases = [part for part in model.modules() if isinstance(part, Bias)]
     placed = any(isinstance(part, Position | Rotation) for part in model.modules())

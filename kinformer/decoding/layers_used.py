@@ -12,28 +12,28 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 
 @contextmanager
-def layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
+def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
     """A list to which each call of the model adds at how many layers the last token of each row left.
 
     It stays empty of a model without exits. What is written next is what the last token was read for.
     """
-    found: list[Float[Tensor, " B"]] = []
+    depths: list[Float[Tensor, " B"]] = []
     body = exits_of(model)
     if body is None:
-        yield found
+        yield depths
         return
 
     def note(_: nn.Module, __: Any, out: Out) -> None:
-        found.append(out.aux["exit"][:, -1])
+        depths.append(out.aux["exit"][:, -1])
 
     hook = body.register_forward_hook(note)
     try:
-        yield found
+        yield depths
     finally:
         hook.remove()
 
 
 def exits_of(model: Any) -> EarlyExit | None:
     """The layers of a model that tokens leave; None where they do not."""
-    found = getattr(model, "exits", None)
-    return found if isinstance(found, EarlyExit) else None
+    body = getattr(model, "exits", None)
+    return body if isinstance(body, EarlyExit) else None

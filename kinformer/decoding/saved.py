@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from kinformer import __version__
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.core.absent import absent
 from kinformer.core.evaluating import evaluating
 from kinformer.core.from_json import from_json
 from kinformer.core.layer import State
-from kinformer.core.state import Exact
-from kinformer.decoding.reading import Reading, reader
+from kinformer.core.missing_path import missing_path
+from kinformer.core.state import UncastState
+from kinformer.decoding.prefill import PrefilledText, make_reader
 
 EDITION = 1  # of the form of a state file
 HEADER = "kinformer.state"
@@ -34,7 +34,7 @@ class StateError(ValueError):
     """A file that holds no state that this model can go on from; the message says why, in one line."""
 
 
-def save_reading(reading: Reading, model: nn.Module, path: Path) -> None:
+def save_reading(reading: PrefilledText, model: nn.Module, path: Path) -> None:
     """Write what a model has read into a file, in one step. OSError where it cannot be written."""
     tree, numbers, tensors = {}, dict[int, str](), dict[str, Tensor]()
     for place, leaf in _leaves(reading.state):
@@ -53,76 +53,76 @@ def save_reading(reading: Reading, model: nn.Module, path: Path) -> None:
     write(path, format_tensors(tensors, {HEADER: json.dumps(header)}))
 
 
-def load_reading(path: Path, model: Any) -> Reading:
+def load_reading(path: Path, model: Any) -> PrefilledText:
     """What the same model has read, from the file that `save_reading` wrote.
 
     Raises FileNotFoundError for no file, and StateError for one that is truncated or foreign, and another model's.
     """
     if not path.is_file():
-        raise FileNotFoundError(absent(path, "`kinformer read` writes one"))
+        raise FileNotFoundError(missing_path(path, "`kinformer read` writes one"))
     data = read_file(path)
     try:
         tensors = parse_tensors(data)
         header = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}).get(HEADER, "{}")
-        told = from_json(header)
+        description = from_json(header)
     except (SafetensorError, KeyError, ValueError, AttributeError) as error:
         raise StateError(f"{path} is truncated or no state file: {error}") from error
-    _check(told, tensors, path)
-    if told["model"] != fingerprint(model):
+    _check(description, tensors, path)
+    if description["model"] != fingerprint(model):
         raise StateError(
             f"{path} is the state of another model: its weights or keywords differ; read the text again with this one"
         )
     device = next(model.parameters()).device
-    moved = {name: tensor.to(device) for name, tensor in tensors.items()}
+    on_device = {name: tensor.to(device) for name, tensor in tensors.items()}
     with evaluating(model):
-        like = reader(model).start(1, 1)
+        like = make_reader(model).start(1, 1)
     try:
-        leaves = {place: moved[name] for place, name in told["tree"].items()}
-        state = _refilled(like, leaves)
+        leaves = {place: on_device[name] for place, name in description["tree"].items()}
+        state = _refill(like, leaves)
         if leaves:
             raise KeyError(min(leaves))
     except KeyError as error:
         raise StateError(f"{path} was written by another version: its {error} is not where it should be") from error
-    return Reading(state, torch.tensor([[told["last"]]], device=device), told["tokens"])
+    return PrefilledText(state, torch.tensor([[description["last"]]], device=device), description["tokens"])
 
 
 def fingerprint(model: Any) -> str:
     """What tells models apart: the SHA-256 of their member, their keywords and all of their numbers."""
     record = getattr(model, "member", None)
     named = [type(model).__name__] if record is None else [record.name, record.keywords]
-    found = hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode())
-    _add(found, model.state_dict())
-    return found.hexdigest()
+    digest = hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode())
+    _add(digest, model.state_dict())
+    return digest.hexdigest()
 
 
-def _check(told: Any, tensors: dict[str, Tensor], path: Path) -> None:
+def _check(header: Any, tensors: dict[str, Tensor], path: Path) -> None:
     """StateError where a file says nothing of itself, what this version does not know, or what it does not hold."""
     form = {"edition": int, "model": str, "tokens": int, "last": int, "tree": dict, "sum": str}
-    if not isinstance(told, dict) or any(not isinstance(told.get(name), kind) for name, kind in form.items()):
+    if not isinstance(header, dict) or any(not isinstance(header.get(name), kind) for name, kind in form.items()):
         raise StateError(f"{path} is no state file: kinformer did not write it")
-    if told["edition"] != EDITION:
+    if header["edition"] != EDITION:
         raise StateError(
-            f"{path} is of edition {told['edition']} of the form of a state, and this version reads edition {EDITION}; "
-            "read the text again"
+            f"{path} is of edition {header['edition']} of the form of a state, and this version reads edition "
+            f"{EDITION}; read the text again"
         )
-    if told["sum"] != _sum(told, tensors):
+    if header["sum"] != _sum(header, tensors):
         raise StateError(f"{path} is damaged: what it holds is not what was written; read the text again")
 
 
 def _sum(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     """The SHA-256 of a header, but for its own, and of the numbers of tensors."""
-    told = {name: value for name, value in header.items() if name != "sum"}
-    found = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-    _add(found, tensors)
-    return found.hexdigest()
+    content = {name: value for name, value in header.items() if name != "sum"}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    _add(digest, tensors)
+    return digest.hexdigest()
 
 
-def _add(found: Any, tensors: Mapping[str, Tensor]) -> None:
+def _add(digest: Any, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         # a slice of one number is contiguous whatever its stride, and only a stride of 1 can be read as bytes
         plain = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
-        found.update(plain.view(torch.uint8).numpy().tobytes())
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
 
 
 def _leaves(state: State, place: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -135,28 +135,28 @@ def _leaves(state: State, place: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def _parts(state: State) -> dict[str, State]:
-    if isinstance(state, Exact):
+    if isinstance(state, UncastState):
         return {"inside": state.inside}
     if isinstance(state, dict):
         return state
     return {str(n): part for n, part in enumerate(state)}
 
 
-def _refilled(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
+def _refill(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
     """A state of the same form with these tensors, which are taken out; a dict may have some that the other lacks."""
     if isinstance(like, Tensor):
-        found = leaves.pop(place)
-        if (found.dtype, found.dim()) != (like.dtype, like.dim()):
+        leaf = leaves.pop(place)
+        if (leaf.dtype, leaf.dim()) != (like.dtype, like.dim()):
             raise KeyError(place)
-        return found
+        return leaf
     if isinstance(like, dict):
         ahead = f"{place}/"
-        names = [one.removeprefix(ahead) for one in leaves if one.startswith(ahead)]
+        names = [key.removeprefix(ahead) for key in leaves if key.startswith(ahead)]
         return {
-            name: _refilled(like[name], leaves, ahead + name) if name in like else leaves.pop(ahead + name)
+            name: _refill(like[name], leaves, ahead + name) if name in like else leaves.pop(ahead + name)
             for name in names
         }
-    parts = {name: _refilled(part, leaves, f"{place}/{name}") for name, part in _parts(like).items()}
-    if isinstance(like, Exact):
-        return Exact(parts["inside"])
+    parts = {name: _refill(part, leaves, f"{place}/{name}") for name, part in _parts(like).items()}
+    if isinstance(like, UncastState):
+        return UncastState(parts["inside"])
     return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())

@@ -13,7 +13,7 @@ NOT_READ = "the model does not read them"
 LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words
 
 
-class Bytes:
+class ByteTokenizer:
     """A token is a byte. Tokens above 255, such as the end of a target, stand for nothing."""
 
     def encode(self, text: bytes) -> list[int]:
@@ -30,30 +30,30 @@ class Bytes:
         return lambda token: decoder.decode(self.decode([token]))
 
 
-def spelling(model: Any) -> Any:
-    """The tokenizer that a model was trained with, or `Bytes`."""
-    return getattr(model, "tokenizer", None) or Bytes()
+def tokenizer_of_model(model: Any) -> Any:
+    """The tokenizer that a model was trained with, or `ByteTokenizer`."""
+    return getattr(model, "tokenizer", None) or ByteTokenizer()
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
     """Warn, in one line, if the model's tokenizer loses bytes of the input texts."""
-    spelled, loss = spelling(model), LostBytes()
-    if isinstance(spelled, Bytes):
+    spelled, loss = tokenizer_of_model(model), LostBytes()
+    if isinstance(spelled, ByteTokenizer):
         return
     for text in texts:
         read = text.decode(errors="replace")
-        (encoded,) = spelled.encoded([read])
+        (encoded,) = spelled.encode_batch([read])
         loss = loss.plus(encoded.loss._replace(place=f"{read!r:.60}"))
     loss.warn("the input texts", NOT_READ)
 
 
-def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
+def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
     """Tokenize a text that arrives in blocks; equals tokenizing the whole text if no token spans two words.
 
     Warns at the end of lost bytes. Errors: ValueError if the tokenizer drops letters.
     """
-    spelled, rest, loss = spelling(model), b"", LostBytes()
-    if isinstance(spelled, Bytes):
+    spelled, rest, loss = tokenizer_of_model(model), b"", LostBytes()
+    if isinstance(spelled, ByteTokenizer):
         yield from map(spelled.encode, blocks)
         return
     for block in chain(blocks, [None]):
@@ -61,7 +61,7 @@ def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Itera
         if not rest or (block is not None and len(rest) < LEAST):
             continue
         end = len(rest) if block is None else last_break(rest)
-        (encoded,) = spelled.encoded([rest[:end].decode(errors="replace")])
+        (encoded,) = spelled.encode_batch([rest[:end].decode(errors="replace")])
         loss, rest = loss.plus(encoded.loss), rest[end:]
         yield encoded.tokens.tolist()
     spelled.report(loss, name)
@@ -73,8 +73,8 @@ def last_break(data: bytes) -> int:
     Where there is none in its last bytes, between two letters.
     """
     near = max(len(data) - (1 << 16), 0)
-    for found in reversed(list(_BREAK.finditer(data, near))):
-        return found.end() - (data[found.end() - 1 : found.end()] == b" ")
+    for match in reversed(list(_BREAK.finditer(data, near))):
+        return match.end() - (data[match.end() - 1 : match.end()] == b" ")
     end = len(data)
     while end > len(data) - 4 and data[end - 1] & 0xC0 == 0x80:
         end -= 1

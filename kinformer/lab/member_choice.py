@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.core.discover import Origin, find_member, own_module, parse_keywords
-from kinformer.core.keywords import called, name_of, nearest, signature, split
+from kinformer.core.discover import Origin, find_member, load_user_module, parse_keywords
+from kinformer.core.keywords import describe_callable, name_of, nearest, signature, split
 from kinformer.lab.errors import UserError, from_user
 
 
@@ -33,7 +33,7 @@ def find_member_function(name: str) -> Callable[..., Any]:
     with from_user(LookupError, ImportError):
         if not name.endswith(".py"):
             return find_member(name)
-        module = own_module(name)
+        module = load_user_module(name)
     names = [
         name_in_file
         for name_in_file, value in vars(module).items()
@@ -72,7 +72,9 @@ def split_keywords(
         name, equals, _ = (piece.strip() for piece in text.partition("="))
         if equals and name not in mine and name not in theirs:
             nor = f"nor has {name_of(host)!r}, which learns over its layers"
-            raise TypeError(f"{called(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}")
+            raise TypeError(
+                f"{describe_callable(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}"
+            )
         (host_texts if name in theirs and name not in mine else own).append(text)
     return own, host_texts
 

@@ -12,14 +12,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
-from kinformer.decoding.padded import padded
-from kinformer.decoding.reading import Reading
-from kinformer.decoding.spelling import spelling
-from kinformer.lab.train.evaluate import device_of
+from kinformer.decoding.layers_used import record_layers_used
+from kinformer.decoding.pad_sequences import pad_sequences
+from kinformer.decoding.prefill import PrefilledText
+from kinformer.decoding.spelling import tokenizer_of_model
+from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # what a model is for that neither writes nor fills in
     "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
@@ -70,7 +70,7 @@ def has_state(model: Any, length: int) -> bool:
         does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
         instead = FILL if masked else INSTEAD.get(model.reads)
         advice = f"{instead}, or write" if instead else "write"
-        raise ValueError(f"this {called(model)} {does} and writes none; {advice} by a causal member, like gpt")
+        raise ValueError(f"this {display_name(model)} {does} and writes none; {advice} by a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:
@@ -79,13 +79,13 @@ def has_state(model: Any, length: int) -> bool:
 
 
 def rows_of(
-    model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: Reading | None
+    model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: PrefilledText | None
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
     """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
-    encode = spelling(model).encode
+    encode = tokenizer_of_model(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
-    begun = padded([[*first, *encode(prompt)] for prompt in prompts], front=True)
-    return begun, None if sources is None else padded([encode(prompt) for prompt in sources], front=True)
+    begun = pad_sequences([[*first, *encode(prompt)] for prompt in prompts], front=True)
+    return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
 
 
 def write_all(
@@ -95,7 +95,7 @@ def write_all(
     settings: WritingSettings,
     *,
     sources: Sequence[bytes] | None = None,
-    reading: Reading | None = None,
+    reading: PrefilledText | None = None,
     hear: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Continuation], float]:
@@ -107,7 +107,7 @@ def write_all(
 
     Raises ValueError for a model that predicts no next token, and what `generate` raises.
     """
-    spelled = spelling(model)
+    spelled = tokenizer_of_model(model)
     prompted, source = rows_of(model, prompts, sources, reading)
     recompute = reading is None and not has_state(model, prompted.shape[1] + tokens)
     continuations, times = [Continuation() for _ in prompts], list[float]()
@@ -125,7 +125,7 @@ def write_all(
     if settings.seed is not None:
         choices["seed"] = [settings.seed + number for number in range(len(prompts))]
     began = monotonic()
-    with layers_used(model) as took:
+    with record_layers_used(model) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 
 SAYS = "its rows follow the seed, and a question decides its answer, in readable symbols, no more than it says"
 OVER = "task"
@@ -19,12 +19,12 @@ def judge(task: Task) -> Iterator[str]:
         yield "rows from the same seed differ: draw everything from the generator that `row` is given"
     if rows == _rows(task, 1):
         yield "rows from different seeds are the same: draw them from the generator that `row` is given"
-    known: dict[bytes, bytes] = {}
+    answers: dict[bytes, bytes] = {}
     for row in rows:
-        yield from _of(row, task)
-        if known.setdefault(row.question, row.answer) != row.answer:
-            one, other = known[row.question], row.answer
-            yield f"the question {_shown(row.question)} has the answers {_shown(one)} and {_shown(other)}"
+        yield from _check_row(row, task)
+        if answers.setdefault(row.question, row.answer) != row.answer:
+            first, second = answers[row.question], row.answer
+            yield f"the question {_show(row.question)} has the answers {_show(first)} and {_show(second)}"
     counts = sorted({len(row.answer) for row in rows})
     if len(counts) > 1:
         yield f"answers have {counts[0]} symbols and {counts[-1]}; give all as many, or guessing has no score"
@@ -32,22 +32,22 @@ def judge(task: Task) -> Iterator[str]:
         yield f"guessing is {task.guessing!r}, and a share is from 0 to 1"
 
 
-def _rows(task: Task, seed: int) -> list[Row]:
+def _rows(task: Task, seed: int) -> list[TaskRow]:
     chance = numpy.random.default_rng(seed)
     return [task.row(chance) for _ in range(ROWS)]
 
 
-def _of(row: Row, task: Task) -> Iterator[str]:
+def _check_row(row: TaskRow, task: Task) -> Iterator[str]:
     """What is wrong with a row by itself."""
     if len(row.text) > task.width:
-        yield f"{_shown(row.text)} has {len(row.text)} symbols, and width says at most {task.width}"
+        yield f"{_show(row.text)} has {len(row.text)} symbols, and width says at most {task.width}"
     if not row.question or not row.pieces[0][0]:
-        yield f"{_shown(row.text)} begins with an answer, before which nothing was asked"
+        yield f"{_show(row.text)} begins with an answer, before which nothing was asked"
     if not row.answer:
-        yield f"{_shown(row.text)} asks for nothing"
+        yield f"{_show(row.text)} asks for nothing"
     if any(symbol not in PRINTED for symbol in row.text):
         yield f"{row.text!r} has a symbol that is not printed; use letters, digits and brackets"
 
 
-def _shown(text: bytes) -> str:
+def _show(text: bytes) -> str:
     return repr(text.decode(errors="replace"))

@@ -6,46 +6,46 @@ from typing import Any
 
 import torch
 
-from kinformer.laws.support.batch import Batch, positions
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.subject import EFFORT, Subject, Trained
+from kinformer.laws.support.batch import InputBatch, positions
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.subject import EFFORT, Subject, TrainingSubject
 
 SAYS = "rows of any number of tokens work"
 OVER = ("layer", "model")
 LENGTHS = (1, 2, 3, 7, 31) if EFFORT > 1 else (1, 2, 31)
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Values and gradients for each length, of x and of a source; no token at all works or is refused in one line."""
     module = subject.build()
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         for length in LENGTHS[1:]:
-            yield from found(_trains, subject, module, length)
+            yield from findings(_check_training, subject, module, length)
         return
     for _ in subject.modes(module):
         for length in LENGTHS:
-            yield from found(_runs, subject, module, subject.batch([length] * 2), f"{length} tokens")
+            yield from findings(_check_call, subject, module, subject.batch([length] * 2), f"{length} tokens")
             if subject.source == "other":
                 pos = positions([length] * 2, [0, 0], length)
-                batch = dataclasses.replace(subject.batch([3] * 2), source=subject.filled(pos, 0), source_pos=pos)
-                yield from found(_runs, subject, module, batch, f"a source of {length} tokens")
-        yield from found(_nothing, subject, module)
+                batch = dataclasses.replace(subject.batch([3] * 2), source=subject.fill_rows(pos, 0), source_pos=pos)
+                yield from findings(_check_call, subject, module, batch, f"a source of {length} tokens")
+        yield from findings(_check_no_tokens, subject, module)
 
 
-def _runs(subject: Subject, module: Any, batch: Batch, what: str) -> None:
+def _check_call(subject: Subject, module: Any, batch: InputBatch, case: str) -> None:
     for state in subject.states(module, 2, batch.size[1]):
         try:
-            out, leaf = subject.traced(module, batch, state)
+            out, leaf = subject.call_traced(module, batch, state)
             (gradient,) = torch.autograd.grad(out.y.square().sum(), leaf, allow_unused=True)
         except Exception as error:
-            raise Broken(f"fails at {what}: {type(error).__name__}: {error}") from error
+            raise Broken(f"fails at {case}: {type(error).__name__}: {error}") from error
         if tuple(out.y.shape[:2]) != batch.size:
-            raise Broken(f"{what} in, an output of shape {tuple(out.y.shape)} out")
+            raise Broken(f"{case} in, an output of shape {tuple(out.y.shape)} out")
         if not (out.y.isfinite().all() and (gradient is None or gradient.isfinite().all())):
-            raise Broken(f"values or gradients are not finite at {what}")
+            raise Broken(f"values or gradients are not finite at {case}")
 
 
-def _nothing(subject: Subject, module: Any) -> None:
+def _check_no_tokens(subject: Subject, module: Any) -> None:
     for state in subject.states(module, 2, 4):
         try:
             out = subject.call(module, subject.batch([0] * 2, columns=0), state)
@@ -59,11 +59,11 @@ def _nothing(subject: Subject, module: Any) -> None:
             raise Broken(f"no tokens in, an output of shape {tuple(out.y.shape)} out")
 
 
-def _trains(subject: Trained, module: Any, length: int) -> None:
+def _check_training(subject: TrainingSubject, module: Any, length: int) -> None:
     try:
         loss = subject.call(module, subject.ragged(length)).y
-        given = [p for p in module.parameters() if p.requires_grad]
-        gradients = torch.autograd.grad(loss.sum(), given, allow_unused=True)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
     except Exception as error:
         raise Broken(f"its loss fails at rows of {length}: {type(error).__name__}: {error}") from error
     if not loss.isfinite().all() or not all(g.isfinite().all() for g in gradients if g is not None):

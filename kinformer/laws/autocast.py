@@ -13,10 +13,10 @@ from torch import Tensor
 
 from kinformer.core.choice import Choices
 from kinformer.core.layer import Out
-from kinformer.laws.chunk import chunked
-from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.chunk import call_in_chunks
+from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.reading import gradients
-from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
 SAYS = "under autocast to bfloat16 what it gives, reports and learns by stays finite and close"
 OVER = ("layer", "model")
@@ -26,7 +26,7 @@ MOST_OF_GRADIENTS = 0.35  # rounding moves some across a corner, as of relu; a p
 SMALL = 0.1  # of all gradients: what is smaller is held against so much of them, since rounding of others reaches it
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Rows in one call, and in two chunks with a state: results, reports, and gradients by inputs and parameters.
 
     In eval mode; in train mode where a memory makes another state there or a loss is taken, and in the long run always.
@@ -34,54 +34,54 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     low = subject.build().float()
     exact = copy.deepcopy(low).double()
     for training in _modes(subject, exact):
-        yield from found(_whole, subject, low.train(training), exact.train(training))
+        yield from findings(_check_one_call, subject, low.train(training), exact.train(training))
         if len(subject.states(exact, 1, 4)) > 1:
-            yield from found(_cut, subject, low, exact)
+            yield from findings(_check_chunks, subject, low, exact)
 
 
-def _modes(subject: Subject | Trained, module: Any) -> tuple[bool, ...]:
+def _modes(subject: Subject | TrainingSubject, module: Any) -> tuple[bool, ...]:
     if EFFORT > 1:
         return False, True
-    return (True,) if isinstance(subject, Trained) else tuple(subject.modes(module))
+    return (True,) if isinstance(subject, TrainingSubject) else tuple(subject.modes(module))
 
 
-def _whole(subject: Any, low: Any, exact: Any) -> None:
+def _check_one_call(subject: Any, low: Any, exact: Any) -> None:
     def read(module: Any, batch: Any) -> tuple[Out, Tensor | None]:
         of_numbers = isinstance(subject, Subject) and not subject.vocab
-        return subject.traced(module, batch) if of_numbers else (subject.call(module, batch), None)
+        return subject.call_traced(module, batch) if of_numbers else (subject.call(module, batch), None)
 
-    _compared(subject, low, exact, read, "one call")
+    _compare(subject, low, exact, read, "one call")
 
 
-def _cut(subject: Any, low: Any, exact: Any) -> None:
+def _check_chunks(subject: Any, low: Any, exact: Any) -> None:
     def read(module: Any, batch: Any) -> tuple[Out, None]:
         state = subject.start(module, ROWS, LENGTH)
-        return chunked(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state), None
+        return call_in_chunks(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state), None
 
-    _compared(subject, low, exact, read, "two chunks")
+    _compare(subject, low, exact, read, "two chunks")
 
 
-def _compared(
-    subject: Any, low: Any, exact: Any, read: Callable[[Any, Any], tuple[Out, Tensor | None]], way: str
+def _compare(
+    subject: Any, low: Any, exact: Any, read: Callable[[Any, Any], tuple[Out, Tensor | None]], case: str
 ) -> None:
     """`read` gives what a module makes of a batch, and the input to differentiate by, if any."""
     batch, choices = subject.ragged(LENGTH).to(torch.float32), Choices()
     with choices.writing(), torch.autocast("cpu", torch.bfloat16):
         torch.manual_seed(0)
-        got, x = read(low, batch)
+        actual, x = read(low, batch)
     with choices.reading():
         torch.manual_seed(0)
-        want, other = read(exact, batch.to(torch.float64))
-    mine, theirs = _told(got, batch), _told(want, batch)
-    for name, one in theirs.items():
-        _close(mine[name], one, name, MOST, way)
-    mine, theirs = _gradients(mine, low, x), _gradients(theirs, exact, other)
-    least = SMALL * math.hypot(*(float(one.norm()) for one in theirs.values()))
-    for name, one in theirs.items():
-        _close(mine[name], one, f"the gradient of {name}", MOST_OF_GRADIENTS, way, least)
+        expected, exact_x = read(exact, batch.to(torch.float64))
+    mine, theirs = _real_numbers(actual, batch), _real_numbers(expected, batch)
+    for name, value in theirs.items():
+        _close(mine[name], value, name, MOST, case)
+    mine, theirs = _gradients(mine, low, x), _gradients(theirs, exact, exact_x)
+    least = SMALL * math.hypot(*(float(value.norm()) for value in theirs.values()))
+    for name, value in theirs.items():
+        _close(mine[name], value, f"the gradient of {name}", MOST_OF_GRADIENTS, case, least)
 
 
-def _told(out: Out, batch: Any) -> dict[str, Tensor]:
+def _real_numbers(out: Out, batch: Any) -> dict[str, Tensor]:
     """All numbers of a call by name, those of tokens at real positions."""
     every = {"the results": out.y, **{f"aux {name!r}": value for name, value in out.aux.items()}}
     every |= {f"stats {name!r}": value for name, value in out.stats.items()}
@@ -92,19 +92,21 @@ def _told(out: Out, batch: Any) -> dict[str, Tensor]:
     }
 
 
-def _gradients(told: Mapping[str, Tensor], module: Any, x: Tensor | None) -> dict[str, Tensor]:
+def _gradients(values: Mapping[str, Tensor], module: Any, x: Tensor | None) -> dict[str, Tensor]:
     """By the input and by every parameter; of what autocast made, but outside of it, as in training."""
     chance = torch.Generator().manual_seed(0)
-    terms = [(one.double() * torch.randn(one.shape, generator=chance)).sum() for one in told.values()]
-    found = gradients(torch.stack(terms).sum(), module, **({} if x is None else {"x": x}))
-    return {name: torch.zeros(()) if one is None else one for name, one in found.items()}
+    terms = [(value.double() * torch.randn(value.shape, generator=chance)).sum() for value in values.values()]
+    by_name = gradients(torch.stack(terms).sum(), module, **({} if x is None else {"x": x}))
+    return {name: torch.zeros(()) if value is None else value for name, value in by_name.items()}
 
 
-def _close(low: Tensor, theirs: Tensor, what: str, most: float, way: str, least: float = 0.0) -> None:
+def _close(low: Tensor, theirs: Tensor, name: str, most: float, case: str, least: float = 0.0) -> None:
     mine, theirs = low.detach().double(), theirs.detach()
     if not mine.isfinite().all():
-        raise Broken(f"{what}: {int((~mine.isfinite()).sum())} of {mine.numel()} are not finite under autocast ({way})")
+        raise Broken(
+            f"{name}: {int((~mine.isfinite()).sum())} of {mine.numel()} are not finite under autocast ({case})"
+        )
     error, size = float((mine - theirs).norm()), max(float(theirs.norm()), least)
     if error > most * size:
         share = error / size if size else math.inf
-        raise Broken(f"{what}: the relative error under autocast is {share:.2g}, above {most:g} ({way})")
+        raise Broken(f"{name}: the relative error under autocast is {share:.2g}, above {most:g} ({case})")

@@ -8,31 +8,31 @@ from torch import Tensor
 
 from kinformer.core.state import select
 from kinformer.laws.support.compare import agree, agree_out, agree_states
-from kinformer.laws.support.finding import smallest
-from kinformer.laws.support.subject import ROWS, Subject, Trained
+from kinformer.laws.support.findings import smallest
+from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
 SAYS = "a row does not depend on the others of its batch"
 OVER = ("layer", "model")
 LENGTH = 13
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Each row alone, and twice beside itself, in eval and train mode, with and without a state.
 
     What a model measures over a batch, and its loss times its count, is the sum of what it is row by row; so are the
     stats by which parts change after a step.
     """
     module = subject.build()
-    if isinstance(subject, Trained):
-        yield from smallest(_measured, LENGTH, subject, module)
+    if isinstance(subject, TrainingSubject):
+        yield from smallest(_check_totals, LENGTH, subject, module)
         return
     for training in (False, True):
         module.train(training)
         for decodes in (False,) if subject.no_state(module) is not None else (False, True):
-            yield from smallest(_alone, LENGTH, subject, module, decodes)
+            yield from smallest(_check_alone, LENGTH, subject, module, decodes)
 
 
-def _alone(length: int, subject: Subject, module: Any, decodes: bool) -> None:
+def _check_alone(length: int, subject: Subject, module: Any, decodes: bool) -> None:
     batch = subject.ragged(length)
     out = subject.call(module, batch, subject.start(module, ROWS, length) if decodes else None)
     stats: list[dict[str, Tensor]] = []
@@ -47,20 +47,20 @@ def _alone(length: int, subject: Subject, module: Any, decodes: bool) -> None:
             agree_states(own.state, select(out.state, torch.tensor(rows)), sentence)
     for name, value in out.stats.items():
         sentence = f"the stats {name!r} of three rows of {length} are not the sum of theirs"
-        agree(torch.stack([one[name] for one in stats]).sum(0), value, sentence)
+        agree(torch.stack([row_stats[name] for row_stats in stats]).sum(0), value, sentence)
 
 
-def _measured(length: int, subject: Trained, model: Any) -> None:
+def _check_totals(length: int, subject: TrainingSubject, model: Any) -> None:
     batch = subject.ragged(length)
     whole = model.judge(batch.x).totals
     alone = [model.judge(batch.rows([n]).x).totals for n in range(ROWS)]
     for name, (total, count) in whole.items():
         sentence = f"{name!r} of three rows of {length} is not the sum of theirs"
-        agree(torch.stack([one[name][0] for one in alone]).sum(), total, sentence)
-        agree(torch.stack([one[name][1] for one in alone]).sum(), count, f"{sentence} (its count)")
+        agree(torch.stack([row[name][0] for row in alone]).sum(), total, sentence)
+        agree(torch.stack([row[name][1] for row in alone]).sum(), count, f"{sentence} (its count)")
     losses, loss = [model(batch.rows([n]).x) for n in range(ROWS)], model(batch.x)
     sentence = f"of three rows of {length} is not the sum of theirs"
-    agree(torch.as_tensor(sum(int(one.count) for one in losses)), torch.as_tensor(loss.count), f"the count {sentence}")
+    agree(torch.as_tensor(sum(int(row.count) for row in losses)), torch.as_tensor(loss.count), f"the count {sentence}")
     for name in loss.parts.keys() & {"nll"}:
         whole_nll = loss.parts[name] * loss.count
-        agree(torch.stack([one.parts[name] * one.count for one in losses]).sum(), whole_nll, f"{name!r} {sentence}")
+        agree(torch.stack([row.parts[name] * row.count for row in losses]).sum(), whole_nll, f"{name!r} {sentence}")

@@ -13,8 +13,8 @@ from typing import Any
 
 from kinformer.core.example import Example
 from kinformer.core.keywords import nearest
-from kinformer.laws.support.judging import Judged, Verdict, laws, unjudged_kind, verdict
-from kinformer.laws.support.own import read
+from kinformer.laws.support.judging import JudgedPart, Verdict, laws, unjudged_kind, verdict
+from kinformer.laws.support.parts_file import read_parts
 
 
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
@@ -29,22 +29,22 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
 
     Errors: ValueError for a law that there is none, and for a file that cannot be judged, in one line.
     """
-    wanted = (law,) if isinstance(law, str) else tuple(law or laws())
-    for name in wanted:
+    names = (law,) if isinstance(law, str) else tuple(law or laws())
+    for name in names:
         if name not in laws():
             raise ValueError(f"there is no law {name!r}{nearest(name, laws())}")
     if isinstance(part_or_path, str | Path):
-        return list(verdicts(read(str(part_or_path)).examples, wanted))
-    return list(verdicts((_judged(part_or_path),), wanted))
+        return list(verdicts(read_parts(str(part_or_path)).examples, names))
+    return list(verdicts((_make_judged(part_or_path),), names))
 
 
-def _judged(part: Any) -> Judged:
+def _make_judged(part: Any) -> JudgedPart:
     if isinstance(part, ModuleType):
-        return Judged(part.__name__, lambda: part)
+        return JudgedPart(part.__name__, lambda: part)
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
-        return Judged(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
+        return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
     example = Example.of(part)
-    return Judged.of(getattr(part, "__name__", "it"), example)
+    return JudgedPart.of(getattr(part, "__name__", "it"), example)
 
 
 class TimeIsUp(BaseException):
@@ -52,54 +52,54 @@ class TimeIsUp(BaseException):
 
 
 def verdicts(
-    examples: Sequence[Judged],
-    wanted: Sequence[str],
+    examples: Sequence[JudgedPart],
+    names: Sequence[str],
     limit: float | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Verdict]:
     """A verdict of each law over all examples, as they are found; `limit` seconds for a law, `tell` hears progress."""
-    known = laws()
-    heard = False
-    for name in wanted:
-        found: list[Verdict] = []
+    known_laws = laws()
+    any_verdict = False
+    for name in names:
+        of_examples: list[Verdict] = []
         left = limit
-        for n, one in enumerate(examples):
+        for n, example in enumerate(examples):
             tell(f"{name}: {n + 1} of {len(examples)}")
             begin = monotonic()
             try:
-                with limited(left):
-                    said = verdict(name, known[name], one)
+                with limit_time(left):
+                    answer = verdict(name, known_laws[name], example)
             except TimeIsUp:
                 text = f"no answer in {limit:g} s; make the example smaller (width 16, 2 heads), or give --seconds"
-                said = Verdict(name, one.name, "slow", text)
+                answer = Verdict(name, example.name, "slow", text)
             left = None if left is None else max(1.0, left - (monotonic() - begin))
-            found += [] if said is None else [said]
-            if said is not None and said.failed:
+            of_examples += [] if answer is None else [answer]
+            if answer is not None and answer.failed:
                 break
-        if found:
-            heard = True
-            yield (summed := _summed(found, len(examples) > 1))
+        if of_examples:
+            any_verdict = True
+            yield (summed := _worst(of_examples, len(examples) > 1))
             if name == "runs" and summed.failed:
                 return
-    if not heard and tuple(wanted) == tuple(known):
-        yield from (unjudged_kind(one) for one in examples)
+    if not any_verdict and tuple(names) == tuple(known_laws):
+        yield from (unjudged_kind(example) for example in examples)
 
 
-def _summed(found: list[Verdict], several: bool) -> Verdict:
+def _worst(of_examples: list[Verdict], several: bool) -> Verdict:
     """The worst verdict of a law over several examples."""
     order = ("broken", "slow", "declared", "holds", "nothing")
-    worst = min(found, key=lambda one: order.index(one.end))
+    worst = min(of_examples, key=lambda entry: order.index(entry.end))
     unjudged = tuple(
-        (f"{one.part}, {place}".removesuffix(", ") if several else place, why)
-        for one in found
-        for place, why in one.unjudged
+        (f"{entry.part}, {place}".removesuffix(", ") if several else place, why)
+        for entry in of_examples
+        for place, why in entry.unjudged
     )
     text = f"{worst.part}, {worst.text}" if several and worst.end in ("broken", "slow", "nothing") else worst.text
     return Verdict(worst.law, worst.part, worst.end, text, unjudged)
 
 
 @contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
+def limit_time(seconds: float | None) -> Iterator[None]:
     """Raise TimeIsUp after so many seconds, where the system can: in the main thread, where there are alarms."""
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "SIGALRM"):

@@ -13,41 +13,41 @@ from torch import Tensor
 
 from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
-from kinformer.laws.support.batch import Batch
-from kinformer.laws.support.compare import agree, agree_out, agree_states, entries, joined
-from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.heard import agree_heard, heard
-from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained
+from kinformer.laws.support.batch import InputBatch
+from kinformer.laws.support.compare import agree, agree_out, agree_states, entries, join_outs
+from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.lse_record import agree_lse, record_lse
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
 SAYS = "cut anywhere, the state carried on, it gives what one call gives"
 OVER = ("layer", "model")
 LENGTH = 13
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told.
 
     A call that only remembers leaves the state of one that reads. What a model of text says of a row, and what it is
     measured by, is what it says of consecutive pieces, which share a token.
     """
     module = subject.build()
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         if not module.predicts_next or not isinstance(subject.ragged(2).x, Tensor):
             raise Unjudged("its batches are no text that could be cut")
         try:
             module.start(1, LENGTH)
         except NoState as error:
             raise Unjudged(f"no state to judge: {error}") from error
-        yield from smallest(_told, LENGTH, subject, module)
+        yield from smallest(_check_losses, LENGTH, subject, module)
         return
     stateless = ""
     for _ in subject.modes(module):
         text = subject.no_state(module)
         if text is None:
             for seed in range(2 * EFFORT):
-                yield from smallest(_cut, LENGTH + 5 * (seed // 2), subject, module, seed)
+                yield from smallest(_check_cuts, LENGTH + 5 * (seed // 2), subject, module, seed)
             if not subject.vocab:
-                yield from smallest(_remembered, LENGTH, subject, module)
+                yield from smallest(_check_remembering, LENGTH, subject, module)
         elif "use " not in text:
             yield f"start() says that there is no state but not what to do instead: {text!r}"
         else:
@@ -56,34 +56,36 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         raise Unjudged(f"no state to judge: {stateless}")
 
 
-def _cut(length: int, subject: Subject, module: Any, seed: int) -> None:
+def _check_cuts(length: int, subject: Subject, module: Any, seed: int) -> None:
     batch = subject.ragged(length, seed=seed) if seed % 2 else subject.batch([length] * 3, seed=seed)
-    with heard(module) as reads:
+    with record_lse(module) as reads:
         whole = subject.call(module, batch, subject.start(module, 3, length))
     if whole.state is None:
         raise Broken("a state went in and none came out, so the next chunk cannot go on")
-    with heard(module) as others:
+    with record_lse(module) as lse_records:
         plain = subject.call(module, batch)
     sentence = "a call with a fresh state differs from one without"
     agree_out(whole, plain, sentence, batch.pos)
-    agree_heard(reads, others, sentence, batch.pos)
+    agree_lse(reads, lse_records, sentence, batch.pos)
     if plain.state is not None:
         raise Broken("no state went in and one came out: training would pay for a cache")
     even = ((length, [1] * length), (length // 3 + 1, _primes(length)))
-    odd = ((2 * length, _drawn(length, seed)), (length // 3 + 1, [1] * length))
-    for told, sizes in odd if seed % 2 else even:
+    odd = ((2 * length, _draw_sizes(length, seed)), (length // 3 + 1, [1] * length))
+    for announced, sizes in odd if seed % 2 else even:
         sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
-        with torch.no_grad(), heard(module) as others:
-            out = chunked(subject, module, batch, sizes, subject.start(module, 3, told))
+        with torch.no_grad(), record_lse(module) as lse_records:
+            out = call_in_chunks(subject, module, batch, sizes, subject.start(module, 3, announced))
         agree_out(out, whole, sentence, batch.pos)
-        agree_heard(others, reads, sentence, batch.pos)
+        agree_lse(lse_records, reads, sentence, batch.pos)
         agree_states(out.state, whole.state, sentence)
-        if told >= length and not subject.source and subject.also is None:
-            _no_growth(subject.start(module, 3, told), out.state, f"{told} tokens announced and {length} read")
+        if announced >= length and not subject.source and subject.also is None:
+            _no_growth(
+                subject.start(module, 3, announced), out.state, f"{announced} tokens announced and {length} read"
+            )
 
 
 @torch.no_grad()
-def _remembered(length: int, subject: Subject, module: Any) -> None:
+def _check_remembering(length: int, subject: Subject, module: Any) -> None:
     batch, ends_as = subject.batch([length, length - 1, length]), []
     ends = (length // 2, length - 1, length)
     for remember in (False, True):
@@ -95,16 +97,16 @@ def _remembered(length: int, subject: Subject, module: Any) -> None:
     agree_states(ends_as[1], ends_as[0], f"calls up to columns {ends[:2]} that only remember leave another state")
 
 
-def _told(length: int, subject: Trained, model: Any) -> None:
+def _check_losses(length: int, subject: TrainingSubject, model: Any) -> None:
     x = subject.ragged(length).x
-    for ask, what in ((_losses, "the loss"), (_measures, "what it is measured by")):
+    for ask, quantity in ((_losses, "the loss"), (_measures, "what it is measured by")):
         whole, _ = ask(model, x, model.start(ROWS, length))
         for cut in (1, length // 2):
             first, state = ask(model, x[:, : cut + 1], model.start(ROWS, length))
             second, _ = ask(model, x[:, cut:], state)
-            for n, (one, other, both) in enumerate(zip(first, second, whole, strict=True)):
-                sentence = f"{what} of {length} tokens is not that of pieces which meet at token {cut} (number {n})"
-                agree(one + other, both, sentence)
+            for n, (first_part, second_part, total) in enumerate(zip(first, second, whole, strict=True)):
+                sentence = f"{quantity} of {length} tokens is not that of pieces which meet at token {cut} (number {n})"
+                agree(first_part + second_part, total, sentence)
 
 
 def _losses(model: Any, x: Tensor, state: State) -> tuple[list[Tensor], State]:
@@ -125,16 +127,16 @@ def _no_growth(start: State, end: State, sentence: str) -> None:
             raise Broken(f"with {sentence}, the state's {name} grew {shapes}: start() made too little room")
 
 
-def chunked(subject: Subject, module: Any, batch: Batch, sizes: list[int], state: State) -> Out:
+def call_in_chunks(subject: Subject, module: Any, batch: InputBatch, sizes: list[int], state: State) -> Out:
     """One call for each chunk, the state carried on."""
     outs = []
     for hi, size in zip(itertools.accumulate(sizes), sizes, strict=True):
         outs.append(subject.call(module, batch.columns(hi - size, hi), state))
         state = outs[-1].state
-    return joined(outs)
+    return join_outs(outs)
 
 
-def _drawn(length: int, seed: int) -> list[int]:
+def _draw_sizes(length: int, seed: int) -> list[int]:
     rng = random.Random(1000 * length + seed)
     sizes: list[int] = []
     while sum(sizes) < length:

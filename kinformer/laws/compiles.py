@@ -8,9 +8,9 @@ import torch
 from kinformer.core.layer import Out
 from kinformer.core.state import fork
 from kinformer.laws.support.compare import agree_gradients, agree_out, agree_states
-from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.reading import gradients
-from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
 SAYS = "it compiles as one graph, with a state too"
 OVER = ("layer", "model")
@@ -18,7 +18,7 @@ LENGTH, CHUNK = 9, 3
 BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a code generator's own crashes are its own
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """A call and its gradients, in train mode too where there is a memory; then a token after a state, as decoding has
     it, and in the long run a chunk before it.
 
@@ -27,7 +27,7 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     """
     if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
         raise Unjudged("annotations are checked at run time here, and such code does not compile")
-    if EFFORT == 1 and isinstance(subject, Subject) and (subject.tried or subject.again):
+    if EFFORT == 1 and isinstance(subject, Subject) and (subject.tried or subject.secondary):
         raise Unjudged("this way of use is compiled in the long run, KINFORMER_PROVE=1")
     module, in_its_loss = subject.build(), EFFORT == 1 and isinstance(subject, Subject) and bool(subject.vocab)
     # what a batch adds to a pattern needs more slots than `start` was told of, and a compiled cache cannot grow
@@ -36,43 +36,43 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         raise Unjudged("a call of it is compiled in its loss; by itself in the long run, KINFORMER_PROVE=1")
     if not in_its_loss:
         for _ in subject.modes(module) if isinstance(subject, Subject) else (False,):
-            yield from found(_plain, subject, module)
+            yield from findings(_check_call, subject, module)
     if decodes:
-        yield from found(_decoded, subject, module)
+        yield from findings(_check_decoding, subject, module)
 
 
-def _plain(subject: Any, module: Any) -> None:
+def _check_call(subject: Any, module: Any) -> None:
     batch = subject.ragged(LENGTH)
-    call = _prepared(subject, module, batch)
-    want, got = call(None), _compiled(call, None)
-    agree_out(got, want, "compiled, it computes something else", batch.pos)
-    theirs, mine = (gradients(out.y.sin().sum(), module) for out in (want, got))
+    call = _prepare(subject, module, batch)
+    expected, actual = call(None), _call_compiled(call, None)
+    agree_out(actual, expected, "compiled, it computes something else", batch.pos)
+    theirs, mine = (gradients(out.y.sin().sum(), module) for out in (expected, actual))
     agree_gradients(mine, theirs, "compiled, it trains otherwise")
 
 
-def _decoded(subject: Subject, module: Any) -> None:
+def _check_decoding(subject: Subject, module: Any) -> None:
     batch = subject.batch([LENGTH] * ROWS)
     with torch.no_grad():
         state = subject.call(module, batch.columns(0, CHUNK), subject.start(module, ROWS, LENGTH)).state
         for lo, hi in ((CHUNK, LENGTH - 1), (LENGTH - 1, LENGTH)) if EFFORT > 1 else ((CHUNK, CHUNK + 1),):
             chunk = batch.columns(lo, hi)
-            call = _prepared(subject, module, chunk)
-            want, got = call(fork(state)), _compiled(call, fork(state))
-            what = f"compiled, {hi - lo} token{'s' if hi - lo > 1 else ''} after {lo} give another result"
-            agree_out(got, want, what, chunk.pos)
-            agree_states(got.state, want.state, what)
-            state = want.state
+            call = _prepare(subject, module, chunk)
+            expected, actual = call(fork(state)), _call_compiled(call, fork(state))
+            sentence = f"compiled, {hi - lo} token{'s' if hi - lo > 1 else ''} after {lo} give another result"
+            agree_out(actual, expected, sentence, chunk.pos)
+            agree_states(actual.state, expected.state, sentence)
+            state = expected.state
 
 
-def _prepared(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
+def _prepare(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
     """A call with all but the state fixed: what makes the context is no part of the graph."""
-    if isinstance(subject, Trained) or subject.vocab:
+    if isinstance(subject, TrainingSubject) or subject.vocab:
         return lambda state: subject.call(module, batch, state)
     ctx = batch.context()
     return lambda state: module(batch.x, state, ctx)
 
 
-def _compiled(call: Callable[[Any], Out], state: Any) -> Out:
+def _call_compiled(call: Callable[[Any], Out], state: Any) -> Out:
     torch._dynamo.reset()  # a function that was compiled too often is silently run as it is
     try:
         return torch.compile(call, fullgraph=True, backend=BACKEND)(state)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from kinformer.core.choice import Choices
-from kinformer.core.dropping import drops
+from kinformer.core.dropout import dropout_parts
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.dropping import dropping
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.reading import gradients, real
+from kinformer.laws.support.dropping import drop_share
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.reading import gradients, real_values
 from kinformer.laws.support.subject import Subject
 
 SAYS = "its gradients are those of its values, with dropout too"
@@ -28,23 +28,23 @@ def judge(subject: Subject) -> Iterator[str]:
     What is computed again in the backward must drop what the forward dropped.
     """
     module = subject.build()
-    length = _within(module)
+    length = _unstopped_length(module)
     for training in subject.modes(module):
-        yield from found(_along, subject, module, length, f"in {'train' if training else 'eval'} mode")
-    if drops(module):
-        with dropping(drops(module), 0.3):
-            yield from found(_along, subject, module.train(), length, "in train mode, with dropout")
+        yield from findings(_check_along, subject, module, length, f"in {'train' if training else 'eval'} mode")
+    if dropout_parts(module):
+        with drop_share(dropout_parts(module), 0.3):
+            yield from findings(_check_along, subject, module.train(), length, "in train mode, with dropout")
 
 
-def _within(module: Any) -> int:
+def _unstopped_length(module: Any) -> int:
     """The longest row, up to LENGTH, in which every pair that is read gives a gradient."""
     stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
     return max((n for n in range(1, LENGTH + 1) if not any(p.matrix(n).tril().any() for p in stops)), default=1)
 
 
-def _along(subject: Subject, module: Any, length: int, where: str) -> None:
+def _check_along(subject: Subject, module: Any, length: int, where: str) -> None:
     batch, choices = subject.ragged(length), Choices()
-    moved = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    variables = {key: p for key, p in module.named_parameters() if p.requires_grad}
     by_x = not subject.vocab
     if by_x:
         batch = dataclasses.replace(batch, x=batch.x.clone().requires_grad_())
@@ -53,23 +53,25 @@ def _along(subject: Subject, module: Any, length: int, where: str) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             out = subject.call(module, batch)
-        return torch.stack([(row * _weights(row)).sum() for row in real(out.y, batch)]).sum()
+        return torch.stack([(row * _weights(row)).sum() for row in real_values(out.y, batch)]).sum()
 
     with choices.writing(), torch.random.fork_rng(devices=[]):
         total = value()
         torch.manual_seed(1)  # a backward that draws again must not find the same numbers by luck
         slopes = gradients(total, module, **({"x": batch.x} if by_x else {}))
-    moved |= {"x": batch.x} if by_x else {}
+    variables |= {"x": batch.x} if by_x else {}
 
     def fixed() -> float:
         # with gradients, without which a part may read another way and draw other chances
         with choices.reading(), torch.enable_grad():
             return float(value().detach())
 
-    if (wrong := _wrong(moved, slopes, fixed)) is None:
+    if (wrong := _find_mismatch(variables, slopes, fixed)) is None:
         return
-    one = next((name for name, x in moved.items() if _wrong({name: x}, slopes, fixed) is not None), "x and parameters")
-    raise Broken(f"{where}, the gradient along {one} says {wrong[0]:.6g} where values change by {wrong[1]:.6g}")
+    broken = next(
+        (key for key, x in variables.items() if _find_mismatch({key: x}, slopes, fixed) is not None), "x and parameters"
+    )
+    raise Broken(f"{where}, the gradient along {broken} says {wrong[0]:.6g} where values change by {wrong[1]:.6g}")
 
 
 def _weights(row: Tensor) -> Tensor:
@@ -77,23 +79,23 @@ def _weights(row: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _wrong(
-    moved: Mapping[str, Tensor], slopes: Mapping[str, Tensor | None], value: Callable[[], float]
+def _find_mismatch(
+    variables: Mapping[str, Tensor], slopes: Mapping[str, Tensor | None], value: Callable[[], float]
 ) -> tuple[float, float] | None:
     """What gradients say and what values do along a random direction, where they differ along each that is tried."""
-    kept = {name: x.clone() for name, x in moved.items()}
+    originals = {name: x.clone() for name, x in variables.items()}
     for seed in range(TRIES):
         g = torch.Generator().manual_seed(seed)
-        along = {name: torch.randn(x.shape, generator=g, dtype=x.dtype) for name, x in moved.items()}
+        along = {name: torch.randn(x.shape, generator=g, dtype=x.dtype) for name, x in variables.items()}
         ends = []
         for sign in (1, -1):
-            for name, x in moved.items():
-                x.copy_(kept[name] + sign * STEP * along[name])
+            for name, x in variables.items():
+                x.copy_(originals[name] + sign * STEP * along[name])
             ends.append(value())
-        for name, x in moved.items():
-            x.copy_(kept[name])
+        for name, x in variables.items():
+            x.copy_(originals[name])
         changes = (ends[0] - ends[1]) / (2 * STEP)
-        says = sum(float((slope * along[name]).sum()) for name in moved if (slope := slopes[name]) is not None)
+        says = sum(float((slope * along[name]).sum()) for name in variables if (slope := slopes[name]) is not None)
         if abs(says - changes) <= MOST * max(1.0, abs(changes)):
             return None
     return says, changes

@@ -6,53 +6,53 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.dropping import drops
+from kinformer.core.dropout import dropout_parts
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.compare import agree_out
-from kinformer.laws.support.dropping import dropping
-from kinformer.laws.support.finding import Broken, Unjudged, found
-from kinformer.laws.support.subject import ROWS, Subject, Trained
+from kinformer.laws.support.dropping import drop_share
+from kinformer.laws.support.findings import Broken, Unjudged, findings
+from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
 SAYS = "it drops in training, and nothing else"
 OVER = ("layer", "model")
 LENGTH = 7
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Half is dropped: by all parts at once in eval mode, where nothing changes, and by each of them in train mode."""
     module = subject.build()
-    parts = drops(module)
+    parts = dropout_parts(module)
     if not parts:
         raise Unjudged("no part of it has dropout")
-    yield from found(_never_in_eval, subject, module, parts)
+    yield from findings(_never_in_eval, subject, module, parts)
     limited = isinstance(subject, Subject) and (subject.only is not None or subject.also is not None)
     if not subject.tried and not limited:  # another use of the same parts; under limits there may be nothing to drop
-        yield from found(_in_training, subject, module.train(), parts)
+        yield from findings(_in_training, subject, module.train(), parts)
 
 
 def _never_in_eval(subject: Any, module: nn.Module, parts: list[nn.Module]) -> None:
     batch = subject.ragged(LENGTH)
-    wanted = [subject.call(module, batch, state) for state in subject.states(module, ROWS, LENGTH)]
-    with dropping(parts, 0.5):
-        for state, want in zip(subject.states(module, ROWS, LENGTH), wanted, strict=True):
-            got = subject.call(module, batch, state)
-            agree_out(got, want, "in eval mode it drops what only training may", batch.pos, bound=1e-12)
+    expected_outs = [subject.call(module, batch, state) for state in subject.states(module, ROWS, LENGTH)]
+    with drop_share(parts, 0.5):
+        for state, expected in zip(subject.states(module, ROWS, LENGTH), expected_outs, strict=True):
+            actual = subject.call(module, batch, state)
+            agree_out(actual, expected, "in eval mode it drops what only training may", batch.pos, bound=1e-12)
 
 
 def _in_training(subject: Any, module: nn.Module, parts: list[nn.Module]) -> None:
-    want = _seeded(subject, module)
+    want = _call_seeded(subject, module)
     by_kind: dict[type, list[nn.Module]] = {}
     for part in parts:
         if not _reads_nothing(part):
             by_kind.setdefault(type(part), []).append(part)
     for kind, alike in by_kind.items():
-        with dropping(alike, 0.5):
-            if torch.equal(_seeded(subject, module), want):
+        with drop_share(alike, 0.5):
+            if torch.equal(_call_seeded(subject, module), want):
                 raise Broken(f"{kind.__name__} says that half is dropped, and in train mode nothing is")
 
 
-def _seeded(subject: Any, module: nn.Module) -> Tensor:
+def _call_seeded(subject: Any, module: nn.Module) -> Tensor:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         return subject.call(module, subject.ragged(LENGTH)).y

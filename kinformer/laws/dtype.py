@@ -17,10 +17,10 @@ from kinformer.core.layer import Out, State
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
-from kinformer.laws.chunk import chunked
-from kinformer.laws.support.batch import Batch
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained, twin
+from kinformer.laws.chunk import call_in_chunks
+from kinformer.laws.support.batch import InputBatch
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject, twin
 
 SAYS = "bfloat16 and float16 stay finite and close"
 OVER = ("layer", "model")
@@ -31,7 +31,7 @@ WAYS = ("one call", "far apart", "two chunks", "two chunks, a state in float32")
 MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Without a state, and with one, in two chunks, made in the module's own precision or in single precision.
 
     Also with a gap in the positions, after which a low precision cannot distinguish neighbouring positions. In bfloat16
@@ -43,39 +43,41 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         for dtype, most in MOST.items():
             low, exact = twin(module, dtype)
             # what is new in the other two is the same in float16
-            ways = WAYS if dtype == torch.bfloat16 else WAYS[::2]
-            for way in ways if len(subject.states(exact, 1, 4)) > 1 else [one for one in ways if one in WAYS[:2]]:
-                yield from found(_near, subject, low.train(training), exact.train(training), dtype, most, way)
+            cases = WAYS if dtype == torch.bfloat16 else WAYS[::2]
+            for case in (
+                cases if len(subject.states(exact, 1, 4)) > 1 else [entry for entry in cases if entry in WAYS[:2]]
+            ):
+                yield from findings(_check_near, subject, low.train(training), exact.train(training), dtype, most, case)
     if isinstance(subject, Subject) and (EFFORT > 1 or not isinstance(subject.part, KEEPS_NO_SUMS)):
-        if not (subject.tried or subject.again):
-            yield from found(_long, subject, *twin(module, torch.bfloat16))
+        if not (subject.tried or subject.secondary):
+            yield from findings(_check_long, subject, *twin(module, torch.bfloat16))
 
 
-def _near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, way: str) -> None:
+def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, case: str) -> None:
     batch, name = subject.ragged(LENGTH).to(dtype), str(dtype).removeprefix("torch.")
-    if way == "far apart":
-        if isinstance(subject, Trained) or subject.vocab or not _goes_so_far(subject, exact):
+    if case == "far apart":
+        if isinstance(subject, TrainingSubject) or subject.vocab or not _knows_far_positions(subject, exact):
             return
         if isinstance(subject.part, Bias):
             return  # a score that grows with distance loses digits, however distances were told
-        batch = _apart(batch)
-    got, want = _both(lambda module, of: _result(subject, module, of, way).y, low, exact, batch, dtype)
-    if got.dtype != dtype and isinstance(subject, Subject):
-        raise Broken(f"numbers in {name} go in and {got.dtype} comes out ({way})")
-    _close(got[batch.real], want[batch.real], dtype, most, way)
+        batch = _spread_positions(batch)
+    actual, expected = _call_twice(lambda module, of: _result(subject, module, of, case).y, low, exact, batch, dtype)
+    if actual.dtype != dtype and isinstance(subject, Subject):
+        raise Broken(f"numbers in {name} go in and {actual.dtype} comes out ({case})")
+    _check_close(actual[batch.real], expected[batch.real], dtype, most, case)
 
 
-def _both(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The outputs in low and exact precision, with equal hard choices, because rounding may flip a choice."""
     choices, rounded = Choices(), batch.to(dtype)
     with torch.no_grad():
         with choices.writing():
-            got = call(low, rounded)
+            low_result = call(low, rounded)
         with choices.reading():
-            return got, call(exact, rounded.to(torch.float64))
+            return low_result, call(exact, rounded.to(torch.float64))
 
 
-def _close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, case: str) -> None:
+def _check_close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, case: str) -> None:
     mine, name = low.double(), str(dtype).removeprefix("torch.")
     if not mine.isfinite().all():
         raise Broken(f"{int((~mine.isfinite()).sum())} of {mine.numel()} results are not finite in {name} ({case})")
@@ -84,10 +86,10 @@ def _close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, case: st
         raise Broken(f"the relative error in {name} is {error:.2g}, above {most:g} ({case})")
 
 
-def _carried(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: Batch) -> Tensor:
+def _carry(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: InputBatch) -> Tensor:
     """Run a row in chunks if the part has a state, else in one call."""
     state, sizes = start(module), [CHUNK] * (LONG // CHUNK)
-    return (subject.call(module, batch) if state is None else chunked(subject, module, batch, sizes, state)).y
+    return (subject.call(module, batch) if state is None else call_in_chunks(subject, module, batch, sizes, state)).y
 
 
 def _as_large_for_any_row(subject: Subject, module: Any) -> bool:
@@ -96,7 +98,7 @@ def _as_large_for_any_row(subject: Subject, module: Any) -> bool:
     return short == long
 
 
-def _long(subject: Subject, low: Any, exact: Any) -> None:
+def _check_long(subject: Subject, low: Any, exact: Any) -> None:
     batch = subject.batch([LONG])
     for training in subject.modes(low):
         low.train(training), exact.train(training)
@@ -104,42 +106,42 @@ def _long(subject: Subject, low: Any, exact: Any) -> None:
         if subject.no_state(exact) is None and _as_large_for_any_row(subject, exact):
             starts.append(lambda module: subject.start(module, 1, LONG))
         for start in starts:
-            call = partial(_carried, subject, start)
+            call = partial(_carry, subject, start)
             try:
-                ours, theirs = _both(call, low, exact, batch, torch.bfloat16)
+                ours, theirs = _call_twice(call, low, exact, batch, torch.bfloat16)
             except (IndexError, ValueError):
                 if _refuses(call, exact, batch):
                     return  # it knows no rows so long
                 raise
             case = "a long row" if start is starts[0] else f"a long row in chunks of {CHUNK}"
             for part in (slice(None), slice(-LONG // 8, None)):
-                _close(ours[:, part], theirs[:, part], torch.bfloat16, MOST[torch.bfloat16], case)
+                _check_close(ours[:, part], theirs[:, part], torch.bfloat16, MOST[torch.bfloat16], case)
 
 
-def _read(subject: Any, module: Any, batch: Any, way: str) -> Out:
-    if way == "one call":
+def _read(subject: Any, module: Any, batch: Any, case: str) -> Out:
+    if case == "one call":
         return subject.call(module, batch)
     return module(batch.x, None, batch.context().replace(run=False))
 
 
-def _apart(batch: Batch) -> Batch:
-    def moved(pos: Tensor) -> Tensor:
+def _spread_positions(batch: InputBatch) -> InputBatch:
+    def shift(pos: Tensor) -> Tensor:
         return pos + FAR * (pos >= LENGTH // 3)
 
-    source_pos = None if batch.source_pos is None else moved(batch.source_pos)
-    return dataclasses.replace(batch, pos=moved(batch.pos), source_pos=source_pos)
+    source_pos = None if batch.source_pos is None else shift(batch.source_pos)
+    return dataclasses.replace(batch, pos=shift(batch.pos), source_pos=source_pos)
 
 
-def _goes_so_far(subject: Subject, exact: Any) -> bool:
+def _knows_far_positions(subject: Subject, exact: Any) -> bool:
     """Does it know such positions? A table of them ends somewhere, and some want rows without gaps."""
     try:
-        _read(subject, exact, _apart(subject.ragged(LENGTH)), WAYS[1])
+        _read(subject, exact, _spread_positions(subject.ragged(LENGTH)), WAYS[1])
     except Exception:
         return False
     return True
 
 
-def _refuses(call: Callable[[Any, Batch], Tensor], exact: Any, batch: Batch) -> bool:
+def _refuses(call: Callable[[Any, InputBatch], Tensor], exact: Any, batch: InputBatch) -> bool:
     """Whether a part refuses a row in float64 too."""
     try:
         with torch.no_grad():
@@ -149,10 +151,10 @@ def _refuses(call: Callable[[Any, Batch], Tensor], exact: Any, batch: Batch) -> 
     return False
 
 
-def _result(subject: Any, module: Any, batch: Any, way: str) -> Out:
-    if way in WAYS[:2]:
-        return _read(subject, module, batch, way)
+def _result(subject: Any, module: Any, batch: Any, case: str) -> Out:
+    if case in WAYS[:2]:
+        return _read(subject, module, batch, case)
     lower = next(module.parameters(), batch.x).dtype in MOST
-    kind = torch.float32 if way == WAYS[3] and lower else None
+    kind = torch.float32 if case == WAYS[3] and lower else None
     state = subject.start(module, ROWS, LENGTH, kind)
-    return chunked(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state)
+    return call_in_chunks(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state)

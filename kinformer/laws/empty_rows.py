@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern, narrowed, pairs
-from kinformer.laws.support.batch import Batch, positions
-from kinformer.laws.support.finding import Broken, found
+from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
+from kinformer.laws.support.batch import InputBatch, positions
+from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, SOURCE, Subject
 from kinformer.nn.patterns.band import Band
@@ -27,52 +27,52 @@ def judge(subject: Subject) -> Iterator[str]:
     """A row that is all padding; a source that is; every query kept from itself, so that the first has nothing."""
     module = subject.build()
     for _ in subject.modes(module):
-        for what, batch in _cases(subject):
+        for case, batch in _cases(subject):
             for state in subject.states(module, ROWS, LENGTH):
-                yield from found(_finite, subject, module, batch, state, what)
+                yield from findings(_finite, subject, module, batch, state, case)
 
 
-def _cases(subject: Subject) -> Iterator[tuple[str, Batch]]:
+def _cases(subject: Subject) -> Iterator[tuple[str, InputBatch]]:
     lengths = [LENGTH, 0, LENGTH - 2]
     batch = subject.batch(lengths, [0, 0, 2], LENGTH)
     yield "a row is all padding", batch
-    yield "every query is kept from itself", batch.narrowed(~Band(0))
+    yield "every query is kept from itself", batch.narrow(~Band(0))
     if subject.source == "other":
         pos = positions([SOURCE, 0, 3], [0, 0, 1], SOURCE)
-        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.filled(pos, 0), source_pos=pos)
+        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.fill_rows(pos, 0), source_pos=pos)
         yield "a source is all padding", empty
 
 
-def _finite(subject: Subject, module: Any, batch: Batch, state: Any, what: str) -> None:
-    with _reads_of_nothing(module, what):
+def _finite(subject: Subject, module: Any, batch: InputBatch, state: Any, case: str) -> None:
+    with _reads_of_nothing(module, case):
         try:
-            out, leaf = subject.traced(module, batch, state)
+            out, leaf = subject.call_traced(module, batch, state)
         except ValueError as error:
             if "ctx.only" in str(error):
                 return  # a mechanism that cannot honour a batch's limits says so
             raise
-    _whole(out.y, "values", what)
+    _check_finite_values(out.y, "values", case)
     for name, value in out.aux.items():
-        _whole(value, f"aux {name!r}", what)
+        _check_finite_values(value, f"aux {name!r}", case)
     parameters = trainable(module)
     loss = out.y.square().sum() + sum(value.sum() for value in out.aux.values())
     gradients = torch.autograd.grad(loss, [leaf, *parameters.values()], allow_unused=True)
     for name, gradient in zip(("x", *parameters), gradients, strict=True):
         if gradient is not None:
-            _whole(gradient, f"the gradient of {name}", what)
+            _check_finite_values(gradient, f"the gradient of {name}", case)
 
 
-def _whole(value: Tensor, name: str, what: str) -> None:
+def _check_finite_values(value: Tensor, name: str, case: str) -> None:
     if not value.isfinite().all():
         count = int((~value.isfinite()).sum())
-        raise Broken(f"where {what}, {count} of {value.numel()} numbers of {name} are NaN or infinite")
+        raise Broken(f"where {case}, {count} of {value.numel()} numbers of {name} are NaN or infinite")
 
 
 @contextmanager
-def _reads_of_nothing(module: Any, what: str) -> Iterator[None]:
+def _reads_of_nothing(module: Any, case: str) -> Iterator[None]:
     """While this lasts, every mechanism is watched: where a query has no key at all, it must read y = 0, lse = -inf."""
     hooks = [
-        part.register_forward_hook(lambda part, inputs, out: _zero(part, inputs, out, what))
+        part.register_forward_hook(lambda part, inputs, out: _zero(part, inputs, out, case))
         for part in module.modules()
         if isinstance(part, Mechanism)
     ]
@@ -83,7 +83,7 @@ def _reads_of_nothing(module: Any, what: str) -> Iterator[None]:
             hook.remove()
 
 
-def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
+def _zero(part: nn.Module, inputs: tuple, out: Out, case: str) -> None:
     queries, keys, state, ctx = inputs
     if keys is None or ctx.remember:
         return
@@ -96,21 +96,21 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
     name = type(part).__name__
     if not bool((y.abs().sum(-1)[nothing] <= 1e-12).all()) or y.isnan().any():
         raise Broken(
-            f"{name}: where {what}, a query without keys reads {float(y[nothing].abs().max()):.3g} instead of 0"
+            f"{name}: where {case}, a query without keys reads {float(y[nothing].abs().max()):.3g} instead of 0"
         )
     if lse is not None and (lse[nothing] != -torch.inf).any():
         most = float(lse.detach()[nothing].max())
-        raise Broken(f"{name}: where {what}, a query without keys has lse {most:.3g} instead of -inf")
+        raise Broken(f"{name}: where {case}, a query without keys has lse {most:.3g} instead of -inf")
 
 
 def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Tensor:
     """Queries [B H T] without a key: no key in the row, or none that the mechanism's one pattern allows."""
     heads = queries.q.shape[1]
-    none = ~(keys.pos >= 0).any(-1)[..., None].expand(-1, heads, queries.q.shape[2])
+    keyless = ~(keys.pos >= 0).any(-1)[..., None].expand(-1, heads, queries.q.shape[2])
     patterns = [value for value in vars(part).values() if isinstance(value, Pattern)]
     if len(patterns) != 1 or ctx.also is not None:
-        return none  # what may be read beyond the pattern is not known here
-    pattern = narrowed(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
-    return none | ~pairs(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(-1).expand_as(
-        none
-    )
+        return keyless  # what may be read beyond the pattern is not known here
+    pattern = narrow_pattern(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
+    return keyless | ~pair_mask(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(
+        -1
+    ).expand_as(keyless)

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from kinformer.core.pattern import Pattern
-from kinformer.laws.chunk import chunked
+from kinformer.laws.chunk import call_in_chunks
 from kinformer.laws.support.compare import agree_gradients
-from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.reading import beyond_rounding, gradients, loss, reads, remembering
+from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.reading import beyond_rounding, dependences, gradients, loss, memory_read
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
 
@@ -25,31 +25,33 @@ def judge(subject: Subject) -> Iterator[str]:
     for _ in subject.modes(module):
         stateless = subject.no_state(module) or ""
         if not stateless:
-            yield from smallest(_cut, LENGTH, subject, module)
+            yield from smallest(_check_cuts, LENGTH, subject, module)
         stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
-        stopping = isinstance(module, Attention) and (module.memory is None or remembering(module) is not None)
+        stopping = isinstance(module, Attention) and (module.memory is None or memory_read(module) is not None)
         if stops and stopping:
-            yield from smallest(_stopped, LENGTH, subject, module, stops[0])
+            yield from smallest(_check_stops, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops and stopping)
     if not judged:
         raise Unjudged(f"no state to cut at: {stateless}")
 
 
-def _cut(length: int, subject: Subject, module: Any) -> None:
+def _check_cuts(length: int, subject: Subject, module: Any) -> None:
     batch = subject.ragged(length)
     whole = subject.call(module, batch, subject.start(module, ROWS, length))
-    want = gradients(loss(whole, batch), module)
+    expected = gradients(loss(whole, batch), module)
     for sizes in ([1] * length, [length - length // 2, length // 2], [2, length - 2]):
-        cut = chunked(subject, module, batch, sizes, subject.start(module, ROWS, length))
-        got = gradients(loss(cut, batch), module)
-        agree_gradients(got, want, f"cut into chunks of {sizes}, {length} tokens train it otherwise than in one call")
+        cut = call_in_chunks(subject, module, batch, sizes, subject.start(module, ROWS, length))
+        actual = gradients(loss(cut, batch), module)
+        agree_gradients(
+            actual, expected, f"cut into chunks of {sizes}, {length} tokens train it otherwise than in one call"
+        )
 
 
-def _stopped(length: int, subject: Subject, module: Any, stops: Pattern) -> None:
+def _check_stops(length: int, subject: Subject, module: Any, stops: Pattern) -> None:
     batch = subject.ragged(length)
     at = batch.pos.clamp_min(0)
     where = stops(torch.arange(ROWS)[:, None, None], 0, at[:, :, None], at[:, None, :]) & batch.real[:, :, None]
-    wrong = where & batch.real[:, None, :] & beyond_rounding(reads(subject, module, batch))
+    wrong = where & batch.real[:, None, :] & beyond_rounding(dependences(subject, module, batch))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])

@@ -12,8 +12,8 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.finding import Unjudged, found
-from kinformer.laws.support.heads import TOKENS, drawn
+from kinformer.laws.support.findings import Unjudged, findings
+from kinformer.laws.support.heads import TOKENS, draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "grouped heads read what heads with copies of the keys read, or are refused"
@@ -31,31 +31,31 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     for heads, groups in SIZES:
         for source in (0, SOURCE, TOKENS):
             try:
-                queries, keys = drawn(mechanism, heads=heads, groups=groups, source=source)
+                queries, keys = draw_queries_and_keys(mechanism, heads=heads, groups=groups, source=source)
             except (ValueError, NoState) as error:  # refused where a layer would be built
                 refused = refused or f"refused: {error}"
                 continue
             ctx = Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels)
-            copies = _copied(keys, heads // groups)
+            copies = _copy_heads(keys, heads // groups)
             try:
-                want = mechanism(queries, copies, None, ctx).y
+                expected = mechanism(queries, copies, None, ctx).y
             except Exception:
                 continue  # made for another number of heads, or refuses equal heads too: other laws see to that
             try:
-                got = mechanism(queries, keys, None, ctx).y
+                actual = mechanism(queries, keys, None, ctx).y
             except (ValueError, NoState) as error:
                 refused = refused or f"refused: {error}"
                 if "\n" in str(error):
                     yield f"{groups} heads of keys for {heads} are refused in more than one line: {error}"
                 continue
-            what = f"{heads} heads that share {groups} of {'a source' if source else 'keys'}"
-            yield from found(_same, got, want, f"{what} read otherwise than with copies of their keys")
+            case = f"{heads} heads that share {groups} of {'a source' if source else 'keys'}"
+            yield from findings(_check_same, actual, expected, f"{case} read otherwise than with copies of their keys")
             judged += 1
     if not judged:
         raise Unjudged(refused or "it takes none of these numbers of heads")
 
 
-def _copied(keys: Keys, times: int) -> Keys:
+def _copy_heads(keys: Keys, times: int) -> Keys:
     def each(x: Tensor) -> Tensor:
         return x.repeat_interleave(times, 1)
 
@@ -63,7 +63,7 @@ def _copied(keys: Keys, times: int) -> Keys:
     return keys._replace(k=each(keys.k), v=each(keys.v), extras=extras)
 
 
-def _same(got: AttentionOutput, want: AttentionOutput, sentence: str) -> None:
-    agree(got.y, want.y, sentence)
-    if got.lse is not None and want.lse is not None:
-        agree(got.lse, want.lse, f"{sentence} (lse)")
+def _check_same(actual: AttentionOutput, expected: AttentionOutput, sentence: str) -> None:
+    agree(actual.y, expected.y, sentence)
+    if actual.lse is not None and expected.lse is not None:
+        agree(actual.lse, expected.lse, f"{sentence} (lse)")

@@ -12,8 +12,8 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.full import Full
 from kinformer.core.score import Score
-from kinformer.laws.support.finding import Unjudged
-from kinformer.laws.support.heads import drawn
+from kinformer.laws.support.findings import Unjudged
+from kinformer.laws.support.heads import draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "other numbers of heads than it was made for are refused in one line"
@@ -28,26 +28,29 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
     mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
-    heads, queries, keys = _taken(mechanism)
-    answers = {(n, n): _answer(mechanism, _with(queries, n), _with(keys, n)) for n in MORE}
-    made = all(answer is not None for answer in answers.values())
-    fewer = [(1, heads), *((n, n) for n in FEWER if n < heads)] if made else []
-    answers |= {(n, told): _answer(mechanism, _with(queries, n), _with(keys, told)) for n, told in fewer}
-    for (asking, told), answer in answers.items():
-        what = f"{asking} head{'s' if asking > 1 else ''} of queries over {told} of keys"
-        if answer is None and (asking, told) in fewer:
-            yield f"it reads {what} though it was made for {heads} heads; refuse them in one line"
+    heads, queries, keys = _find_heads(mechanism)
+    answers = {(n, n): _answer(mechanism, _with_heads(queries, n), _with_heads(keys, n)) for n in MORE}
+    is_specific = all(answer is not None for answer in answers.values())
+    fewer = [(1, heads), *((n, n) for n in FEWER if n < heads)] if is_specific else []
+    answers |= {
+        (n, key_heads): _answer(mechanism, _with_heads(queries, n), _with_heads(keys, key_heads))
+        for n, key_heads in fewer
+    }
+    for (asking, key_heads), answer in answers.items():
+        case = f"{asking} head{'s' if asking > 1 else ''} of queries over {key_heads} of keys"
+        if answer is None and (asking, key_heads) in fewer:
+            yield f"it reads {case} though it was made for {heads} heads; refuse them in one line"
         elif answer is not None and not _in_one_line(answer):
-            said = str(answer).strip().splitlines()[0]
-            yield f"{what} give {type(answer).__name__}: {said}; refuse them in one line, as a ValueError"
+            message = str(answer).strip().splitlines()[0]
+            yield f"{case} give {type(answer).__name__}: {message}; refuse them in one line, as a ValueError"
 
 
-def _taken(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
+def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
     """The number of heads that it is asked with, and what it reads then."""
     refusal: Exception | None = None
     for heads in HEADS:
         try:
-            queries, keys = drawn(mechanism, heads=heads, groups=heads)
+            queries, keys = draw_queries_and_keys(mechanism, heads=heads, groups=heads)
         except (ValueError, NoState) as error:
             refusal = error
             continue
@@ -66,7 +69,7 @@ def _answer(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | N
     return None
 
 
-def _with(part: Part, heads: int) -> Part:
+def _with_heads(part: Part, heads: int) -> Part:
     """So many heads of queries or keys: the first ones, or all of them over again."""
 
     def of(x: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
-from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.requests import drawn, of_each_feature
+from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.requests import draw_request, requests_of_each_feature
 from kinformer.laws.support.subject import EFFORT
 
 SAYS = "every executor reads what the reference reads"
@@ -32,19 +32,21 @@ def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
     refuses a request is passed over. Where all were refused, nothing was judged.
     """
     refused: Counter[str] = Counter()
-    one = None if isinstance(subject, ModuleType) else subject
-    executors = EXECUTORS.values() if one is not None else (subject,)
-    count = DRAWS if one is None else FEW
-    asked: list[Callable[[int], Request]] = [partial(drawn, one=one, seed=seed) for seed in range(count)]
-    asked += of_each_feature() if one is None else ()
+    component = None if isinstance(subject, ModuleType) else subject
+    executors = EXECUTORS.values() if component is not None else (subject,)
+    count = DRAWS if component is None else FEW
+    makers: list[Callable[[int], Request]] = [
+        partial(draw_request, component=component, seed=seed) for seed in range(count)
+    ]
+    makers += requests_of_each_feature() if component is None else ()
     for executor in executors:
-        for request in asked:
-            yield from smallest(_one, LENGTH, executor, request, refused)
-    if refused.total() and refused.total() >= len(asked) * len(list(executors)):
+        for request in makers:
+            yield from smallest(_check_executor, LENGTH, executor, request, refused)
+    if refused.total() and refused.total() >= len(makers) * len(list(executors)):
         raise Unjudged(f"refused, {', '.join(f'{n} times: {reason}' for reason, n in refused.most_common())}")
 
 
-def _one(length: int, executor: Any, make: Callable[[int], Request], refused: Counter[str]) -> None:
+def _check_executor(length: int, executor: Any, make: Callable[[int], Request], refused: Counter[str]) -> None:
     request = make(length)
     cost = executor.cost(request)
     if isinstance(cost, Refusal):
@@ -53,33 +55,35 @@ def _one(length: int, executor: Any, make: Callable[[int], Request], refused: Co
     name = executor.__name__.rpartition(".")[2]
     if not cost >= 0:
         raise Broken(f"executor {name!r} estimates {cost} seconds; give a number or a Refusal")
-    got, want = executor.read(request), reference.read(request)
-    told = f"under {request.pattern}, {_told(request)}"
-    _same(got, want, request, f"executor {name!r} differs from the reference", told)
+    actual, expected = executor.read(request), reference.read(request)
+    description = f"under {request.pattern}, {_describe(request)}"
+    _check_same(actual, expected, request, f"executor {name!r} differs from the reference", description)
 
 
-def _same(got: AttentionOutput, want: AttentionOutput, request: Request, sentence: str, told: str) -> None:
-    _near(got.y, want.y, f"{sentence} in y {told}")
+def _check_same(
+    actual: AttentionOutput, expected: AttentionOutput, request: Request, sentence: str, description: str
+) -> None:
+    _check_near(actual.y, expected.y, f"{sentence} in y {description}")
     if request.lse:
-        if got.lse is None or want.lse is None:
-            raise Broken(f"{sentence}: an lse was asked for and none came {told}")
-        _near(got.lse, want.lse, f"{sentence} in lse {told}")
-    leaves = _leaves(request)
-    ours, theirs = (_gradients(read, request, leaves) for read in (got, want))
+        if actual.lse is None or expected.lse is None:
+            raise Broken(f"{sentence}: an lse was asked for and none came {description}")
+        _check_near(actual.lse, expected.lse, f"{sentence} in lse {description}")
+    leaves = _differentiable(request)
+    ours, theirs = (_gradients(read, request, leaves) for read in (actual, expected))
     for name in leaves:
-        _near(ours[name], theirs[name], f"{sentence} in the gradient of {name} {told}")
+        _check_near(ours[name], theirs[name], f"{sentence} in the gradient of {name} {description}")
 
 
-def _near(got: Tensor, want: Tensor, sentence: str) -> None:
-    if got.shape != want.shape or not torch.allclose(got, want, atol=1e-9, rtol=1e-9):
+def _check_near(actual: Tensor, expected: Tensor, sentence: str) -> None:
+    if actual.shape != expected.shape or not torch.allclose(actual, expected, atol=1e-9, rtol=1e-9):
         raise Broken(sentence)
 
 
-def _leaves(request: Request) -> dict[str, Tensor]:
+def _differentiable(request: Request) -> dict[str, Tensor]:
     queries, keys = request.queries, request.keys
-    found = {"q": queries.q, "k": keys.k, "v": keys.v}
-    found |= {f"side {name}": side for of in (queries, keys) for name, side in of.extras.items() if side.is_leaf}
-    return found | ({} if request.bias is None else dict(request.bias.named_parameters()))
+    by_name = {"q": queries.q, "k": keys.k, "v": keys.v}
+    by_name |= {f"side {name}": side for of in (queries, keys) for name, side in of.extras.items() if side.is_leaf}
+    return by_name | ({} if request.bias is None else dict(request.bias.named_parameters()))
 
 
 def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -90,13 +94,13 @@ def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor
     if not loss.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     # both reads stand on what the bias prepared once, so the graph serves twice
-    given = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, retain_graph=True)
-    return {n: torch.zeros_like(x) if d is None else d for (n, x), d in zip(leaves.items(), given, strict=True)}
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, retain_graph=True)
+    return {n: torch.zeros_like(x) if d is None else d for (n, x), d in zip(leaves.items(), gradients, strict=True)}
 
 
-def _told(request: Request) -> str:
+def _describe(request: Request) -> str:
     q, k, v = (list(x.shape) for x in (request.queries.q, request.keys.k, request.keys.v))
     bias = "" if request.bias is None else f", bias {type(request.bias).__name__}"
     more = ", by batch rows" if request.rows is not None else ""
-    some = "" if request.where is None else ", of these pairs fewer"
-    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{more}{some}"
+    fewer = "" if request.where is None else ", of these pairs fewer"
+    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{more}{fewer}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,11 +15,11 @@ from kinformer.core.layer import Context
 from kinformer.core.loss import CHOICES, penalties_of
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.copying import SYMBOLS, copied, copy_at_distance
-from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.subject import EFFORT
 from kinformer.nn.patterns.band import Band
 
+SYMBOLS = 8
 TINY = {"d": 32, "heads": 2, "vocab": SYMBOLS, "dropout": 0.0, "hidden": 64, "smoothing": 0.0}
 SAYS = "it learns to copy from as far as it reads, and no further"
 OVER = "member"
@@ -44,57 +45,65 @@ def judge(model: Any) -> Iterator[str]:
     if not hasattr(model, "logits"):
         raise Unjudged("it says nothing of tokens, so it cannot copy")
     try:
-        _tiny(model, 1)
+        _make_tiny(model, 1)
     except ValueError as error:
         raise Unjudged(f"a tiny one of a single layer is refused: {error}") from error
     if CHOICES in penalties_of(model):
         raise Unjudged("what it reads is chosen by chance and learned by a reward, and here the text alone teaches")
-    yield from found(_across if hasattr(model, "encoder") else _back, model)
+    yield from findings(_check_source if hasattr(model, "encoder") else _check_back, model)
 
 
-def _across(example: Any) -> None:
-    steps = _learns(_tiny(example, 1), _from_source(True), "a source")
-    _cannot(_tiny(example, 1), _from_source(False), steps, CUT, "a source that is all padding")
+def _check_source(example: Any) -> None:
+    steps = _check_learns(_make_tiny(example, 1), _from_source(True), "a source")
+    _check_cannot(_make_tiny(example, 1), _from_source(False), steps, CUT, "a source that is all padding")
 
 
-def _back(example: Any) -> None:
-    one = _tiny(example, 1)
-    heard = [hears for part in one.modules() if isinstance(hears := getattr(part, "hears", None), Pattern)]
-    reaches = [pattern.reach()[0] for pattern in (*_patterns(one), *heard)]
-    reach = math.inf if _unbounded(one) or not reaches else max(reaches)
+def _check_back(example: Any) -> None:
+    tiny = _make_tiny(example, 1)
+    hearing = [
+        receptive_field
+        for part in tiny.modules()
+        if isinstance(receptive_field := getattr(part, "receptive_field", None), Pattern)
+    ]
+    reaches = [pattern.reach()[0] for pattern in (*_patterns(tiny), *hearing)]
+    reach = math.inf if _is_unbounded(tiny) or not reaches else max(reaches)
     depth = 1 if math.isfinite(reach) else 2
-    near = _always(_tiny(example, depth))
-    steps = _learns(_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read")
+    near = _readable_distance(_make_tiny(example, depth))
+    steps = _check_learns(
+        _make_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read"
+    )
     alone = _from_back(near, Band(0))
-    if _takes(_tiny(example, depth), alone):
-        _cannot(_tiny(example, depth), alone, PATIENCE * steps, CUT, f"{near} back while each token reads itself alone")
+    if _is_accepted(_make_tiny(example, depth), alone):
+        _check_cannot(
+            _make_tiny(example, depth), alone, PATIENCE * steps, CUT, f"{near} back while each token reads itself alone"
+        )
     if math.isfinite(reach):
         far = int(reach) + 1
-        what = f"{far} back although it reaches {far - 1}"
+        case = f"{far} back although it reaches {far - 1}"
         beyond = _from_back(far, None)
-        if _takes(_tiny(example, 1), beyond):  # what is no longer than its reach cannot be asked beyond it
-            _cannot(_tiny(example, 1), beyond, PATIENCE * steps, CHANCE, what)
+        if _is_accepted(_make_tiny(example, 1), beyond):  # what is no longer than its reach cannot be asked beyond it
+            _check_cannot(_make_tiny(example, 1), beyond, PATIENCE * steps, CHANCE, case)
 
 
-def _learns(model: Any, task: Task, what: str) -> int:
+def _check_learns(model: Any, task: Task, case: str) -> int:
     accuracy, steps = _train(model, task, STEPS)
     if accuracy < LEARNT:
         raise Broken(
-            f"it does not learn to copy from {what}: accuracy {accuracy:.2f} where {LEARNT} is wanted, after all "
+            f"it does not learn to copy from {case}: accuracy {accuracy:.2f} where {LEARNT} is wanted, after all "
             f"{steps} steps that it is given ({ROWS} rows of {LENGTH}, learning rate {RATE:g})"
         )
     return steps
 
 
-def _cannot(model: Any, task: Task, steps: int, most: float, what: str) -> None:
+def _check_cannot(model: Any, task: Task, steps: int, most: float, case: str) -> None:
     accuracy, _ = _train(model, task, steps)
     if accuracy > most:
         raise Broken(
-            f"it copies from {what}: accuracy {accuracy:.2f} where at most {most:.2f} is allowed, after {steps} steps"
+            f"it copies from {case}: accuracy {accuracy:.2f} where at most {most:.2f} is allowed, after {steps} steps"
         )
 
 
-def _takes(model: Any, task: Task) -> bool:
+def _is_accepted(model: Any, task: Task) -> bool:
     """Does it take the task, or refuse it?"""
     try:
         task(model, torch.Generator())
@@ -147,14 +156,32 @@ def _from_source(read: bool) -> Task:
     """Write the source again; begin is what a model reads first."""
 
     def task(model: Any, g: torch.Generator) -> tuple[Tensor, Tensor]:
-        targets = copied(ROWS, LENGTH // 2, g)
+        targets = random_symbols(ROWS, LENGTH // 2, g)
         tokens = torch.cat([torch.full((ROWS, 1), model.begin), targets[:, :-1]], 1)
         return model.logits(tokens, source=targets if read else torch.full_like(targets, -1)).y, targets
 
     return task
 
 
-def _tiny(example: Any, depth: int) -> Any:
+def copy_at_distance(
+    rows: int, length: int, distance: int, generator: torch.Generator
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Random symbols, and at each place the symbol that stood `distance` before it: -1, no target, where there is none.
+
+    Solved only by what reads exactly so far back; guessing is right once in eight.
+    """
+    tokens = random_symbols(rows, length, generator)
+    targets = torch.full_like(tokens, -1)
+    targets[:, distance:] = tokens[:, : length - distance]
+    return tokens, targets
+
+
+def random_symbols(rows: int, length: int, generator: torch.Generator) -> Int[Tensor, "B T"]:
+    """Random symbols to be written again, token by token, by what reads them as a source."""
+    return torch.randint(SYMBOLS, (rows, length), generator=generator)
+
+
+def _make_tiny(example: Any, depth: int) -> Any:
     """The member with the keywords of its example, and the shared ones that it has made tiny; seeded, in train mode."""
     record = example.member
     function = find_member(f"{record.file}:{record.name}" if record.file else record.name)
@@ -166,21 +193,26 @@ def _tiny(example: Any, depth: int) -> Any:
 
 
 def _patterns(model: Any) -> list[Pattern]:
-    found = [getattr(part, "pattern", None) for part in model.modules() if isinstance(part, Mechanism)]
-    return [pattern for pattern in found if isinstance(pattern, Pattern)]
+    declared = [getattr(part, "pattern", None) for part in model.modules() if isinstance(part, Mechanism)]
+    return [pattern for pattern in declared if isinstance(pattern, Pattern)]
 
 
-def _unbounded(model: Any) -> bool:
+def _is_unbounded(model: Any) -> bool:
     """Does a mechanism beside others read by no pattern, as linear attention does?"""
-    found = [part for part in model.modules() if isinstance(part, Mechanism)]
-    inmost = [one for one in found if not any(isinstance(part, Mechanism) for part in one.modules() if part is not one)]
-    return any(not isinstance(getattr(one, "pattern", None), Pattern) for one in inmost)
+    mechanisms = [part for part in model.modules() if isinstance(part, Mechanism)]
+    inmost = [
+        mechanism
+        for mechanism in mechanisms
+        if not any(isinstance(part, Mechanism) for part in mechanism.modules() if part is not mechanism)
+    ]
+    return any(not isinstance(getattr(mechanism, "pattern", None), Pattern) for mechanism in inmost)
 
 
-def _always(model: Any) -> int:
+def _readable_distance(model: Any) -> int:
     """The furthest distance, up to FURTHEST, at which every query of some layer may read and some gradient flows."""
     patterns = _patterns(model)
-    stops = [part.stops for part in model.modules() if isinstance(getattr(part, "stops", None), Pattern)]
+    declared = [getattr(part, "gradient_stops", None) for part in model.modules()]
+    stops = [pattern for pattern in declared if isinstance(pattern, Pattern)]
     for distance in range(FURTHEST, 0, -1):
         reads = not patterns or any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in patterns)
         if reads and not any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in stops):

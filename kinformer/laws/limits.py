@@ -13,11 +13,11 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.on_heads import OnHeads
-from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
-from kinformer.laws.support.heads import drawn
-from kinformer.laws.support.reading import beyond_rounding, reads
+from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
+from kinformer.laws.support.heads import draw_queries_and_keys
+from kinformer.laws.support.reading import beyond_rounding, dependences
 from kinformer.laws.support.subject import GARBAGE, Subject
 
 SAYS = "what a batch shuts out is not read, or the batch is refused"
@@ -27,7 +27,7 @@ HEADS = 4
 ODD_HEADS = OnHeads(1, 2)
 
 
-class Refused(Exception):
+class LimitsRefused(Exception):
     """It cannot honour limits, and says so."""
 
 
@@ -43,21 +43,21 @@ def judge(subject: Subject | Mechanism) -> Iterator[str]:
             return
         module = subject.build()
         for _ in subject.modes(module):
-            yield from smallest(_apart, LENGTH, subject, module)
-    except Refused as why:
+            yield from smallest(_check_documents, LENGTH, subject, module)
+    except LimitsRefused as why:
         raise Unjudged(f"refused: {why}") from why
 
 
-def _apart(length: int, subject: Subject, module: Any) -> None:
+def _check_documents(length: int, subject: Subject, module: Any) -> None:
     batch = subject.ragged(length)
     # other borders in each row, by position; longer than any row, as a layer may put tokens of its own before them
     border = torch.tensor([length // 2, length // 3, length // 2 + 1])[:, None]
     ids = (torch.arange(4 * LENGTH) >= border).long()
-    batch = batch.narrowed(Document(ids))
+    batch = batch.narrow(Document(ids))
     try:
-        read = reads(subject, module, batch)
+        read = dependences(subject, module, batch)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise LimitsRefused(str(error)) from error
     own = ids.gather(1, batch.pos.clamp_min(0))
     wrong = (
         beyond_rounding(read) & batch.real[:, :, None] & batch.real[:, None, :] & (own[:, :, None] != own[:, None, :])
@@ -66,24 +66,24 @@ def _apart(length: int, subject: Subject, module: Any) -> None:
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) shuts out")
-    _redrawn(length, subject, module, batch, own)
+    _redraw(length, subject, module, batch, own)
 
 
 @torch.no_grad()
-def _redrawn(length: int, subject: Subject, module: Any, batch: Batch, document: Tensor) -> None:
+def _redraw(length: int, subject: Subject, module: Any, batch: InputBatch, document: Tensor) -> None:
     before = subject.call(module, batch)
     for changed in (0, 1):
-        others = torch.where(document == changed, -1, batch.pos)
+        other_pos = torch.where(document == changed, -1, batch.pos)
         for seed, size in ((1000, 1.0), (2000, GARBAGE)):
-            drawn = subject.content(*batch.size, seed) * (1 if subject.vocab else size)
+            redrawn = subject.content(*batch.size, seed) * (1 if subject.vocab else size)
             mark = batch.real & (document == changed)
-            x = torch.where(mark if batch.x.dim() == 2 else mark[..., None], drawn, batch.x)
+            x = torch.where(mark if batch.x.dim() == 2 else mark[..., None], redrawn, batch.x)
             after = subject.call(module, dataclasses.replace(batch, x=x))
             sentence = f"other tokens of one of two documents in a row of {length} change the other document"
-            agree(after.y, before.y, sentence, pos=others)
+            agree(after.y, before.y, sentence, pos=other_pos)
             for name, value in before.aux.items():
                 if value.dim():
-                    agree(after.aux[name], value, f"{sentence} (aux {name!r})", pos=others)
+                    agree(after.aux[name], value, f"{sentence} (aux {name!r})", pos=other_pos)
 
 
 def _by_head(mechanism: Mechanism) -> Iterator[str]:
@@ -91,20 +91,20 @@ def _by_head(mechanism: Mechanism) -> Iterator[str]:
     for heads in (HEADS, 2):
         for first in (0, 1):
             try:
-                queries, keys = drawn(mechanism, heads=heads, groups=heads)
+                queries, keys = draw_queries_and_keys(mechanism, heads=heads, groups=heads)
                 queries = queries._replace(head=first)
-                want = _read(mechanism, queries, keys, None)
+                expected = _read(mechanism, queries, keys, None)
             except Exception:
                 continue  # made for another number of heads, or asks for more: other laws see to that
-            if _mixed(want, queries.q):
+            if _are_heads_mixed(expected, queries.q):
                 why = "its heads are mixed"
                 continue
             try:
-                got = _read(mechanism, queries, keys, ODD_HEADS)
+                actual = _read(mechanism, queries, keys, ODD_HEADS)
             except ValueError as error:
-                raise Refused(str(error)) from error
+                raise LimitsRefused(str(error)) from error
             judged = True
-            yield from found(_silent, got, want, first)
+            yield from findings(_check_heads, actual, expected, first)
     if not judged:
         raise Unjudged(why)
 
@@ -113,17 +113,17 @@ def _read(mechanism: Mechanism, queries: Queries, keys: Keys, only: Pattern | No
     return mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True, only=only, labels=queries.labels)).y.y
 
 
-def _mixed(y: Tensor, q: Tensor) -> bool:
+def _are_heads_mixed(y: Tensor, q: Tensor) -> bool:
     if y.shape[1] != q.shape[1]:
         return True
     (gradient,) = torch.autograd.grad(y[:, 0].sum(), q, retain_graph=True, allow_unused=True)
     return gradient is not None and bool((gradient[:, 1:] != 0).any())
 
 
-def _silent(got: Tensor, want: Tensor, first: int) -> None:
-    for h in range(got.shape[1]):
-        what = f"head {first + h} of heads that count from {first}"
-        if (first + h) % 2 == 0 and not bool((got[:, h].abs() <= 1e-12).all()):
-            raise Broken(f"{what} reads keys, which ctx.only={ODD_HEADS} shuts out")
-        if (first + h) % 2 and not torch.allclose(got[:, h], want[:, h], atol=1e-9, rtol=1e-9):
-            raise Broken(f"{what} reads otherwise under ctx.only={ODD_HEADS}, which shuts nothing out of it")
+def _check_heads(actual: Tensor, expected: Tensor, first: int) -> None:
+    for h in range(actual.shape[1]):
+        head = f"head {first + h} of heads that count from {first}"
+        if (first + h) % 2 == 0 and not bool((actual[:, h].abs() <= 1e-12).all()):
+            raise Broken(f"{head} reads keys, which ctx.only={ODD_HEADS} shuts out")
+        if (first + h) % 2 and not torch.allclose(actual[:, h], expected[:, h], atol=1e-9, rtol=1e-9):
+            raise Broken(f"{head} reads otherwise under ctx.only={ODD_HEADS}, which shuts nothing out of it")

@@ -15,8 +15,8 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.finding import Broken, Unjudged, found
-from kinformer.laws.support.heads import WIDTH, drawn
+from kinformer.laws.support.findings import Broken, Unjudged, findings
+from kinformer.laws.support.heads import WIDTH, draw_queries_and_keys
 from kinformer.laws.support.subject import twin
 from kinformer.nn.mechanisms.softmax import Softmax
 
@@ -38,7 +38,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
     mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
-    queries, keys = drawn(mechanism, tokens=KEYS)
+    queries, keys = draw_queries_and_keys(mechanism, tokens=KEYS)
     pos = torch.arange(KEYS) - torch.tensor([0, 3])[:, None, None]
     pos = pos.where(pos >= 0, -1)
     queries, keys = queries._replace(pos=pos), keys._replace(pos=pos)
@@ -49,13 +49,13 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
         if "\n" in str(error):
             yield f"it refuses to tell how much attention a key got in more than one line: {error}"
         raise Unjudged(f"refused: {error}") from error
-    yield from found(_plausible, mass, pos)
+    yield from findings(_check_plausible, mass, pos)
     for dtype in NEAR:
-        yield from found(_rounded, mechanism, queries, keys, pos, dtype)
-    yield from found(_summed, mechanism, queries, keys, read, mass)
+        yield from findings(_check_rounded, mechanism, queries, keys, pos, dtype)
+    yield from findings(_check_sums, mechanism, queries, keys, read, mass)
 
 
-def _plausible(mass: Tensor, pos: Tensor) -> None:
+def _check_plausible(mass: Tensor, pos: Tensor) -> None:
     if mass.shape != (shape := pos.squeeze(1).shape):
         raise Broken(f"the attention that keys got has shape {list(mass.shape)} instead of {list(shape)}")
     if not mass.isfinite().all() or bool((mass < -ROUNDING).any()):
@@ -65,7 +65,7 @@ def _plausible(mass: Tensor, pos: Tensor) -> None:
 
 
 @torch.no_grad()
-def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, mass: Tensor) -> None:
+def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, mass: Tensor) -> None:
     nothing = _read(mechanism, queries, keys._replace(v=torch.zeros_like(keys.v))).y
     own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
     weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
@@ -81,14 +81,14 @@ def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionO
 
 
 @torch.no_grad()
-def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
+def _check_rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
     """Compare a lower precision with float64 on the same rounded numbers."""
     (low, exact), choices, received = twin(mechanism, dtype), Choices(), []
     for mechanism_copy, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
         with choosing():
             received.append(mechanism_copy.received_attention(q, k, _read(mechanism_copy, q, k), _context(q)))
-    _plausible(received[0], pos)
+    _check_plausible(received[0], pos)
     agree(received[0], received[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
 
 

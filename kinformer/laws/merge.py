@@ -9,8 +9,8 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import AttentionOutput, merge
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.heads import drawn
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.heads import draw_queries_and_keys
 
 SAYS = "reads of pieces of the keys merge to the read of all"
 OVER = "mechanism"
@@ -20,7 +20,7 @@ PIECES = (2, 3, 9)
 def judge(mechanism: Mechanism) -> Iterator[str]:
     """Split the keys at random, read each piece alone (the others marked as padding), and merge."""
     mechanism = mechanism.double().eval()
-    queries, keys = drawn(mechanism)
+    queries, keys = draw_queries_and_keys(mechanism)
     whole = _read(mechanism, queries, keys)
     if whole.lse is None:
         yield (
@@ -29,29 +29,33 @@ def judge(mechanism: Mechanism) -> Iterator[str]:
         )
         return
     for seed, pieces in enumerate(PIECES):
-        yield from found(_merged, mechanism, queries, keys, whole, pieces, seed)
+        yield from findings(_check_merge, mechanism, queries, keys, whole, pieces, seed)
 
 
-def _merged(mechanism: Mechanism, queries: Queries, keys: Keys, whole: AttentionOutput, pieces: int, seed: int) -> None:
+def _check_merge(
+    mechanism: Mechanism, queries: Queries, keys: Keys, whole: AttentionOutput, pieces: int, seed: int
+) -> None:
     g = torch.Generator().manual_seed(seed)
     owner = torch.randint(pieces, keys.pos.shape, generator=g)
     reads = [_read(mechanism, queries, keys._replace(pos=keys.pos.masked_fill(owner != n, -1))) for n in range(pieces)]
     joined = merge(*reads)
     name = type(mechanism).__name__
-    _same(name, "y", whole.y, joined.y)
-    _same(name, "lse", whole.lse, joined.lse)
-    ones = torch.randn(whole.y.shape, generator=g, dtype=torch.float64)
-    for what, x in (("q", queries.q), ("k", keys.k), ("v", keys.v)):
-        _same(name, f"the gradient of {what}", *(_gradient(_sum(read, ones), x) for read in (whole, joined)))
+    _check_same(name, "y", whole.y, joined.y)
+    _check_same(name, "lse", whole.lse, joined.lse)
+    weights = torch.randn(whole.y.shape, generator=g, dtype=torch.float64)
+    for name_of_input, x in (("q", queries.q), ("k", keys.k), ("v", keys.v)):
+        _check_same(
+            name, f"the gradient of {name_of_input}", *(_gradient(_sum(read, weights), x) for read in (whole, joined))
+        )
 
 
 def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> AttentionOutput:
     return mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True)).y
 
 
-def _sum(read: AttentionOutput, ones: Tensor) -> Tensor:
+def _sum(read: AttentionOutput, weights: Tensor) -> Tensor:
     assert read.lse is not None
-    return (read.y * ones).sum() + torch.where(read.lse > -torch.inf, read.lse, 0.0).sum()
+    return (read.y * weights).sum() + torch.where(read.lse > -torch.inf, read.lse, 0.0).sum()
 
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
@@ -60,9 +64,9 @@ def _gradient(value: Tensor, x: Tensor) -> Tensor:
     return torch.zeros_like(x) if gradient is None else gradient
 
 
-def _same(name: str, what: str, whole: Tensor | None, joined: Tensor | None) -> None:
+def _check_same(name: str, quantity: str, whole: Tensor | None, joined: Tensor | None) -> None:
     assert whole is not None and joined is not None
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).detach().abs()
         most = float(apart[apart.isfinite()].max())
-        raise Broken(f"{name}: {what} of merged pieces is {most:.2g} away from that of one read")
+        raise Broken(f"{name}: {quantity} of merged pieces is {most:.2g} away from that of one read")

@@ -8,21 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Out
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.subject import ROWS, Subject, Trained
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
 SAYS = "a call changes nothing but what it returns"
 OVER = ("layer", "model")
 LENGTH = 9
 MAPPINGS = ("aux", "up", "stats", "taps")
-Seen = list[tuple[str, Tensor, int]]  # what a tensor is, and how often it had been written to when it was handed over
+Versions = list[
+    tuple[str, Tensor, int]
+]  # what a tensor is, and how often it had been written to when it was handed over
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Forward and backward in eval and train mode, with and without a state; the state that is handed over is spent."""
     shared = [Out._field_defaults[name] for name in MAPPINGS]
     try:
-        yield from found(_all, subject, subject.build())
+        yield from findings(_check, subject, subject.build())
         if any(shared):
             yield "a forward writes to the empty mapping that every Out shares"
     finally:
@@ -30,7 +32,7 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
             mapping.clear()  # so that what is judged next does not suffer
 
 
-def _all(subject: Any, module: nn.Module) -> None:
+def _check(subject: Any, module: nn.Module) -> None:
     before = {name: tensor.detach().clone() for name, tensor in _numbers(module).items()}
     for training in (False, True):
         module.train(training)
@@ -58,22 +60,22 @@ def _numbers(module: nn.Module) -> dict[str, Tensor]:
 
 def _forward(subject: Any, module: Any, state: Any) -> None:
     batch = subject.ragged(LENGTH)
-    kept = [t.clone() for t in batch.tensors()]
+    originals = [t.clone() for t in batch.tensors()]
     outs: list[tuple[Out, dict[str, dict[str, Tensor]]]] = []
-    seen: Seen = []
+    versions: Versions = []
 
     def note(part: nn.Module, inputs: tuple, out: Any) -> None:
         if isinstance(out, Out):
             outs.append((out, {name: dict(getattr(out, name)) for name in MAPPINGS}))
             for name in MAPPINGS:
-                seen.extend(_seen(f"the {name} of {type(part).__name__}", getattr(out, name)))
+                versions.extend(_versions(f"the {name} of {type(part).__name__}", getattr(out, name)))
 
     def guard(part: nn.Module, inputs: tuple) -> tuple:
         for value in inputs:
             if isinstance(value, Context):
                 for name in ("below", "labels"):
-                    seen.extend(_seen(f"ctx.{name}", getattr(value, name)))
-        return tuple(_guarded(value) if isinstance(value, Context) else value for value in inputs)
+                    versions.extend(_versions(f"ctx.{name}", getattr(value, name)))
+        return tuple(_guard(value) if isinstance(value, Context) else value for value in inputs)
 
     hooks = [part.register_forward_hook(note) for part in module.modules()]
     hooks += [part.register_forward_pre_hook(guard) for part in module.modules()]
@@ -86,7 +88,7 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    _plain_stats(out, module.training)
+    _check_stats(out, module.training)
     if out.y.requires_grad:
         out.y.sum().backward()
         module.zero_grad()
@@ -95,21 +97,21 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
             now = getattr(returned, name)
             if now.keys() != entries.keys() or any(now[key] is not entries[key] for key in entries):
                 raise Broken(f"the mapping {name} of a part's Out is written to after it was returned: {sorted(now)}")
-    for what, tensor, version in seen:
+    for label, tensor, version in versions:
         if tensor._version != version:
-            raise Broken(f"a forward writes to a tensor that others hold, {what}")
-    if not all(map(torch.equal, kept, batch.tensors())):
+            raise Broken(f"a forward writes to a tensor that others hold, {label}")
+    if not all(map(torch.equal, originals, batch.tensors())):
         raise Broken("a forward writes to its inputs")
 
 
-def _seen(where: str, entries: Mapping[str, Any]) -> Seen:
+def _versions(where: str, entries: Mapping[str, Any]) -> Versions:
     """Every tensor of a mapping, of which an entry is one or, as what goes up, holds some."""
     named = {name: (value,) if isinstance(value, Tensor) else value for name, value in entries.items()}
-    held = ((name, part) for name, value in named.items() for part in value if isinstance(part, Tensor))
-    return [(f"{name!r} in {where}", tensor, tensor._version) for name, tensor in held]
+    parts = ((name, part) for name, value in named.items() for part in value if isinstance(part, Tensor))
+    return [(f"{name!r} in {where}", tensor, tensor._version) for name, tensor in parts]
 
 
-def _plain_stats(out: Out, training: bool) -> None:
+def _check_stats(out: Out, training: bool) -> None:
     if out.stats and not training:
         raise Broken(f"stats {sorted(out.stats)} are for after_step, and none is given in eval mode")
     attached = sorted(name for name, value in out.stats.items() if value.requires_grad)
@@ -117,5 +119,5 @@ def _plain_stats(out: Out, training: bool) -> None:
         raise Broken(f"stats {attached} have a gradient; detach them")
 
 
-def _guarded(ctx: Context) -> Context:
+def _guard(ctx: Context) -> Context:
     return ctx.replace(below=MappingProxyType(dict(ctx.below)), labels=MappingProxyType(dict(ctx.labels)))

@@ -14,11 +14,11 @@ from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.laws.support.compare import agree_out
-from kinformer.laws.support.finding import Unjudged, found
+from kinformer.laws.support.findings import Unjudged, findings
 from kinformer.laws.support.forms import forms
-from kinformer.laws.support.subject import ROWS, Subject, built
+from kinformer.laws.support.subject import ROWS, Subject, build_module
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.memories.hidden import Hidden
@@ -40,27 +40,30 @@ def judge(subject: Subject) -> Iterator[str]:
     module = subject.build()
     if subject.tried:
         raise Unjudged("what is shared is the same in this use")
-    others = list(_others(subject, module))
+    other_layers = list(_other_layers(subject, module))
     for training in subject.modes(module):
-        for other in others:
-            yield from found(_beside, subject, module, other.train(training))
+        for layer in other_layers:
+            yield from findings(_check_together, subject, module, layer.train(training))
         if subject.no_state(module) is None:
-            yield from found(_sharing, subject, module, _attention(subject.width, NEAR).train(training))
+            yield from findings(_check_shared_state, subject, module, _attention(subject.width, NEAR).train(training))
 
 
 def _attention(width: int, pattern: Pattern, heads: int = 1, **more: Any) -> Any:
-    return built(lambda: Attention(QKV(width, heads), Softmax(pattern), **more))
+    return build_module(lambda: Attention(QKV(width, heads), Softmax(pattern), **more))
 
 
-def _others(subject: Subject, module: nn.Module) -> Iterator[Layer]:
+def _other_layers(subject: Subject, module: nn.Module) -> Iterator[Layer]:
     patterns = {repr(p): p for part in module.modules() if isinstance(p := _pattern(part), Pattern) and not p.tensors()}
     own = next((part.projection for part in module.modules() if isinstance(part, Attention)), None)
     yield _attention(subject.width, NEAR, own.heads if own is not None and subject.width % own.heads == 0 else 1)
     for pattern in patterns.values():
         yield _attention(subject.width, pattern)
     reads = [part.reads for part in module.modules() if isinstance(part, Memory)]
-    kept = next((one for one in reads if isinstance(one, Segment) and one.memory), Segment(2, 2))
-    less = Segment(kept.length, kept.memory - 1)  # cut as its own memory is, and forgets sooner
+    segment = next(
+        (pattern_read for pattern_read in reads if isinstance(pattern_read, Segment) and pattern_read.memory),
+        Segment(2, 2),
+    )
+    less = Segment(segment.length, segment.memory - 1)  # cut as its own memory is, and forgets sooner
     yield _attention(subject.width, Causal() & less, memory=Hidden(less.length, less.memory))
     for form in forms(subject.part, partial(copy.deepcopy, subject.part)) if subject.part is not None else ():
         if not isinstance(form, Subject) or form.source or form.vocab or form.place == subject.place:
@@ -73,7 +76,7 @@ def _pattern(part: nn.Module) -> Pattern | None:
     return part.pattern if isinstance(part, Mechanism) and hasattr(part, "pattern") else None  # type: ignore[return-value]
 
 
-def _beside(subject: Subject, module: Any, other: Layer) -> None:
+def _check_together(subject: Subject, module: Any, other: Layer) -> None:
     batch = subject.ragged(LENGTH)
     want, ctx = subject.call(module, batch), batch.context()
     try:
@@ -81,27 +84,32 @@ def _beside(subject: Subject, module: Any, other: Layer) -> None:
     except ValueError:
         return  # it refuses what this batch is limited to
     agree_out(
-        module(batch.x, None, ctx), want, f"in one call after {_told(other)} it computes something else", batch.pos
+        module(batch.x, None, ctx), want, f"in one call after {_describe(other)} it computes something else", batch.pos
     )
 
 
 @torch.no_grad()
-def _sharing(subject: Subject, module: Any, other: Layer) -> None:
+def _check_shared_state(subject: Subject, module: Any, other: Layer) -> None:
     batch = subject.batch([LENGTH] * ROWS)
     alone = subject.start(module, ROWS, 2)
-    its, mine = shared((other.start(ROWS, 2), subject.start(module, ROWS, 2)))
+    other_state, mine = share_positions((other.start(ROWS, 2), subject.start(module, ROWS, 2)))
     for lo, hi in ((0, 2), (2, 3), (3, 6), (6, LENGTH)):
         piece = batch.columns(lo, hi)
         ctx = piece.context()
         try:
-            its = other(piece.x, its, ctx).state
+            other_state = other(piece.x, other_state, ctx).state
         except ValueError:
             return
-        want, got = subject.call(module, piece, alone), module(piece.x, mine, ctx)
-        agree_out(got, want, f"in one state with {_told(other)} it computes something else at {hi} tokens", piece.pos)
-        alone, mine = want.state, got.state
+        expected, actual = subject.call(module, piece, alone), module(piece.x, mine, ctx)
+        agree_out(
+            actual,
+            expected,
+            f"in one state with {_describe(other)} it computes something else at {hi} tokens",
+            piece.pos,
+        )
+        alone, mine = expected.state, actual.state
 
 
-def _told(other: Any) -> str:
+def _describe(other: Any) -> str:
     mechanism = getattr(other, "mechanism", None)
     return f"attention under {mechanism.pattern}" if isinstance(mechanism, Softmax) else "another use of itself"

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from kinformer.core.layer import Context, Layer
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "each layer has weights of its own, except those that the example declares in `shares`"
 OVER = ("layer", "model")
 LENGTH = 7
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """No weight belongs to two layers, and no layer reads a token twice in one call of the layer around it.
 
     Two parameters over the same memory count as one weight. A part outside of all layers, such as an embedding, belongs
@@ -40,7 +40,7 @@ def _sentence(names: list[str]) -> str:
     return f"{fault}. Give each layer weights of its own, or declare the sharing in shares= of the example"
 
 
-def _of_several_layers(subject: Subject | Trained) -> list[list[str]]:
+def _of_several_layers(subject: Subject | TrainingSubject) -> list[list[str]]:
     """Groups of names, one for each weight that belongs to several layers."""
     with torch.random.fork_rng(devices=[]):
         module = subject.make()  # not in another precision: a cast would part two parameters over one memory
@@ -72,24 +72,24 @@ def _owner(name: str, layers: list[str]) -> str:
 def _applied_again(subject: Any) -> list[list[str]]:
     """The layers with weights that read a position of a row more than once in one call of the enclosing layer."""
     module = subject.build()
-    with _calls(module) as again, torch.no_grad():
+    with _calls(module) as repeated, torch.no_grad():
         subject.call(module, subject.ragged(LENGTH))
-    return [[name] for name in sorted(again)]
+    return [[name] for name in sorted(repeated)]
 
 
 @contextmanager
 def _calls(module: Any) -> Iterator[set[str]]:
     """Collect the names of layers that are applied repeatedly, in the set that this context yields."""
-    again: set[str] = set()
+    repeated: set[str] = set()
     open_calls: list[tuple[int, Counter]] = []  # of each running layer: its rows, and (layer, position) read inside
 
     def before(part: nn.Module, inputs: tuple, name: str) -> None:
-        ctx = next(given for given in inputs if isinstance(given, Context))
+        ctx = next(argument for argument in inputs if isinstance(argument, Context))
         if open_calls and not ctx.remember:
-            rows, seen = open_calls[-1]
-            seen.update((name, position) for position in ctx.pos[ctx.pos >= 0].tolist())
-            if max((count for (layer, _), count in seen.items() if layer == name), default=0) > rows:
-                again.add(name)
+            rows, reads = open_calls[-1]
+            reads.update((name, position) for position in ctx.pos[ctx.pos >= 0].tolist())
+            if max((count for (layer, _), count in reads.items() if layer == name), default=0) > rows:
+                repeated.add(name)
         open_calls.append((len(ctx.pos), Counter()))
 
     def after(part: nn.Module, inputs: tuple, out: Any) -> None:
@@ -101,7 +101,7 @@ def _calls(module: Any) -> Iterator[set[str]]:
             hooks.append(part.register_forward_pre_hook(lambda part, inputs, name=name: before(part, inputs, name)))
             hooks.append(part.register_forward_hook(after))
     try:
-        yield again
+        yield repeated
     finally:
         for hook in hooks:
             hook.remove()

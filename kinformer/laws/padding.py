@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.laws.support.batch import Batch, placed, positions
+from kinformer.laws.support.batch import InputBatch, place_content, positions
 from kinformer.laws.support.compare import agree, agree_names, agree_states
-from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.reading import ROUNDING, gradients, loss, real
-from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, Trained
+from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.reading import ROUNDING, gradients, loss, real_values
+from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, TrainingSubject
 
 SAYS = "padding changes nothing, left or right, in values and gradients"
 OVER = ("layer", "model")
@@ -20,79 +20,79 @@ LENGTH = 13
 WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions.
 
     For a model of tokens, whose padding is -1, the law checks its loss, its counts and its metrics. For a model whose
     batches have marks, -1 at padding, it checks loss and gradients with NaN and infinite numbers at padding.
     """
     module = subject.build()
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         if hasattr(module, "logits") or _labels_rows(subject.ragged(2).x):
-            yield from smallest(_told, LENGTH, subject, module)
+            yield from smallest(_check_tokens, LENGTH, subject, module)
         elif _marks(subject.ragged(2).x) is not None:
-            yield from smallest(_marked, LENGTH, subject, module)
+            yield from smallest(_check_marks, LENGTH, subject, module)
         else:
             raise Unjudged("its batches have neither tokens nor marks, so the law cannot mark padding")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
-            yield from smallest(_move, LENGTH + 5 * seed, subject, module, seed)
+            yield from smallest(_check_moves, LENGTH + 5 * seed, subject, module, seed)
 
 
-def _move(length: int, subject: Subject, module: Any, seed: int) -> None:
+def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
     lengths = [length, max(1, length - 3), max(1, length // 2)]
     columns = length + 4
     ends = [columns - n for n in lengths]
     tight = subject.batch(lengths, columns=length, seed=seed)
-    moved = {
+    padded = {
         "right": subject.batch(lengths, columns=columns, seed=seed),
         "left": subject.batch(lengths, ends, columns, seed=seed),
         "on both sides": subject.batch(lengths, [n // 2 for n in ends], columns, seed=seed),
     }
     want = _values(subject, module, tight)
-    for where, batch in moved.items():
+    for where, batch in padded.items():
         sentence = f"rows of {lengths} tokens give another result with more padding {where}"
         _compare(sentence, want, _values(subject, module, batch))
-    spoiled, resourced = _spoiled(tight), _resourced(subject, tight, seed)
+    spoiled, resourced = _spoil(tight), _move_source(subject, tight, seed)
     _compare("NaN or infinite numbers at padding matter", want, _values(subject, module, spoiled))
     if resourced is not tight:
         _compare("what stands at padding of the source matters", want, _values(subject, module, resourced))
-    _stats(subject, module, tight, moved)
+    _stats(subject, module, tight, padded)
     if subject.no_state(module) is None:
         states = [
             subject.call(module, batch, subject.start(module, 3, length)).state
-            for batch in (tight, *moved.values(), spoiled)
+            for batch in (tight, *padded.values(), spoiled)
         ]
-        for where, state in zip((*moved, "that is NaN"), states[1:], strict=True):
+        for where, state in zip((*padded, "that is NaN"), states[1:], strict=True):
             agree_states(state, states[0], f"rows of {lengths} tokens leave another state with more padding {where}")
 
 
-def _stats(subject: Subject, module: Any, tight: Batch, moved: dict[str, Batch]) -> None:
+def _stats(subject: Subject, module: Any, tight: InputBatch, padded: dict[str, InputBatch]) -> None:
     """What parts change by after a step of training."""
     training = module.training
     module.train()
     want = subject.call(module, tight).stats
-    for where, batch in moved.items() if want else ():
-        got = subject.call(module, batch).stats
+    for where, batch in padded.items() if want else ():
+        actual = subject.call(module, batch).stats
         for name, value in want.items():
-            agree(got[name], value, f"with more padding {where} the stats {name!r} are others")
+            agree(actual[name], value, f"with more padding {where} the stats {name!r} are others")
     module.train(training)
 
 
-def _told(length: int, subject: Trained, model: Any) -> None:
+def _check_tokens(length: int, subject: TrainingSubject, model: Any) -> None:
     lengths = [length, max(2, length - 3), max(2, length // 2)]
     columns = length + 3
     lefts = {"right": [0] * ROWS, "left": [columns - n for n in lengths]}
-    drawn = subject.ragged(length)
+    sampled = subject.ragged(length)
     tight = positions(lengths, [0] * ROWS, length)
-    want = _says(model, drawn.over(lambda t: placed(t, tight, -1) if t.dim() > 1 else t).x)
+    expected = _says(model, sampled.map_tensors(lambda t: place_content(t, tight, -1) if t.dim() > 1 else t).x)
     for where, left in lefts.items():
         pos = positions(lengths, left, columns)
-        padded = drawn.over(lambda t, pos=pos: placed(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
-        got = _says(model, padded.x)
-        for name, value in want.items():
-            agree(got[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
+        padded = sampled.map_tensors(lambda t, pos=pos: place_content(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
+        actual = _says(model, padded.x)
+        for name, value in expected.items():
+            agree(actual[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
 
 
 def _labels_rows(x: Any) -> bool:
@@ -112,9 +112,9 @@ def _marks(x: Any) -> Tensor | None:
     return next(whole, None) if isinstance(x, tuple) else None
 
 
-def _marked(length: int, subject: Trained, model: Any) -> None:
-    drawn = subject.ragged(length)
-    marks = _marks(drawn.x)
+def _check_marks(length: int, subject: TrainingSubject, model: Any) -> None:
+    sampled = subject.ragged(length)
+    marks = _marks(sampled.x)
     assert marks is not None
     rows, columns = marks.shape
     ends = columns - columns // 3 * torch.arange(rows)[:, None]
@@ -126,9 +126,9 @@ def _marked(length: int, subject: Trained, model: Any) -> None:
             if t is marks or t.shape[:2] != padding.shape:
                 return t.masked_fill(padding, -1) if t is marks else t
             mark = padding.view(*padding.shape, *[1] * (t.dim() - 2))
-            return torch.where(mark, _wild(t) if wild else 0.0, t) if t.is_floating_point() else t
+            return torch.where(mark, _wild_numbers(t) if wild else 0.0, t) if t.is_floating_point() else t
 
-        loss = model(drawn.over(spoil).x)
+        loss = model(sampled.map_tensors(spoil).x)
         by_name = gradients(loss.total, model)
         values.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
     _compare("NaN or infinite numbers at padding matter", *values)
@@ -136,27 +136,27 @@ def _marked(length: int, subject: Trained, model: Any) -> None:
 
 def _says(model: Any, x: Any) -> dict[str, Tensor]:
     loss, judged = model(x), model.judge(x)
-    totals = {f"{name!r}, {n}": one for name, pair in judged.totals.items() for n, one in enumerate(pair)}
+    totals = {f"{name!r}, {n}": number for name, pair in judged.totals.items() for n, number in enumerate(pair)}
     return {"loss": loss.total, "count of targets": torch.as_tensor(loss.count), **totals}
 
 
-def _spoiled(batch: Batch) -> Batch:
+def _spoil(batch: InputBatch) -> InputBatch:
     """Write NaN, infinite and huge numbers at padding of x and of the source; batches of tokens stay unchanged."""
     if not batch.x.is_floating_point():
         return batch
     x, source = batch.x, batch.source
     if source is not None and batch.source_pos is not None:
-        source = torch.where((batch.source_pos >= 0)[..., None], source, _wild(source))
-    x = torch.where(batch.real[..., None], x, _wild(x))
+        source = torch.where((batch.source_pos >= 0)[..., None], source, _wild_numbers(source))
+    x = torch.where(batch.real[..., None], x, _wild_numbers(x))
     return dataclasses.replace(batch, x=x, source=source, is_clean=False)
 
 
-def _wild(like: Tensor) -> Tensor:
+def _wild_numbers(like: Tensor) -> Tensor:
     """NaN, infinite and huge numbers, repeated to the shape of `like`."""
     return torch.tensor(WILD, dtype=like.dtype).repeat(like.numel() // len(WILD) + 1)[: like.numel()].view_as(like)
 
 
-def _resourced(subject: Subject, batch: Batch, seed: int) -> Batch:
+def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
     """The same source, moved against its padding, with other garbage there; not against x where it is as long."""
     if batch.source is None:
         return batch
@@ -165,32 +165,32 @@ def _resourced(subject: Subject, batch: Batch, seed: int) -> Batch:
         pos = positions(lengths, [batch.size[1] - n for n in lengths], batch.size[1])
     else:
         pos = positions([SOURCE - n % 3 for n in range(3)], [2 - n % 2 for n in range(3)], SOURCE + 2)
-    return dataclasses.replace(batch, source=subject.filled(pos, seed + 100, 1), source_pos=pos)
+    return dataclasses.replace(batch, source=subject.fill_rows(pos, seed + 100, 1), source_pos=pos)
 
 
-def _values(subject: Subject, module: Any, batch: Batch) -> dict[str, list[Tensor] | Tensor | None]:
+def _values(subject: Subject, module: Any, batch: InputBatch) -> dict[str, list[Tensor] | Tensor | None]:
     """y, aux and the gradient of x at real positions, row by row; penalties; the gradients of parameters."""
-    out, leaf = subject.traced(module, batch)
-    found: dict[str, Any] = {"y": real(out.y, batch)}
-    found |= {f"aux {name!r}": real(value, batch) if value.dim() else value for name, value in out.aux.items()}
+    out, leaf = subject.call_traced(module, batch)
+    numbers: dict[str, Any] = {"y": real_values(out.y, batch)}
+    numbers |= {f"aux {name!r}": real_values(value, batch) if value.dim() else value for name, value in out.aux.items()}
     by_name = gradients(loss(out, batch), module, x=leaf)
     x = by_name.pop("x")
     if x is not None:
-        found["the gradient of x"] = real(x, batch)
+        numbers["the gradient of x"] = real_values(x, batch)
         if not subject.vocab and not bool((x[~batch.real].abs() <= ROUNDING * x[batch.real].abs().max()).all()):
             raise Broken("a loss on real positions has a gradient at padding of x, so what stands there mattered")
-    return found | {f"the gradient of {name}": g for name, g in by_name.items()}
+    return numbers | {f"the gradient of {name}": g for name, g in by_name.items()}
 
 
-def _compare(sentence: str, want: dict, got: dict) -> None:
-    agree_names(got, want, sentence)
-    for name, value in want.items():
-        what = f"{sentence} ({name})"
+def _compare(sentence: str, expected: dict, actual: dict) -> None:
+    agree_names(actual, expected, sentence)
+    for name, value in expected.items():
+        case = f"{sentence} ({name})"
         if isinstance(value, list):
-            for n, (mine, theirs) in enumerate(zip(got[name], value, strict=True)):
-                agree(mine, theirs, f"{what}, row {n}")
-        elif value is None or got[name] is None:
-            if value is not got[name]:
-                raise Broken(f"{what}: there is a gradient in one case and none in the other")
+            for n, (mine, theirs) in enumerate(zip(actual[name], value, strict=True)):
+                agree(mine, theirs, f"{case}, row {n}")
+        elif value is None or actual[name] is None:
+            if value is not actual[name]:
+                raise Broken(f"{case}: there is a gradient in one case and none in the other")
         else:
-            agree(got[name], value, what)
+            agree(actual[name], value, case)

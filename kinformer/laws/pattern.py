@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.attend.parts import parts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
-from kinformer.laws.support.finding import Broken, smallest
+from kinformer.laws.support.findings import Broken, smallest
 from kinformer.laws.support.subject import EFFORT
 
 SAYS = "what it says of its heads, spelling, reach, period, live positions, cache, cover and parts is true"
@@ -57,12 +57,12 @@ def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
 def _kinds(pattern: Pattern, length: int) -> None:
     """What it gives is of the right kind, so that what it says can be compared with what it does."""
     at = torch.arange(length)
-    given = pattern(0, 0, at[:, None], at)
-    if not isinstance(given, bool) and getattr(given, "dtype", None) is not torch.bool:
-        kind = getattr(given, "dtype", type(given).__name__)
+    answer = pattern(0, 0, at[:, None], at)
+    if not isinstance(answer, bool) and getattr(answer, "dtype", None) is not torch.bool:
+        kind = getattr(answer, "dtype", type(answer).__name__)
         raise Broken(f"{pattern}: it answers with {kind}; answer with true or false, by comparisons alone")
-    if not isinstance(given, bool) and torch.broadcast_shapes(given.shape, (length, length)) != (length, length):
-        raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(given.shape)}")
+    if not isinstance(answer, bool) and torch.broadcast_shapes(answer.shape, (length, length)) != (length, length):
+        raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(answer.shape)}")
     far = torch.tensor([0, FAR])
     try:  # a cache asks about any position, and so does a row that is longer than a table
         pattern(0, 0, far[:, None], far), pattern.live(far[None], far[None, -1:])
@@ -150,17 +150,17 @@ def _cover(pattern: Pattern, m: Tensor, length: int) -> None:
         q_lo, q_hi = sorted(rng.choices(range(length), k=2))
         k_lo, k_hi = sorted(rng.choices(range(length), k=2))
         block = m[:, :, q_lo : q_hi + 1, k_lo : k_hi + 1]
-        some, every = pattern.cover(*map(torch.tensor, (q_lo, q_hi, k_lo, k_hi)))
+        any_pair, every = pattern.cover(*map(torch.tensor, (q_lo, q_hi, k_lo, k_hi)))
         where = f"{pattern}: of queries {q_lo}..{q_hi} and keys {k_lo}..{k_hi}"
-        if block.any() and not some.all():
+        if block.any() and not any_pair.all():
             raise Broken(f"{where} some pair is allowed, but its cover() says none is")
         if every.any() and not block.all():
             raise Broken(f"{where} not every pair is allowed, but its cover() says that all are")
 
 
 def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
-    found = parts(pattern, length)
-    pieces = [matrix(part.where, length) for part in found]
+    disjoint = parts(pattern, length)
+    pieces = [matrix(part.where, length) for part in disjoint]
     count = reduce(torch.add, [piece.long() for piece in pieces])
     if (count != m.long()).any():
         _, h, q, k = _first(count != m.long())
@@ -168,7 +168,7 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
             f"{pattern}: pair ({q}, {k}) of head {h} is in {int(count[0, h, q, k])} parts, not {int(m[0, h, q, k])}"
         )
     at = torch.arange(length)
-    for part, piece in zip(found, pieces, strict=True):
+    for part, piece in zip(disjoint, pieces, strict=True):
         outside = piece & ~part.layout.reads(at[:, None], at).expand_as(piece)
         if outside.any():
             _, _, q, k = _first(outside)

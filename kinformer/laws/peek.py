@@ -13,13 +13,13 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
-from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import leaves
-from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_names
-from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
-from kinformer.laws.support.reading import beyond_rounding, reads, remembering
-from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Trained
+from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
+from kinformer.laws.support.reading import beyond_rounding, dependences, memory_read
+from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, TrainingSubject
 from kinformer.nn.attention import Attention
 
 SAYS = "it reads nothing ahead of what it says"
@@ -30,19 +30,19 @@ HUGE = 1e13  # a factor of later tokens: 64 ulps of such a number in float64 are
 HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
 
     For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
     because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
     A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
-    memory's `hears` tells.
+    memory's `receptive_field` tells.
     """
     module = subject.build()
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         if not isinstance(module, Forecaster):
             raise Unjudged("it forecasts no rows; what a model says of each token is judged where it says it")
-        yield from found(_foretold, subject, module)
+        yield from findings(_check_forecast, subject, module)
         return
     judged, modes = False, list(subject.modes(module))
     for training in (False, True):
@@ -55,21 +55,21 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         if because or subject.pattern is not None:
             yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
-        memory = remembering(module) if isinstance(module, Attention) else None
+        memory = memory_read(module) if isinstance(module, Attention) else None
         if memory is not None:
-            yield from found(_heard, subject, module, memory)
+            yield from findings(_check_memory, subject, module, memory)
     if not judged:
         raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")
 
 
 @torch.no_grad()
-def _foretold(subject: Trained, model: Any) -> None:
+def _check_forecast(subject: TrainingSubject, model: Any) -> None:
     batch = subject.ragged(LENGTH).x
-    said, foretold = model.forecast(batch), torch.arange(batch.values.shape[1]) >= model.context
+    forecast, foretold = model.forecast(batch), torch.arange(batch.values.shape[1]) >= model.context
     for change, values in (("redrawing", batch.values.flip(0, 1)), ("a large change of", GARBAGE * batch.values)):
         changed = batch._replace(values=torch.where(foretold[:, None], values, batch.values))
         sentence = f"{change} the rows that it is to forecast, by which it is judged, changes its forecast"
-        agree(model.forecast(changed), said, sentence, bound=1e-12)
+        agree(model.forecast(changed), forecast, sentence, bound=1e-12)
 
 
 def _promise(subject: Subject, module: Any) -> str:
@@ -90,7 +90,7 @@ def _is_widened(subject: Subject, module: Any) -> bool:
     widened: list[bool] = []
 
     def look(part: nn.Module, inputs: tuple) -> None:
-        widened.extend(given.also is not None for given in inputs if isinstance(given, Context))
+        widened.extend(argument.also is not None for argument in inputs if isinstance(argument, Context))
 
     hooks = [part.register_forward_pre_hook(look) for part in module.modules() if isinstance(part, Mechanism)]
     try:
@@ -103,10 +103,20 @@ def _is_widened(subject: Subject, module: Any) -> bool:
 
 def _patterns(module: nn.Module) -> Iterator[Pattern | None]:
     """The patterns of every mechanism by which a sequence reads itself; None for one that names none."""
-    across = {part for one in module.modules() if isinstance(one, Attention) and one.cross for part in one.modules()}
+    across = {
+        part
+        for module_part in module.modules()
+        if isinstance(module_part, Attention) and module_part.cross
+        for part in module_part.modules()
+    }
     for part in module.modules():
         if isinstance(part, Mechanism) and part not in across:
-            inside = [value for one in part.modules() for value in vars(one).values() if isinstance(value, Pattern)]
+            inside = [
+                value
+                for module_part in part.modules()
+                for value in vars(module_part).values()
+                if isinstance(value, Pattern)
+            ]
             yield from inside
             if not inside:
                 yield None
@@ -120,10 +130,10 @@ def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str)
     copies = batch.rows([*range(rows)] * (length - 1))
     after_column = torch.arange(length - 1).repeat_interleave(rows)[:, None]
     later = torch.arange(length) > after_column
-    before = _seeded(subject, module, copies)
+    before = _call_seeded(subject, module, copies)
     mode = " in train mode" if module.training else ""
     for change, changed in _changes(subject, copies, later, seed):
-        after = _seeded(subject, module, changed)
+        after = _call_seeded(subject, module, changed)
         for t in range(length - 1):
             pos = torch.where(later | (after_column != t), -1, copies.pos)
             sentence = f"{because}, but {change} what follows column {t} of {length} changes it{mode}"
@@ -134,22 +144,22 @@ def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str)
                     agree(after.aux[name], value, f"{sentence} (aux {name!r})", pos=pos, bound=1e-12)
 
 
-def _seeded(subject: Subject, module: Any, batch: Batch) -> Out:
+def _call_seeded(subject: Subject, module: Any, batch: InputBatch) -> Out:
     """Call the part with a fixed seed, so that chance in train mode is equal in calls with equally many rows."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return subject.call(module, batch)
 
 
-def _changes(subject: Subject, batch: Batch, later: Tensor, seed: int) -> Iterator[tuple[str, Batch]]:
+def _changes(subject: Subject, batch: InputBatch, later: Tensor, seed: int) -> Iterator[tuple[str, InputBatch]]:
     """Variants of the batch whose later columns are redrawn, redrawn large, or padding."""
     rows, columns = batch.size
-    drawn = subject.content(rows, columns, seed + 1000)
+    redrawn = subject.content(rows, columns, seed + 1000)
     large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(HUGE))
-    for change, x in (("redrawing", drawn), ("a large change of", large)):
+    for change, x in (("redrawing", redrawn), ("a large change of", large)):
         yield change, dataclasses.replace(batch, x=torch.where(_column(later & batch.real, x), x, batch.x))
-    gone = torch.where(_column(later & batch.real, batch.x), torch.full_like(batch.x, -1), batch.x)
-    yield "removing", dataclasses.replace(batch, x=gone, pos=torch.where(later, -1, batch.pos))
+    removed = torch.where(_column(later & batch.real, batch.x), torch.full_like(batch.x, -1), batch.x)
+    yield "removing", dataclasses.replace(batch, x=removed, pos=torch.where(later, -1, batch.pos))
 
 
 def _column(mark: Tensor, x: Tensor) -> Tensor:
@@ -158,26 +168,26 @@ def _column(mark: Tensor, x: Tensor) -> Tensor:
 
 def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, because: str) -> None:
     batch = subject.ragged(length)
-    read = reads(subject, module, batch)
+    read = dependences(subject, module, batch)
     ahead = beyond_rounding(read).triu(1)
     if because and ahead.any():
         r, t, s = ahead.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
     if subject.pattern is not None:
-        _exactly(subject.pattern, module.projection.heads, batch, read)
+        _check_pattern(subject.pattern, module.projection.heads, batch, read)
     elif not subject.source and (read[batch.real].sum(-1) == 0).all():
         raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
-    elif decodes and length > 2 and not subject.source and _kept(subject, module):
+    elif decodes and length > 2 and not subject.source and _has_content(subject, module):
         if not (read.tril(-1) > 0).any():
             raise Broken(f"has a state, yet no position of {length} depends on an earlier one")
 
 
 @torch.no_grad()
-def _heard(subject: Subject, module: Any, memory: Memory) -> None:
+def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     """One token of a row is changed, another one in each row: who hears of it, also by what stands for several?"""
-    told = memory.hears
-    back = told.reach()[0]
+    reach = memory.receptive_field
+    back = reach.reach()[0]
     if back == math.inf:
         return  # it keeps what it likes, and says so
     length, choices = int(back) + 2 * memory.length, Choices()
@@ -192,27 +202,27 @@ def _heard(subject: Subject, module: Any, memory: Memory) -> None:
         before = subject.call(module, dataclasses.replace(batch, x=same)).y
     with choices.reading():  # what is kept of the past may be chosen by whoever read it
         after = subject.call(module, dataclasses.replace(batch, x=changed)).y
-    hears = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
-    wrong = hears & ~told.matrix(length)[:, at]
+    receptive_field = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
+    wrong = receptive_field & ~reach.matrix(length)[:, at]
     if wrong.any():
         t, s = wrong.nonzero()[0].tolist()
-        what = f"position {t} of {length} hears of position {int(at[s])}, and its memory says that it hears {told}"
-        raise Broken(f"{what}; choices among states are made by kinformer.core.choice.choice")
+        sentence = f"position {t} of {length} hears of position {int(at[s])}, and its memory says that it hears {reach}"
+        raise Broken(f"{sentence}; choices among states are made by kinformer.core.choice.choice")
 
 
-def _kept(subject: Subject, module: Any) -> bool:
+def _has_content(subject: Subject, module: Any) -> bool:
     """Does its state hold anything beside the number of the next position?"""
     return any(name != "now" for name, _ in leaves(subject.start(module, ROWS, 4)))
 
 
-def _exactly(pattern: Pattern, heads: int, batch: Batch, read: Tensor) -> None:
+def _check_pattern(pattern: Pattern, heads: int, batch: InputBatch, read: Tensor) -> None:
     pos = batch.pos[:, None]
-    may = pairs(narrowed(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
+    may = pair_mask(narrow_pattern(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
     other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
     wrong = other & torch.where(may, read == 0, beyond_rounding(read))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
-        what = "does not read" if may[r, t, s] else "reads"
+        verb = "does not read" if may[r, t, s] else "reads"
         allows = "allows" if may[r, t, s] else "does not allow"
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
-        raise Broken(f"position {query} {what} position {key}, which its pattern {allows}: {pattern}")
+        raise Broken(f"position {query} {verb} position {key}, which its pattern {allows}: {pattern}")

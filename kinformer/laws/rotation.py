@@ -7,8 +7,8 @@ from torch import Tensor
 
 from kinformer.core.position import Rotation
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.finding import found
-from kinformer.laws.support.subject import built
+from kinformer.laws.support.findings import findings
+from kinformer.laws.support.subject import build_module
 
 SAYS = "it keeps lengths, turns nothing at position 0, and products of what it turns know the distance alone"
 OVER = "rotation"
@@ -18,9 +18,9 @@ LATER = (1, 5, 900)
 
 def judge(rotation: Rotation) -> Iterator[str]:
     """Queries and keys at every two positions, and at the same ones later on."""
-    rotation = built(lambda: rotation)
-    yield from found(_lengths, rotation)
-    yield from found(_distances, rotation)
+    rotation = build_module(lambda: rotation)
+    yield from findings(_lengths, rotation)
+    yield from findings(_distances, rotation)
 
 
 @torch.no_grad()
@@ -51,5 +51,5 @@ def _places() -> Tensor:
 
 
 def _numbers(seed: int) -> Tensor:
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randn(2, 2, LENGTH, WIDTH, generator=drawn, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 2, LENGTH, WIDTH, generator=generator, dtype=torch.float64)

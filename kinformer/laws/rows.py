@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.core.cache import widened
+from kinformer.core.cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.laws.support.batch import Batch
-from kinformer.laws.support.compare import agree_out, agree_states, joined
-from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
+from kinformer.laws.support.batch import InputBatch
+from kinformer.laws.support.compare import agree_out, agree_states, join_outs
+from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
 from kinformer.laws.support.subject import Subject
 
 SAYS = "rows of its state can be reset, picked, copied and given more slots"
@@ -31,8 +31,8 @@ def judge(subject: Subject) -> Iterator[str]:
     for _ in subject.modes(module):
         text = subject.no_state(module)
         if text is None:
-            yield from found(_batch_first, subject, module)
-            yield from smallest(_all, LENGTH, subject, module)
+            yield from findings(_batch_first, subject, module)
+            yield from smallest(_check, LENGTH, subject, module)
         stateless = text or stateless
     if stateless:
         raise Unjudged(f"no state to judge: {stateless}")
@@ -45,84 +45,84 @@ def _batch_first(subject: Subject, module: Any) -> None:
             raise Broken(f"the state's {name or 'leaf'} is {shape} for 3 rows; every leaf must be batch first")
 
 
-def _all(length: int, subject: Subject, module: Any) -> None:
-    both, others = (
+def _check(length: int, subject: Subject, module: Any) -> None:
+    batch, other_batch = (
         subject.batch([2 * length, 2 * length, 2 * length - 1], [0, 0, 1], 2 * length, seed=seed) for seed in (1, 3)
     )
-    state = _after(subject, module, both.columns(0, length), 2 * length)
-    rest = both.columns(length, 2 * length)
+    state = _after(subject, module, batch.columns(0, length), 2 * length)
+    rest = batch.columns(length, 2 * length)
     _select(subject, module, fork(state), rest)
-    _fork(subject, module, fork(state), rest, others.columns(length, 2 * length))
+    _fork(subject, module, fork(state), rest, other_batch.columns(length, 2 * length))
     _reset(subject, module, fork(state), rest, length)
     _widen(subject, module, state, rest)
 
 
-def _widen(subject: Subject, module: Any, state: State, rest: Batch) -> None:
+def _widen(subject: Subject, module: Any, state: State, rest: InputBatch) -> None:
     """As `generate` does where a text is to grow longer than its state was made for."""
-    want = subject.call(module, rest, fork(state))
-    got = subject.call(module, rest, widened(state, subject.start(module, 3, 4 * rest.size[1])))
-    agree_out(got, want, "a state with more slots goes on otherwise", rest.pos)
-    agree_states(got.state, want.state, "a state with more slots goes on otherwise")
+    expected = subject.call(module, rest, fork(state))
+    actual = subject.call(module, rest, widen_caches(state, subject.start(module, 3, 4 * rest.size[1])))
+    agree_out(actual, expected, "a state with more slots goes on otherwise", rest.pos)
+    agree_states(actual.state, expected.state, "a state with more slots goes on otherwise")
 
 
-def _after(subject: Subject, module: Any, batch: Batch, length: int) -> State:
+def _after(subject: Subject, module: Any, batch: InputBatch, length: int) -> State:
     return subject.call(module, batch, subject.start(module, len(batch.x), length)).state
 
 
-def _select(subject: Subject, module: Any, state: State, rest: Batch) -> None:
+def _select(subject: Subject, module: Any, state: State, rest: InputBatch) -> None:
     picked = select(state, torch.tensor(PICKED))
-    want = subject.call(module, rest, state)
-    got = subject.call(module, rest.rows(PICKED), picked)
-    chosen = want._replace(
-        y=want.y[PICKED], aux={key: value[PICKED] if value.dim() else value for key, value in want.aux.items()}
+    expected = subject.call(module, rest, state)
+    actual = subject.call(module, rest.rows(PICKED), picked)
+    chosen = expected._replace(
+        y=expected.y[PICKED], aux={key: value[PICKED] if value.dim() else value for key, value in expected.aux.items()}
     )
     sentence = f"rows {PICKED} of a state, selected, go on otherwise than their origins"
-    agree_out(got, chosen, sentence, rest.rows(PICKED).pos)
-    agree_states(got.state, select(want.state, torch.tensor(PICKED)), sentence)
+    agree_out(actual, chosen, sentence, rest.rows(PICKED).pos)
+    agree_states(actual.state, select(expected.state, torch.tensor(PICKED)), sentence)
 
 
-def _fork(subject: Subject, module: Any, state: State, rest: Batch, other: Batch) -> None:
+def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: InputBatch) -> None:
     """A state and its fork go on in turns, each with tokens of its own, as two continuations of one text do."""
     copy = fork(state)
-    for (name, mine), (_, its) in zip(leaves(copy), leaves(state), strict=True):
-        if mine.numel() and mine.data_ptr() == its.data_ptr():
+    for (name, mine), (_, original) in zip(leaves(copy), leaves(state), strict=True):
+        if mine.numel() and mine.data_ptr() == original.data_ptr():
             raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
     middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():  # where a state is written in place
         alone = subject.call(module, rest.columns(0, middle), fork(state))
-        want = joined([alone, subject.call(module, rest.columns(middle, end), alone.state)])
+        want = join_outs([alone, subject.call(module, rest.columns(middle, end), alone.state)])
         first = subject.call(module, rest.columns(0, middle), state)
         subject.call(module, other.columns(0, middle), copy)
         second = subject.call(module, rest.columns(middle, end), first.state)
-    agree_out(joined([first, second]), want, "a state goes on otherwise because its fork does", rest.pos)
+    agree_out(join_outs([first, second]), want, "a state goes on otherwise because its fork does", rest.pos)
 
 
-def _reset(subject: Subject, module: Any, state: State, rest: Batch, length: int) -> None:
+def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:
     mark = torch.tensor(FRESH)
     if subject.source:
         return  # a reset row has no source left, and a call brings one to all rows or none
     start = subject.batch([length] * 3, seed=2)
-    mixed = _mixed(mark, start, rest)
+    mixed = _mix(mark, start, rest)
     want_fresh = subject.call(module, start, subject.start(module, 3, 2 * length))
     want_old = subject.call(module, rest, fork(state))
-    got = subject.call(module, mixed, reset(state, mark))
+    actual = subject.call(module, mixed, reset(state, mark))
     cases = (
         (mark, want_fresh, "a reset row differs from a fresh one"),
         (~mark, want_old, "a reset row changes others"),
     )
-    for rows, want, what in cases:
+    for rows, want, sentence in cases:
         at = rows.nonzero().flatten()
-        own, its = _picked(got, at), _picked(want, at)
-        agree_out(own, its, what, mixed.pos[at])
-        agree_states(own.state, its.state, what)
+        actual_rows, expected_rows = _pick(actual, at), _pick(want, at)
+        agree_out(actual_rows, expected_rows, sentence, mixed.pos[at])
+        agree_states(actual_rows.state, expected_rows.state, sentence)
 
 
-def _picked(out: Any, at: Tensor) -> Any:
+def _pick(out: Any, at: Tensor) -> Any:
     aux = {key: value[at] if value.dim() else value for key, value in out.aux.items()}
     return out._replace(y=out.y[at], aux=aux, state=select(out.state, at))
 
 
-def _mixed(mark: Tensor, fresh: Batch, old: Batch) -> Batch:
+def _mix(mark: Tensor, fresh: InputBatch, old: InputBatch) -> InputBatch:
     """Rows of `fresh` where marked, rows of `old` elsewhere."""
     x = torch.where(mark.view(-1, *[1] * (old.x.dim() - 1)), fresh.x, old.x)
-    return Batch(x, torch.where(mark[:, None], fresh.pos, old.pos), old.only, old.also)
+    return InputBatch(x, torch.where(mark[:, None], fresh.pos, old.pos), old.only, old.also)

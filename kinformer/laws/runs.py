@@ -7,29 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.collected import met
+from kinformer.core.collected import is_sent
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import EvaluationSums, Model, Writer
 from kinformer.core.position import Position
 from kinformer.core.read import AttentionOutput
-from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_out
-from kinformer.laws.support.finding import Broken, smallest
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.findings import Broken, smallest
+from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "a plain call gives finite numbers of the right shape"
 OVER = ("layer", "model")
 LENGTH = 5
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """Rows padded left and right, in eval mode and without a state; every layer, mechanism and position is watched.
 
     What a part finds in `below` it must want, what it gives up it must send. A model's loss and measures are looked at.
     """
     module = subject.build()
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         yield from smallest(_model, LENGTH, module, subject)
     else:
         yield from smallest(_call, LENGTH, subject, module)
@@ -37,24 +37,26 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
 
 def _call(length: int, subject: Subject, module: Any) -> None:
     batch = subject.ragged(length)
-    with _watched(module):
+    with _watch(module):
         out = subject.call(module, batch)
-    with _unwanted_hidden(module) as hidden:
-        told = subject.call(module, batch)
+    with _hide_unwanted(module) as hidden:
+        without_hidden = subject.call(module, batch)
     if hidden:
-        who = "; ".join(f"{name}: {', '.join(names)}" for name, names in hidden.items())
-        agree_out(told, out, f"what comes from below is read though `wants` does not name it ({who})", batch.pos)
+        readers = "; ".join(f"{name}: {', '.join(names)}" for name, names in hidden.items())
+        agree_out(
+            without_hidden, out, f"what comes from below is read though `wants` does not name it ({readers})", batch.pos
+        )
     _out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
-    _asked_otherwise(subject, module, batch, out)
+    _check_other_calls(subject, module, batch, out)
     numbers = out.y[batch.real]
     if not numbers.isfinite().all():
         wrong = int((~numbers.isfinite()).sum())
         raise Broken(f"{wrong} of {numbers.numel()} numbers of its output are NaN or infinite, in rows of {length}")
 
 
-def _asked_otherwise(subject: Subject, module: Any, batch: Batch, out: Out) -> None:
+def _check_other_calls(subject: Subject, module: Any, batch: InputBatch, out: Out) -> None:
     """The last logits alone; the inner states of a first sublayer."""
     if isinstance(module, Writer) and batch.only is None and batch.also is None:
         source: dict[str, Any] = {} if batch.source is None else {"source": batch.source}
@@ -63,22 +65,22 @@ def _asked_otherwise(subject: Subject, module: Any, batch: Batch, out: Out) -> N
     layers = getattr(module, "layers", None)
     if subject.vocab or not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], Layer):
         return
-    seen: list[tuple[Tensor, Tensor]] = []
-    hook = layers[0].register_forward_hook(lambda part, inputs, out: seen.append((inputs[0], out.y)))
+    first_layer_calls: list[tuple[Tensor, Tensor]] = []
+    hook = layers[0].register_forward_hook(lambda part, inputs, out: first_layer_calls.append((inputs[0], out.y)))
     try:
         tapped = module(batch.x, None, batch.context().replace(taps=("0", "0.input")))
     finally:
         hook.remove()
-    for name, want in zip(("0.input", "0"), seen[0] if seen else (), strict=False):
+    for name, want in zip(("0.input", "0"), first_layer_calls[0] if first_layer_calls else (), strict=False):
         if name in tapped.taps:
             agree(
                 tapped.taps[name], want, f"the tap {name!r} is not what sublayer 0 {'gave' if name == '0' else 'got'}"
             )
 
 
-def _model(length: int, model: Model, subject: Trained) -> None:
-    name, batch, again = type(model).__name__, subject.ragged(length), subject.ragged(length)
-    if not all(map(torch.equal, batch.tensors(), again.tensors())):
+def _model(length: int, model: Model, subject: TrainingSubject) -> None:
+    name, batch, batch_again = type(model).__name__, subject.ragged(length), subject.ragged(length)
+    if not all(map(torch.equal, batch.tensors(), batch_again.tensors())):
         raise Broken(f"{name}.sample gives other rows for the same seed")
     loss, judged = model(batch.x), model.judge(batch.x)
     if not isinstance(judged, EvaluationSums) or next(iter(judged.totals), None) != model.metric.name:
@@ -87,9 +89,11 @@ def _model(length: int, model: Model, subject: Trained) -> None:
         )
     if loss.total.shape or not loss.total.isfinite() or int(loss.count) < 1:
         raise Broken(f"the loss of {length} tokens is {loss.total.tolist()} over {int(loss.count)} targets")
-    for what, (total, count) in judged.totals.items():
+    for measure, (total, count) in judged.totals.items():
         if total.shape or count.shape or not total.isfinite():
-            raise Broken(f"{name}.judge gives {what!r} as {total.tolist()} of {count.tolist()}; give a sum and a count")
+            raise Broken(
+                f"{name}.judge gives {measure!r} as {total.tolist()} of {count.tolist()}; give a sum and a count"
+            )
     if model.predicts_next:
         try:
             model.start(1, length)
@@ -98,7 +102,7 @@ def _model(length: int, model: Model, subject: Trained) -> None:
 
 
 @contextmanager
-def _watched(module: nn.Module) -> Iterator[None]:
+def _watch(module: nn.Module) -> Iterator[None]:
     """While this lasts, what a part returns is looked at before anyone uses it."""
     hooks = [part.register_forward_hook(_look) for part in module.modules()]
     try:
@@ -109,7 +113,7 @@ def _watched(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _unwanted_hidden(module: nn.Module) -> Iterator[dict[str, list[str]]]:
+def _hide_unwanted(module: nn.Module) -> Iterator[dict[str, list[str]]]:
     """While this lasts, mechanisms and innermost layers find below only what they want; what was hidden from whom."""
     hidden: dict[str, list[str]] = {}
 
@@ -126,12 +130,14 @@ def _unwanted_hidden(module: nn.Module) -> Iterator[dict[str, list[str]]]:
 
 
 def _is_innermost(part: nn.Module) -> bool:
-    return isinstance(part, Layer) and not any(isinstance(one, Layer | Mechanism) for one in list(part.modules())[1:])
+    return isinstance(part, Layer) and not any(
+        isinstance(child, Layer | Mechanism) for child in list(part.modules())[1:]
+    )
 
 
 def _without(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
-    wanted = [want.name for want in part.wants]
-    unwanted = sorted(name for name in ctx.below if not met(name, wanted) and name not in wanted)
+    wanted_names = [want.name for want in part.wants]
+    unwanted = sorted(name for name in ctx.below if not is_sent(name, wanted_names) and name not in wanted_names)
     if unwanted:
         hidden[type(part).__name__] = unwanted
     return ctx.replace(below={name: value for name, value in ctx.below.items() if name not in unwanted})
@@ -150,7 +156,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
         _shape(out, (*inputs[0].shape, out.shape[-1]), name, "its vectors")
     if isinstance(part, Layer | Mechanism):
         for sent in out.up:
-            if not met(sent, part.sends) and sent not in part.sends:
+            if not is_sent(sent, part.sends) and sent not in part.sends:
                 raise Broken(f"{name} sends {sent!r} up, and its `sends` do not name it")
 
 
@@ -173,6 +179,6 @@ def _out(out: Any, name: str) -> None:
         raise Broken(f"{name}.forward returns a {type(out).__name__}; return Out(y, state)")
 
 
-def _shape(got: Tensor, wanted: tuple[int, ...], name: str, what: str) -> None:
-    if tuple(got.shape) != tuple(wanted):
-        raise Broken(f"{name}.forward gives {list(got.shape)}; it must give {list(wanted)} for {what}")
+def _shape(tensor: Tensor, shape: tuple[int, ...], name: str, quantity: str) -> None:
+    if tuple(tensor.shape) != tuple(shape):
+        raise Broken(f"{name}.forward gives {list(tensor.shape)}; it must give {list(shape)} for {quantity}")

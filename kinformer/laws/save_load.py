@@ -9,47 +9,49 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
-from kinformer.core.discover import Record, find_member
+from kinformer.core.discover import MemberRecord, find_member
 from kinformer.laws.support.compare import agree_out
-from kinformer.laws.support.finding import Broken, found
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "what is saved and loaded computes the same"
 OVER = ("layer", "model")
 LENGTH = 7
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords.
 
     It has been told of a step of training before, and both are told of one more: what counts steps is saved too.
     """
-    yield from found(_same, subject, subject.build())
+    yield from findings(_check_same, subject, subject.build())
 
 
-def _same(subject: Any, module: Any) -> None:
-    stats = _trained(subject, module)
+def _check_same(subject: Any, module: Any) -> None:
+    stats = _train_step(subject, module)
     after_step(module, 0.5, stats)
-    member = isinstance(getattr(module, "member", None), Record)
-    again = _through_a_folder(module) if member else _through_numbers(subject, module)
-    if _shared(again) != _shared(module):
-        raise Broken(f"parameters are shared by {_shared(module)}, and after loading by {_shared(again)}")
-    _compare(subject, module, again, "what was saved and loaded computes something else")
-    for one in (module, again):
-        after_step(one, 0.6, stats)
+    member = isinstance(getattr(module, "member", None), MemberRecord)
+    loaded = _through_a_folder(module) if member else _through_numbers(subject, module)
+    if _shared_parameters(loaded) != _shared_parameters(module):
+        raise Broken(
+            f"parameters are shared by {_shared_parameters(module)}, and after loading by {_shared_parameters(loaded)}"
+        )
+    _compare(subject, module, loaded, "what was saved and loaded computes something else")
+    for model in (module, loaded):
+        after_step(model, 0.6, stats)
     _compare(
-        subject, module, again, "what was saved and loaded computes something else after one more step of training"
+        subject, module, loaded, "what was saved and loaded computes something else after one more step of training"
     )
 
 
-def _compare(subject: Any, module: Any, again: Any, sentence: str) -> None:
+def _compare(subject: Any, module: Any, loaded: Any, sentence: str) -> None:
     batch = subject.ragged(LENGTH)
     with torch.no_grad():
-        want, got = subject.call(module, batch), subject.call(again, batch)
-    agree_out(got, want, sentence, batch.pos, bound=1e-12)
+        expected, actual = subject.call(module, batch), subject.call(loaded, batch)
+    agree_out(actual, expected, sentence, batch.pos, bound=1e-12)
 
 
-def _trained(subject: Any, module: Any) -> Mapping[str, Tensor]:
+def _train_step(subject: Any, module: Any) -> Mapping[str, Tensor]:
     """The stats of a call in train mode."""
     with torch.no_grad():
         stats = subject.call(module.train(), subject.ragged(LENGTH)).stats
@@ -58,22 +60,22 @@ def _trained(subject: Any, module: Any) -> Mapping[str, Tensor]:
 
 
 def _through_numbers(subject: Any, module: Any) -> Any:
-    again = subject.build(seed=1)
-    again.load_state_dict(module.state_dict())
-    return again
+    loaded = subject.build(seed=1)
+    loaded.load_state_dict(module.state_dict())
+    return loaded
 
 
 def _through_a_folder(module: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         save(module, folder)
         own = module.member.file
-        again = load(folder, find_member(f"{own}:{module.member.name}") if own else None)
-    if again.member != module.member:
-        raise Broken(f"{module.member} was saved and {again.member} loaded")
-    return again
+        loaded = load(folder, find_member(f"{own}:{module.member.name}") if own else None)
+    if loaded.member != module.member:
+        raise Broken(f"{module.member} was saved and {loaded.member} loaded")
+    return loaded
 
 
-def _shared(module: Any) -> list[list[str]]:
+def _shared_parameters(module: Any) -> list[list[str]]:
     """Names that stand for one parameter."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):

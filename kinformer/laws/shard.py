@@ -8,9 +8,9 @@ from torch import Tensor
 
 from kinformer.core.loss import Loss
 from kinformer.laws.support.compare import agree, agree_gradients
-from kinformer.laws.support.finding import smallest
+from kinformer.laws.support.findings import smallest
 from kinformer.laws.support.reading import trainable
-from kinformer.laws.support.subject import ROWS, Sampled, Trained
+from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
 SAYS = "rows in shares, weighed by their targets, train it as all of them at once"
 OVER = "model"
@@ -18,17 +18,17 @@ LENGTH = 13
 PROGRESS = 0.5
 
 
-def judge(subject: Trained) -> Iterator[str]:
+def judge(subject: TrainingSubject) -> Iterator[str]:
     """The loss, its gradients and stats of three rows, and of one and two of them, in train mode without dropout.
 
     The rows are of several lengths where they are rows of tokens. Each loss is a mean over its `count`.
     """
-    yield from smallest(_shared, LENGTH, subject, subject.build().train())
+    yield from smallest(_check_shares, LENGTH, subject, subject.build().train())
 
 
-def _shared(length: int, subject: Trained, model: Any) -> None:
-    batch = subject.ragged(length).over(_ragged)
-    whole, *shares = (_learned(model, one) for one in (batch, batch.rows([0]), batch.rows([1, 2])))
+def _check_shares(length: int, subject: TrainingSubject, model: Any) -> None:
+    batch = subject.ragged(length).map_tensors(_shorten_rows)
+    whole, *shares = (_loss_and_gradients(model, share) for share in (batch, batch.rows([0]), batch.rows([1, 2])))
     count = whole[0].count
     sentence = f"three rows of up to {length} tokens train it otherwise than one and two of them"
     counts = torch.as_tensor(sum(int(loss.count) for loss, _ in shares))
@@ -36,13 +36,13 @@ def _shared(length: int, subject: Trained, model: Any) -> None:
     weights = [float(loss.count) / max(float(count), 1.0) for loss, _ in shares]
     total = sum(weight * loss.total for weight, (loss, _) in zip(weights, shares, strict=True))
     agree(torch.as_tensor(total), whole[0].total, f"{sentence} (the loss)")
-    gradients = {name: _added(weights, [found[name] for _, found in shares]) for name in whole[1]}
+    gradients = {name: _add(weights, [share_gradients[name] for _, share_gradients in shares]) for name in whole[1]}
     agree_gradients(gradients, whole[1], sentence)
     for name, value in whole[0].stats.items():
         agree(torch.stack([loss.stats[name] for loss, _ in shares]).sum(0), value, f"{sentence} (the stats {name!r})")
 
 
-def _ragged(t: Tensor) -> Tensor:
+def _shorten_rows(t: Tensor) -> Tensor:
     """Rows of tokens, all but the first of them shorter."""
     if t.dim() != 2 or t.is_floating_point() or t.shape[1] < ROWS:
         return t
@@ -50,12 +50,12 @@ def _ragged(t: Tensor) -> Tensor:
     return t.where(torch.arange(t.shape[1]) < ends, -1)
 
 
-def _learned(model: Any, batch: Sampled) -> tuple[Loss, dict[str, Tensor | None]]:
+def _loss_and_gradients(model: Any, batch: SampledBatch) -> tuple[Loss, dict[str, Tensor | None]]:
     loss = model(batch.x, None, PROGRESS)
     names, parameters = zip(*trainable(model).items(), strict=True)
     return loss, dict(zip(names, torch.autograd.grad(loss.total, parameters, allow_unused=True), strict=True))
 
 
-def _added(weights: list[float], gradients: list[Tensor | None]) -> Tensor | None:
-    some = [weight * gradient for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
-    return torch.stack(some).sum(0) if some else None
+def _add(weights: list[float], gradients: list[Tensor | None]) -> Tensor | None:
+    terms = [weight * gradient for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
+    return torch.stack(terms).sum(0) if terms else None

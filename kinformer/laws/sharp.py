@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, Spelled
-from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.findings import Broken, Unjudged, findings
 
 SAYS = "what it says of its reach, period, live positions, cache and cover is as sharp as can be"
 OVER = "pattern"
@@ -30,11 +30,11 @@ def judge(pattern: Pattern) -> Iterator[str]:
         spelled = spelled.expression
     if isinstance(spelled, And | Or | Not | Heads):
         raise Unjudged("a pattern composed of others knows bounds")
-    said = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
-    if not said:
+    declared = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
+    if not declared:
         raise Unjudged("it declares nothing beyond its predicate")
-    for law in said:
-        yield from found(law, pattern)
+    for law in declared:
+        yield from findings(law, pattern)
 
 
 def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
@@ -47,13 +47,13 @@ def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
 
 
 def _reach(pattern: Pattern) -> None:
-    said = pattern.reach()
-    length = AHEAD + 2 * max((int(abs(side)) for side in said if math.isfinite(side)), default=0)
-    some, at = read(pattern, length)[0], torch.arange(length)
-    distance = (at[:, None] - at)[some]
+    declared = pattern.reach()
+    length = AHEAD + 2 * max((int(abs(side)) for side in declared if math.isfinite(side)), default=0)
+    is_read, at = read(pattern, length)[0], torch.arange(length)
+    distance = (at[:, None] - at)[is_read]
     if not len(distance):
         return
-    for side, word, far in zip(said, ("back", "ahead"), (int(distance.max()), -int(distance.min())), strict=True):
+    for side, word, far in zip(declared, ("back", "ahead"), (int(distance.max()), -int(distance.min())), strict=True):
         if far < (length // 2 if side == math.inf else side):
             raise Broken(f"{pattern}: it reads at most {far} {word}, but its reach() says {side}")
 
@@ -69,8 +69,8 @@ def _period(pattern: Pattern) -> None:
 
 def _needed(pattern: Pattern, length: int) -> Tensor:
     """Which keys before `length` a query at each position up to `length`, or a later one, reads."""
-    some = read(pattern, length + AHEAD)[0]
-    return some.flip(0).cummax(0).values.flip(0)[: length + 1, :length]
+    is_read = read(pattern, length + AHEAD)[0]
+    return is_read.flip(0).cummax(0).values.flip(0)[: length + 1, :length]
 
 
 def _live(pattern: Pattern) -> None:
@@ -84,8 +84,8 @@ def _live(pattern: Pattern) -> None:
 
 def _capacity(pattern: Pattern) -> None:
     # a key counts once it stands before a query; of a longer row there are more queries to hold
-    kept = _needed(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
-    for length, slots in enumerate(kept):
+    needed_slots = _needed(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
+    for length, slots in enumerate(needed_slots):
         if pattern.capacity(length) > slots:
             raise Broken(
                 f"{pattern}: {slots} slots are enough, but its capacity({length}) is {pattern.capacity(length)}"
@@ -94,16 +94,16 @@ def _capacity(pattern: Pattern) -> None:
 
 def _cover(pattern: Pattern) -> None:
     length, rng = LENGTH, random.Random(0)
-    some, every = read(pattern, length)
+    any_read, every = read(pattern, length)
     lows = [[rng.randrange(length) for _ in range(BLOCKS)] for _ in range(2)]
     highs = [[rng.randrange(low, min(length, low + 1 + n)) for n, low in enumerate(side)] for side in lows]
     (q_lo, k_lo), (q_hi, k_hi) = torch.tensor(lows), torch.tensor(highs)
-    said = pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)  # as an executor asks, of many blocks at once
-    may, must = (one.expand(BLOCKS, BLOCKS).tolist() for one in said)
+    declared = pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)  # as an executor asks, of many blocks at once
+    may, must = (answer.expand(BLOCKS, BLOCKS).tolist() for answer in declared)
     for n, m in itertools.product(range(BLOCKS), repeat=2):
         box = slice(q_lo[n], q_hi[n] + 1), slice(k_lo[m], k_hi[m] + 1)
         where = f"{pattern}: of queries {q_lo[n]}..{q_hi[n]} and keys {k_lo[m]}..{k_hi[m]}"
-        if may[n][m] != bool(some[box].any()):
+        if may[n][m] != bool(any_read[box].any()):
             raise Broken(f"{where} {'none' if may[n][m] else 'some'} is read, but its cover() says otherwise")
         if must[n][m] != bool(every[box].all()):
             raise Broken(f"{where} {'not every one' if must[n][m] else 'every one'} is read, but its cover() differs")

@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.loss import Penalty, gathered
-from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.core.loss import Penalty, sum_over_layers
+from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.reading import ROUNDING, trainable
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "each penalty moves exactly the parameters it names"
 OVER = ("layer", "model")
 LENGTH = 9
 
 
-def judge(subject: Subject | Trained) -> Iterator[str]:
+def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """The gradient of each penalty alone, in train mode; of a model as its loss reports it, of an encoder's parts too.
 
     A penalty that says that it reaches x may also move what lies beneath its part, and of the part itself no more than
@@ -33,46 +33,48 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     if isinstance(subject, Subject) and subject.vocab:
         raise Unjudged("penalties of a model are judged in its loss, where those of an encoder are too")
     y, sums, leaf = _read(subject, module)
-    alone = [p for given in declared.values() for _, penalty in given if penalty.alone for p in penalty.trains]
+    alone = [p for entries in declared.values() for _, penalty in entries if penalty.alone for p in penalty.trains]
     trains = bool(alone) and y.requires_grad
-    moved = torch.autograd.grad(y.sum(), alone, allow_unused=True, retain_graph=True) if trains else ()
-    if any(g is not None and bool(g.any()) for g in moved):
+    gradients = torch.autograd.grad(y.sum(), alone, allow_unused=True, retain_graph=True) if trains else ()
+    if any(g is not None and bool(g.any()) for g in gradients):
         yield "its output moves parameters of which a penalty says that it trains them alone"
-    for name, given in declared.items():
-        if name not in sums and leaf is not None and all(penalty.by for _, penalty in given):
+    for name, entries in declared.items():
+        if name not in sums and leaf is not None and all(penalty.by for _, penalty in entries):
             continue  # the model above the layer computes it
         if name not in sums:
             yield f"it declares the penalty {name!r}, and reports {', '.join(map(repr, sorted(sums))) or 'nothing'}"
         else:
-            yield from found(_exact, module, name, sums[name], given, leaf)
+            yield from findings(_check_trained, module, name, sums[name], entries, leaf)
 
 
-def _read(subject: Subject | Trained, module: Any) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
+def _read(subject: Subject | TrainingSubject, module: Any) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
     """What the text trains, penalties by name, and the leaf x; a model has no x but its parameters."""
-    if isinstance(subject, Trained):
+    if isinstance(subject, TrainingSubject):
         loss = module(subject.ragged(LENGTH).x)
         return loss.parts["nll"], dict(loss.parts), None
     batch = subject.ragged(LENGTH)
-    out, leaf = subject.traced(module, batch)
-    return out.y, gathered(out.aux, batch.real), leaf
+    out, leaf = subject.call_traced(module, batch)
+    return out.y, sum_over_layers(out.aux, batch.real), leaf
 
 
-def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, Penalty]], leaf: Tensor | None) -> None:
+def _check_trained(
+    module: Any, name: str, value: Tensor, entries: list[tuple[nn.Module, Penalty]], leaf: Tensor | None
+) -> None:
     if not value.requires_grad:
         raise Broken(f"the penalty {name!r} depends on no parameter at all")
     parameters = trainable(module)
     sizes = _slopes(value, {**parameters, **({} if leaf is None else {"x": leaf})})
     moving = {key for key, size in sizes.items() if size > ROUNDING * max(sizes.values())}
-    moved = moving & parameters.keys()
-    own = {id(p) for part, _ in given for p in part.parameters()}
-    by_x = any(id(parameters[key]) not in own for key in moved) if leaf is None else "x" in moving
-    reaches = any(penalty.reaches_x for _, penalty in given)
+    trained = moving & parameters.keys()
+    own = {id(p) for part, _ in entries for p in part.parameters()}
+    by_x = any(id(parameters[key]) not in own for key in trained) if leaf is None else "x" in moving
+    reaches = any(penalty.reaches_x for _, penalty in entries)
     if by_x != reaches:
         raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
-    trains = {id(p) for _, penalty in given for p in penalty.trains}
+    trains = {id(p) for _, penalty in entries for p in penalty.trains}
     declared = {key for key, p in parameters.items() if id(p) in trains}
-    more = sorted(key for key in moved - declared if not reaches or id(parameters[key]) in own)
-    less = sorted(declared - moved)
+    more = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in own)
+    less = sorted(declared - trained)
     if more or less:
         raise Broken(f"the penalty {name!r} moves {more} without declaring it, and declares {less} without moving it")
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -37,12 +37,16 @@ def act_rnn(
     plain network for parity and an LSTM for language, which starts slower. `mix` and `last` also have the forms of the
     Universal Transformer. It trains on consecutive text, its state carried on.
     """
-    at_least("depth", depth, 1)
+    check_at_least("depth", depth, 1)
     kinds = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
     unit = Halting(d, epsilon=epsilon, bias=bias, last=last, strict=strict)
-    one_of("mix", mix, ("weighted", "running"))
+    check_option("mix", mix, ("weighted", "running"))
     body = RecurrentACT(
-        d, depth, unit, cell=kinds[one_of("cell", cell, Cell)](d + 1, d), mix=weighted if mix == "weighted" else running
+        d,
+        depth,
+        unit,
+        cell=kinds[check_option("cell", cell, Cell)](d + 1, d),
+        mix=weighted if mix == "weighted" else running,
     )
     return LM(vocab, d, body, tie=False, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder}, lanes=True)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
@@ -10,7 +10,7 @@ from kinformer.core.recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masked import Masking, Nearest, masking
+from kinformer.nn.biases.masking import Masking, Nearest, masking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack
@@ -48,7 +48,7 @@ def adaptive_span(
     renormalised (Lin et al., 2021, arXiv:2106.04554, section 4.6.2). Write a formula, such as "1 / (1 + x)",
     "exp(-x / 16)" or "x < 9", or "Step(4, 16, 64, 256)" with one window per head.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
     table = Relative(width, longest, values=False, reach=(longest, 0 if itself else -1))
 
     def mask() -> Masking:
@@ -64,7 +64,7 @@ def adaptive_span(
         attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.back))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
-    body = Stack(block() for _ in range(at_least("depth", depth, 1)))
+    body = Stack(block() for _ in range(check_at_least("depth", depth, 1)))
     penalties = {"span": penalty} if spans in ("static", "dynamic") else {}
     return LM(vocab, d, body, scale=d**0.5, tie=False, dropout=dropout, penalties=penalties, lanes=True)
 

@@ -2,7 +2,7 @@
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.lent import stack_of
+from kinformer.members.support.member_stack import parse_stack
 from kinformer.models.agent import Agent
 
 
@@ -30,7 +30,7 @@ def agent(
     what was done is learned from `epochs` times in so many `pieces`. `burn_in` steps are read again before those that
     are learned from, since weights have moved since they were remembered (Kapturowski et al., 2019).
     """
-    model = stack_of(stack)
+    model = parse_stack(stack)
     return Agent(
         observations,
         actions,

@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
-from kinformer.core.checks import at_least, unread, within
+from kinformer.core.checks import check_at_least, check_in_range, check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Norms, Positions, Wiring
-from kinformer.models.auxiliary import AuxiliaryLM
+from kinformer.models.auxiliary_lm import AuxiliaryLM
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.auxiliary import LowerSchedule
 
@@ -72,15 +72,15 @@ def al_rfou(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    within("further", further, 0, math.inf)
+    check_in_range("further", further, 0, math.inf)
     if targets == 1:
-        unread("targets=1", further=(further, 0.5))
-    made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
+        check_unused("targets=1", further=(further, 0.5))
+    wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
     def block() -> Layer:
-        return made.block(made.attention(pattern, dropout=dropout), MLP(d, hidden, activation="relu"))
+        return wiring.block(wiring.attention(pattern, dropout=dropout), MLP(d, hidden, activation="relu"))
 
-    body = made.stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = wiring.stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return AuxiliaryLM(
         vocab,
         d,
@@ -91,9 +91,9 @@ def al_rfou(
         shared=shared_head,
         lower_schedule=lower_schedule,
         everywhere=every_position,
-        position=made.added(),
-        scale=made.scale,
-        std=made.start,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
         dropout=dropout,
     )
 

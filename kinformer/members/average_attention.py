@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
@@ -57,8 +57,8 @@ def average_attention(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
-    one_of("form", form, Form), at_least("depth", depth, 1)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    check_option("form", form, Form), check_at_least("depth", depth, 1)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
     def mlp() -> MLP:
         return MLP(d, hidden, activation="relu")
@@ -67,22 +67,24 @@ def average_attention(
         return AverageAttention(d, mlp() if feedforward else None, gate=gate)
 
     if form == "decoder":
-        body = made.stack(made.block(past(), mlp()) for _ in range(depth))
-        return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+        body = wiring.stack(wiring.block(past(), mlp()) for _ in range(depth))
+        return LM(
+            vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout
+        )
 
     def attention(cross: bool) -> Layer:
-        return made.attention(Full(), cross=cross, dropout=dropout)
+        return wiring.attention(Full(), cross=cross, dropout=dropout)
 
-    encoder = made.stack(made.block(attention(False), mlp()) for _ in range(depth))
-    decoder = made.stack(made.block(past(), attention(True), mlp()) for _ in range(depth))
+    encoder = wiring.stack(wiring.block(attention(False), mlp()) for _ in range(depth))
+    decoder = wiring.stack(wiring.block(past(), attention(True), mlp()) for _ in range(depth))
     return Seq2Seq(
         vocab,
         d,
         encoder,
         decoder,
-        position=made.added(),
-        scale=made.scale,
-        std=made.start,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
         smoothing=smoothing,
         dropout=dropout,
     )

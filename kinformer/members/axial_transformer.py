@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinformer.core.checks import unread
+from kinformer.core.checks import check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
@@ -10,8 +10,8 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.recipe import Recipe
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, a_shape
-from kinformer.models.support.categorical import Categorical
+from kinformer.models.image import Image, check_shape
+from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.depth.axial import AxialDecoder
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.patterns.axial import Axial
@@ -40,25 +40,25 @@ def axial_transformer(
 
     Positions are tables of rows, those of each channel its own, and of columns. The small size is this library's.
     """
-    channels, rows, columns = a_shape(shape)
+    channels, rows, columns = check_shape(shape)
     if channels == 1:
-        unread("pictures of one channel", channel=(channel, 1))
-    made = Wiring(d, heads, head_dim, dropout=dropout)
+        check_unused("pictures of one channel", channel=(channel, 1))
+    wiring = Wiring(d, heads, head_dim, dropout=dropout)
     arrays = (channels, rows, columns)
     row, column = Axial(arrays, 2), Axial(arrays, 1)
 
     def stack(*patterns: Pattern) -> Layer:
-        return made.stack(made.block(made.attention(one), MLP(d, hidden)) for one in patterns)
+        return wiring.stack(wiring.block(wiring.attention(pattern), MLP(d, hidden)) for pattern in patterns)
 
     def places() -> Coordinates:
         return Coordinates(d, channels * rows, columns)
 
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if channels > 1:
-        given = {"planes": rows, "encoder": stack(*[row, column] * channel)}
+        options = {"planes": rows, "encoder": stack(*[row, column] * channel)}
     above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
-    body = AxialDecoder(above, own, columns, position=places(), beside=places(), **given)
-    return Image(shape, Categorical(d), body, planes=channels > 1, dropout=dropout)
+    body = AxialDecoder(above, own, columns, position=places(), inner_position=places(), **options)
+    return Image(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
 
 
 TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "inner": 1}

@@ -3,7 +3,7 @@
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
 from kinformer.members.decision_transformer import TINY
-from kinformer.members.support.episodes import reader
+from kinformer.members.support.trajectory_body import trajectory_body
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.feedforward.mlp import Activation
 
@@ -40,7 +40,7 @@ def behaviour_cloning(
     It is measured on held-out episodes of any return, where one that clones the best alone is off by design; `kinformer
     play` says what it reaches.
     """
-    body = reader(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
+    body = trajectory_body(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(
         states,
         actions,

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -47,13 +47,15 @@ def bert(
     (`nn.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
     of 768, scaled by d^-1/2 at other widths, biases 0; "library" as in the other encoders here.
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
-    given: dict[str, Any] = {"kinds": kinds}
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
+    options: dict[str, Any] = {"kinds": kinds}
     if segments is not None:
-        given = {"kinds": 1, "segment": partial(segments_of, unit=one_of("segments", segments, Unit))}
-    bias = None if segments is None else partial(RelativeSegment, heads, made.width)
-    body = encoder(made, depth, pattern, dropout, at_least("drawn", drawn, 0), bias)
-    model = MLM(vocab, d, body, position=made.added(), scale=made.scale, eps=EPS, dropout=dropout, **given)
+        options = {"kinds": 1, "segment": partial(segments_of, unit=check_option("segments", segments, Unit))}
+    bias = None if segments is None else partial(RelativeSegment, heads, wiring.width)
+    body = encoder(wiring, depth, pattern, dropout, check_at_least("drawn", drawn, 0), bias)
+    model = MLM(
+        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, eps=EPS, dropout=dropout, **options
+    )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 

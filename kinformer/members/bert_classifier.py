@@ -39,16 +39,16 @@ def bert_classifier(
     that, as the paper does.
     """
     pooling = CLSPooler(d) if pool == "first" else MeanPooler()
-    made = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
-    body = encoder(made, depth, pattern, dropout)
+    wiring = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
+    body = encoder(wiring, depth, pattern, dropout)
     model = Classifier(
         vocab,
         d,
         body,
         classes=classes,
         pooling=pooling,
-        position=made.added(),
-        scale=made.scale,
+        position=wiring.added_position(),
+        scale=wiring.scale,
         kinds=kinds,
         eps=EPS,
         dropout=dropout,

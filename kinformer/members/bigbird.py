@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -78,13 +78,13 @@ def bigbird(
     dropout: the share of numbers dropped in training.
     """
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
-        at_least(name, value, least)
+        check_at_least(name, value, least)
     itc = form == "itc"
-    given = None if tables is None else each("tables", tables, depth)
+    fixed = None if tables is None else one_per_layer("tables", tables, depth)
 
     def random(n: int) -> Pattern:
-        if given is not None:
-            return parse(given[n])
+        if fixed is not None:
+            return parse(fixed[n])
         first = 1 if itc else 0  # the first block of a text is read anyway where it is global
         if draw == "published":
             return PublishedRandom(keys, block, n, first=first, window=window)
@@ -92,19 +92,19 @@ def bigbird(
 
     def pattern(n: int) -> Pattern:
         near: Pattern = Block(block, window, window)
-        near = near | random(n) if given or (keys and draw != "row") else near
+        near = near | random(n) if fixed or (keys and draw != "row") else near
         wide = block if itc else nodes
         return (near if itc else Shifted(near, nodes)) | Tokens(wide) | Rows(wide)
 
     def layer(n: int) -> Layer:
         attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern(n), dropout=dropout, lse=False))
-        made = PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
-        if given or not keys or draw != "row":
-            return made
+        post_norm = PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        if fixed or not keys or draw != "row":
+            return post_norm
         ends, before = (1, 0) if itc else (0, nodes)
-        return RandomKeys(made, keys, block, n, first=ends, last=ends, window=window, before=before)
+        return RandomKeys(post_norm, keys, block, n, first=ends, last=ends, window=window, before=before)
 
-    stack = Stack([layer(n) for n in range(at_least("depth", depth, 1))])
+    stack = Stack([layer(n) for n in range(check_at_least("depth", depth, 1))])
     body: Layer = GlobalEnds(stack, block) if itc else GlobalNodes(stack, nodes)
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 

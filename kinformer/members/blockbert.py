@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.recipe import Recipe
@@ -59,7 +59,7 @@ def blockbert(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    size = -(-at_least("length", length, 1) // at_least("blocks", blocks, 1))
+    size = -(-check_at_least("length", length, 1) // check_at_least("blocks", blocks, 1))
     turns = _permutations(blocks, permutations)
     counts = _shares(heads, blocks, len(turns), shares)
     each = (Blockwise(turn, size) for turn, count in zip(turns, counts, strict=True) for _ in range(count))
@@ -69,28 +69,28 @@ def blockbert(
         attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern, dropout=dropout, lse=False))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-def _permutations(blocks: int, given: tuple[str, ...]) -> list[tuple[int, ...]]:
-    if not given:
+def _permutations(blocks: int, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
+    if not texts:
         return [tuple((n + shift) % blocks for n in range(blocks)) for shift in range(blocks)]
-    found = [tuple(int(one) if one.isdecimal() else -1 for one in text.split("-")) for text in given]
-    for text, turn in zip(given, found, strict=True):
+    parsed = [tuple(int(part) if part.isdecimal() else -1 for part in text.split("-")) for text in texts]
+    for text, turn in zip(texts, parsed, strict=True):
         if sorted(turn) != list(range(blocks)):
             example = "-".join(map(str, (*range(1, blocks), 0)))
             raise ValueError(f"permutation {text!r} is none of {blocks} blocks; give each of them once, as {example!r}")
-    return found
+    return parsed
 
 
 def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None) -> tuple[int, ...]:
     paper = SHARES.get((heads, blocks), ())
-    found = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
-    if len(found) != turns or sum(found) != heads or min(found) < 0:
-        came = f"{heads} heads and {turns} permutations, shared {found}"
-        raise ValueError(f"{came}; give shares= of {heads}, one for each permutation")
-    return found
+    counts = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
+    if len(counts) != turns or sum(counts) != heads or min(counts) < 0:
+        summary = f"{heads} heads and {turns} permutations, shared {counts}"
+        raise ValueError(f"{summary}; give shares= of {heads}, one for each permutation")
+    return counts
 
 
 EXAMPLES = (

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Layer, Out, State
@@ -20,7 +20,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
 
-class Normalised(Layer):
+class NormalisedInput(Layer):
     """A norm of the embedded tokens, before the first block: what kept the large BLOOM from diverging."""
 
     def __init__(self, d: int):
@@ -47,8 +47,8 @@ def bloom(
         attention = Attention(projection, Softmax(Causal(), ALiBi(heads), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    blocks = [block() for _ in range(at_least("depth", depth, 1))]
-    return LM(vocab, d, Stack([Normalised(d), *blocks], LayerNorm(d)), std=tied_start(d, 0.4))
+    blocks = [block() for _ in range(check_at_least("depth", depth, 1))]
+    return LM(vocab, d, Stack([NormalisedInput(d), *blocks], LayerNorm(d)), std=tied_start(d, 0.4))
 
 
 NO_DISTANCE = (

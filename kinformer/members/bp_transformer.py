@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -56,7 +56,7 @@ def bp_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    causal, width = form == "decoder", head_width(d, heads, head_dim)
+    causal, width = form == "decoder", resolve_head_dim(d, heads, head_dim)
 
     def block() -> PostNorm:
         bias = TreeEdges(width, k, clip, causal=causal) if position == "edges" else None
@@ -65,7 +65,7 @@ def bp_transformer(
         attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism, aggregation=last)
         return PostNorm(attention, MLP(d, hidden, activation="relu", dropout=dropout), dropout=dropout)
 
-    stack = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    stack = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     waves = Sinusoidal(d) if position == "sinusoidal" else None
     if causal:  # a masked model has a norm of what is embedded by itself
         body = SpanNodes(stack, causal=True, norm=LayerNorm(d))

@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from kinformer.core.checks import a_flag, one_of, unread
+from kinformer.core.checks import check_flag, check_option, check_unused
 from kinformer.core.discover import member
 from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.rules import Confident
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.rules import ConfidenceThreshold
 from kinformer.nn.losses.aligned import Weights
 
 Sure = Literal["softmax_response", "saturation", "probe"]
@@ -54,21 +54,21 @@ def calm(
     `gpt`, whose keywords the others are.
     """
     sure: Confidence
-    if one_of("confidence", confidence, Sure) == "probe":
+    if check_option("confidence", confidence, Sure) == "probe":
         sure = Probe(d, balance=balance, depth=depth)
     else:
         sure = SoftmaxResponse() if confidence == "softmax_response" else Saturation()
     if confidence != "probe":
-        unread(f"confidence={confidence!r}", balance=(balance, False), frozen=(frozen, False))
+        check_unused(f"confidence={confidence!r}", balance=(balance, False), frozen=(frozen, False))
     if temperature is None:
-        unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
+        check_unused("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     if temperature == "paper":
         temperature = 0.0 if confidence == "saturation" else 4.0
-    falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    rule = Confident(sure, falls, strict=strict)
-    model = early_exit(made, form, depth, pattern, rule, vocab=vocab, weights=weights)
-    if a_flag("frozen", frozen):
+    falls = threshold if temperature is None else DecayingThreshold(threshold, length, temperature, decay)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    rule = ConfidenceThreshold(sure, falls, strict=strict)
+    model = early_exit(wiring, form, depth, pattern, rule, vocab=vocab, weights=weights)
+    if check_flag("frozen", frozen):
         model.requires_grad_(False)
         sure.requires_grad_(True)
     return model

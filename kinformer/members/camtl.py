@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.members.support.wiring import Wiring
@@ -66,45 +66,45 @@ def camtl(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    one_of("form", form, Form), at_least("depth", depth, 1)
-    knowing = (depth + 1) // 2 if upper is None else from_to("upper", upper, 0, depth)
-    pooling = CLSPooler(d) if one_of("pool", pool, Pool) == "first" else MeanPooler()
+    check_option("form", form, Form), check_at_least("depth", depth, 1)
+    knowing = (depth + 1) // 2 if upper is None else check_whole_between("upper", upper, 0, depth)
+    pooling = CLSPooler(d) if check_option("pool", pool, Pool) == "first" else MeanPooler()
     rows = length + pooling.own
-    made = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
+    wiring = Wiring(d, heads, head_dim, "learned", rows, norm="post", dropout=dropout, eps=EPS)
     kind, biases = CAMTLByColumn if form == "columns" else CAMTL, list[ConditionalBlocks]()
 
     def attention(n: int) -> Attention:
         if n < depth - knowing:
-            return made.attention(pattern, dropout=dropout)
+            return wiring.attention(pattern, dropout=dropout)
         shared = biases[0].embedding if biases else None
         biases.append(kind(len(classes), d, rows, blocks, embedding=shared))
         mechanism = Softmax(parse(pattern), biases[-1], dropout=dropout, lse=False)
-        return Attention(QKV(d, heads, head_dim=made.width), mechanism)
+        return Attention(QKV(d, heads, head_dim=wiring.width), mechanism)
 
-    body = made.stack(made.block(attention(n), MLP(d)) for n in range(depth))
+    body = wiring.stack(wiring.block(attention(n), MLP(d)) for n in range(depth))
     model = MultiTask(
         vocab,
         d,
         body,
         classes=classes,
         pooling=pooling,
-        position=made.added(),
-        scale=made.scale,
+        position=wiring.added_position(),
+        scale=wiring.scale,
         kinds=kinds,
         eps=EPS,
         dropout=dropout,
     )
-    _freeze(model, body, from_to("frozen", frozen, 0, depth))
+    _freeze(model, body, check_whole_between("frozen", frozen, 0, depth))
     return model
 
 
 def _freeze(model: MultiTask, body: Stack, count: int) -> None:
     """Train no layer below this one, nor what is embedded, but what tells tasks."""
-    held = [] if not count else [model.embedding, model.position, model.kind, model.norm, *list(body.layers)[:count]]
-    told = {id(p) for part in model.modules() if isinstance(part, ConditionalBlocks) for p in part.parameters()}
-    for part in held:
+    frozen = [] if not count else [model.embedding, model.position, model.kind, model.norm, *list(body.layers)[:count]]
+    conditional = {id(p) for part in model.modules() if isinstance(part, ConditionalBlocks) for p in part.parameters()}
+    for part in frozen:
         for parameter in () if part is None else part.parameters():
-            parameter.requires_grad_(id(parameter) in told)
+            parameter.requires_grad_(id(parameter) in conditional)
 
 
 EXAMPLES = (

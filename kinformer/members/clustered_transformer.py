@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.recipe import Recipe
@@ -71,20 +71,22 @@ def clustered_transformer(
     vocab: tokens there are.
     dropout: the share of numbers and of attention weights dropped in training.
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 
     def mechanism(n: int) -> Mechanism:
         means = HammingKMeans(
-            made.width, clusters, bits=bits, iterations=iterations, bias=hash_bias, redraw=redraw, seed=n
+            wiring.width, clusters, bits=bits, iterations=iterations, bias=hash_bias, redraw=redraw, seed=n
         )
         if form == "plain":
             return Clustered(means, dropout=dropout)
         return ImprovedClustered(means, topk, dropout=dropout)
 
-    mechanisms = [mechanism(n) for n in range(at_least("depth", depth, 1))]
-    projected = [Attention(QKV(d, heads, head_dim=made.width), one) for one in mechanisms]
-    body = made.stack(made.block(attention, MLP(d)) for attention in projected)
-    return MLM(vocab, d, body, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS, dropout=dropout)
+    mechanisms = [mechanism(n) for n in range(check_at_least("depth", depth, 1))]
+    projected = [Attention(QKV(d, heads, head_dim=wiring.width), clustering) for clustering in mechanisms]
+    body = wiring.stack(wiring.block(attention, MLP(d)) for attention in projected)
+    return MLM(
+        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, kinds=kinds, eps=EPS, dropout=dropout
+    )
 
 
 EXAMPLES = (

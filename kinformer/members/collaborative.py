@@ -1,6 +1,6 @@
 """Collaborative heads: a decoder whose heads share one query and one key matrix."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.members.support.wiring import tied_start
@@ -57,7 +57,7 @@ def collaborative(
         attention = Attention(projection, Softmax(parse(pattern), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

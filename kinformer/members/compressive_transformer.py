@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
@@ -16,9 +16,9 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding, Norm
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compressed_positions import CUTS, BySlots, ByTokens
 from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.nn.memories.compressive import ONE, Compressive
-from kinformer.nn.memories.places import CUTS, BySlots, ByTokens
 from kinformer.nn.projections.qkv import QKV
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
@@ -52,23 +52,25 @@ def compressive_transformer(
     gradient, and no other loss reaches a compression. Distances to compressed states `count` slots, as in the paper, or
     their tokens, which lets documents be kept apart in a row.
     """
-    biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d)
-    ways = {
+    biases = TransformerXL.sharing(check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d)
+    compressions = {
         "mean": lambda: MeanPool(rate),
         "max": lambda: MaxPool(rate),
         "conv": lambda: StridedConv(d, rate),
         "dilated": lambda: DilatedConv(d, rate),
         "most_used": lambda: MostUsed(rate),
     }
-    learned = one_of("compression", compression, Compression) in ("conv", "dilated")
-    one_of("loss", loss, Reconstruction)
-    places = {"slots": BySlots, "tokens": ByTokens}[one_of("count", count, Count)]
+    learned = check_option("compression", compression, Compression) in ("conv", "dilated")
+    check_option("loss", loss, Reconstruction)
+    places = {"slots": BySlots, "tokens": ByTokens}[check_option("count", count, Count)]
 
     def block(bias: TransformerXL) -> PostNorm:
-        lost = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)
-        kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None, places=places())
-        mechanism = Softmax(Causal() & kept.reads, bias, dropout=dropout)
-        attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=kept)
+        objective = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)
+        compressive = Compressive(
+            segment, memory, compressed, compressions[compression](), objective if learned else None, places=places()
+        )
+        mechanism = Softmax(Causal() & compressive.reads, bias, dropout=dropout)
+        attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=compressive)
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     name = AttentionReconstruction.key if loss == "attention" else AutoEncoding.key

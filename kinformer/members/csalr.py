@@ -1,6 +1,6 @@
 """CSALR: compressed self-attention with a low-rank approximation, as an encoder of text."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
@@ -47,7 +47,7 @@ def csalr(
     def block() -> PreNorm:
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), NystromIdentity(size)), MLP(d), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
 
 

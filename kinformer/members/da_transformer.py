@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
@@ -38,15 +38,15 @@ def da_transformer(
     here it fills in hidden tokens. `pattern` says who reads whom, `norm` where norms stand, "post" as in the
     Transformer that the paper builds on; learned positions have `length` rows.
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    projection = partial(QKV, d, heads, head_dim=made.width)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    projection = partial(QKV, d, heads, head_dim=wiring.width)
 
     def block() -> Layer:
         mechanism = Softmax(parse(pattern), DistanceAware(heads), dropout=dropout, lse=False)
-        return made.block(Attention(projection(), mechanism), MLP(d, activation="relu"))
+        return wiring.block(Attention(projection(), mechanism), MLP(d, activation="relu"))
 
-    body = made.stack(block() for _ in range(at_least("depth", depth, 1)))
-    return MLM(vocab, d, body, position=made.added(), scale=made.scale, dropout=dropout)
+    body = wiring.stack(block() for _ in range(check_at_least("depth", depth, 1)))
+    return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
 
 
 NO_SIDE = "the distance has no sign, and nothing else tells what stands before a token from what stands after it"

@@ -5,7 +5,7 @@ from typing import Any
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.episodes import reader
+from kinformer.members.support.trajectory_body import trajectory_body
 from kinformer.models.trajectory import SHARES, Trajectory
 from kinformer.nn.feedforward.mlp import Activation
 
@@ -47,7 +47,7 @@ def decision_transformer(
 
     d, depth, heads and dropout are the paper's for MuJoCo. Scores of heads are no other than GPT-2's.
     """
-    body = reader(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
+    body = trajectory_body(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(
         states,
         actions,

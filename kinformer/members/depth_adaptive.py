@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import one_of, unread
+from kinformer.core.checks import check_option, check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.support.early_exit import Form, early_exit
@@ -11,7 +11,7 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
 from kinformer.nn.losses.aligned import Weights
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
@@ -59,11 +59,11 @@ def depth_adaptive(
     the default is a `gpt`, whose keywords the others are.
     """
     if paths:
-        unread(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))
-    named = (Likelihood if one_of("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
+        check_unused(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))
+    named = (Likelihood if check_option("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
     rule: Rule
-    if one_of("classifier", classifier, Classifier) in ("multinomial", "sequence"):
-        unread(f"classifier={classifier!r}", threshold=(threshold, 0.5), shared=(shared, True))
+    if check_option("classifier", classifier, Classifier) in ("multinomial", "sequence"):
+        check_unused(f"classifier={classifier!r}", threshold=(threshold, 0.5), shared=(shared, True))
     if classifier == "multinomial":
         rule = Multinomial(d, depth, oracle=named)
     elif classifier == "sequence":
@@ -73,11 +73,13 @@ def depth_adaptive(
     elif classifier == "geometric":
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
     else:
-        unread("classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), alpha=(alpha, 1.0))
-        rule = Confident(SoftmaxProbability(), threshold)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+        check_unused(
+            "classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), alpha=(alpha, 1.0)
+        )
+        rule = ConfidenceThreshold(SoftmaxProbability(), threshold)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     return early_exit(
-        made,
+        wiring,
         form,
         depth,
         pattern,

@@ -2,7 +2,7 @@
 
 import math
 
-from kinformer.core.checks import at_least, head_width, within
+from kinformer.core.checks import check_at_least, check_in_range, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.regulariser import Regulariser
@@ -54,10 +54,10 @@ def disagreement(
     dropout: the share of numbers dropped in training.
     """
     for name, weight in (("subspace", subspace), ("position", position), ("output", output)):
-        within(name, weight, 0, math.inf)
-    width = head_width(d, heads, head_dim)
-    wanted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
-    kinds: list[type[Regulariser]] = [kind for weight, kind in wanted if weight]
+        check_in_range(name, weight, 0, math.inf)
+    width = resolve_head_dim(d, heads, head_dim)
+    weighted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
+    kinds: list[type[Regulariser]] = [kind for weight, kind in weighted if weight]
 
     def block() -> PreNorm:
         read = Softmax(parse(pattern), dropout=dropout, lse=any(kind.needs_lse for kind in kinds))
@@ -65,8 +65,8 @@ def disagreement(
         attention = Attention(QKV(d, heads, head_dim=width), mechanism)
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
-    weights = {kind.key: weight for weight, kind in wanted if weight}
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
+    weights = {kind.key: weight for weight, kind in weighted if weight}
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, penalties=weights)
 
 

@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.models.contrastive import ContrastiveMLM
+from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
 from kinformer.nn.aggregations.by_stream import OutByStream
@@ -90,7 +90,7 @@ def etc(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    pattern, width = Band(radius) | Tokens(tokens), head_width(d, heads, head_dim)
+    pattern, width = Band(radius) | Tokens(tokens), resolve_head_dim(d, heads, head_dim)
 
     def mechanism() -> Mechanism:
         labels = ETCLabels(heads, width, tokens, clip, order=order)
@@ -107,12 +107,12 @@ def etc(
         join = OutByStream(tokens, wide, long) if outputs == "separate" else long
         return Attention(projection, mechanism(), aggregation=join)
 
-    blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(at_least("depth", depth, 1))]
+    blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(check_at_least("depth", depth, 1))]
     matrices = {"g2g": parse(g2g), "g2l": parse(g2l), "l2g": parse(l2g), "l2l": parse(l2l)}
     limited = Pieces(tokens, **matrices) if set(matrices.values()) != {Full()} else None
     body = GlobalTokens(Stack(blocks), tokens, hard=hard, only=limited)
-    given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
-    return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
+    options: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
+    return ContrastiveMLM(vocab, d, body, contrast=contrast, **options) if contrast else MLM(vocab, d, body, **options)
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "radius": 3, "tokens": 3, "clip": 2, "vocab": 11}

@@ -1,13 +1,13 @@
 """Gaussian Transformer: attention that falls off with the square of the distance, as fast as is learned."""
 
-from kinformer.core.checks import a_flag
+from kinformer.core.checks import check_flag
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.forms import Form, of_form
+from kinformer.members.support.forms import Form, build_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -56,18 +56,18 @@ def gaussian_transformer(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder.
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    groups = heads if a_flag("by_head", by_head) else 1
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    groups = heads if check_flag("by_head", by_head) else 1
 
     def block(pattern: Pattern, *across: Layer) -> Layer:
         prior = GaussianPrior(groups, sigma=sigma, own=own)
-        return made.block(made.attention(pattern, dropout=dropout, bias=prior), *across, MLP(d, hidden))
+        return wiring.block(wiring.attention(pattern, dropout=dropout, bias=prior), *across, MLP(d, hidden))
 
     def writes(n: int) -> Layer:
-        across = (made.attention(Full(), cross=True, dropout=dropout),) if form == "encoder_decoder" else ()
+        across = (wiring.attention(Full(), cross=True, dropout=dropout),) if form == "encoder_decoder" else ()
         return block(Causal(), *across)
 
-    return of_form(form, made, depth, vocab, reads=lambda n: block(Full()), writes=writes, smoothing=smoothing)
+    return build_form(form, wiring, depth, vocab, reads=lambda n: block(Full()), writes=writes, smoothing=smoothing)
 
 
 EXAMPLES = (

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.nn.feedforward.mlp import MLP
@@ -41,13 +41,13 @@ def gpt(
     divided by sqrt(N), biases 0. With post-norm it is "normal", without that division, as in the first GPT. "library"
     is the start of the other decoders here.
     """
-    made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
-    def block(one: str) -> Layer:
-        return made.block(made.attention(one, dropout=dropout), MLP(d, activation="gelu_tanh"))
+    def block(reads: str) -> Layer:
+        return wiring.block(wiring.attention(reads, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
-    body = made.stack(block(one) for one in each("pattern", pattern, depth))
-    model = LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+    body = wiring.stack(block(reads) for reads in one_per_layer("pattern", pattern, depth))
+    model = LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
     scheme: Scheme = ("scaled_normal" if norm == "pre" else "normal") if init == "paper" else init
     return initialise(model, scheme, std=at_width(0.02, 768, d))
 

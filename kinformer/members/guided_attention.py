@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from kinformer.core.checks import at_least, head_width, unread, within
+from kinformer.core.checks import check_at_least, check_in_range, check_unused, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.loss import Fading
+from kinformer.core.loss import FadingWeight
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
 from kinformer.models.mlm import MLM
@@ -75,31 +75,31 @@ def guided_attention(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width, some = head_width(d, heads, head_dim), round(within("share", share, 0, 1) * heads)
+    width, guided = resolve_head_dim(d, heads, head_dim), round(check_in_range("share", share, 0, 1) * heads)
 
-    within("alpha", alpha, 0, math.inf)
-    if not some:
-        unread("no guided head", alpha=(alpha, 1.0), hold=(hold, 0.5), over=(over, "sum"))
-    heads_of = {guides[n % len(guides)] for n in range(depth * some)} if guides else set()
+    check_in_range("alpha", alpha, 0, math.inf)
+    if not guided:
+        check_unused("no guided head", alpha=(alpha, 1.0), hold=(hold, 0.5), over=(over, "sum"))
+    heads_of = {guides[n % len(guides)] for n in range(depth * guided)} if guides else set()
     for name, values in {"delimiter": (delimiter, 10), "period": (period, 46)}.items():
         if name not in heads_of:
-            unread(f"{depth * some} guided heads, all with other guides", **{name: values})
+            check_unused(f"{depth * guided} guided heads, all with other guides", **{name: values})
 
     def labels(tokens: Tensor, _: object) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)
 
     def block(n: int) -> PostNorm:
         # layers go on where the one beneath has stopped, so that few heads have all guides between them
-        turn = [GUIDES[guides[(n * some + h) % len(guides)]] for h in range(some)] if guides else []
+        turn = [GUIDES[guides[(n * guided + h) % len(guides)]] for h in range(guided)] if guides else []
         read = Softmax(Full(), dropout=dropout)
-        held = (*turn, *[None] * (heads - len(turn)))
-        mechanism = Regularised(read, GuidedAttention(held, over)) if turn else read
+        guides_of_heads = (*turn, *[None] * (heads - len(turn)))
+        mechanism = Regularised(read, GuidedAttention(guides_of_heads, over)) if turn else read
         return PostNorm(Attention(QKV(d, heads, head_dim=width), mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))])
-    weights = {GuidedAttention.key: Fading(alpha, hold)} if guides and some else {}
-    given: dict[str, Any] = {"segment": labels, "of_read": True, "dropout": dropout, "penalties": weights}
-    return MLM(vocab, d, body, position=Learned(d, length), **given)
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))])
+    weights = {GuidedAttention.key: FadingWeight(alpha, hold)} if guides and guided else {}
+    options: dict[str, Any] = {"segment": labels, "of_read": True, "dropout": dropout, "penalties": weights}
+    return MLM(vocab, d, body, position=Learned(d, length), **options)
 
 
 SHARES = {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"}

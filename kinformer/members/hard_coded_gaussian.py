@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.forms import Form, of_form
+from kinformer.members.support.forms import Form, build_form
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -21,7 +21,7 @@ from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 Weights = Literal["densities", "softmax"]
 Across = Literal["learned", "last", "hard_coded"]
@@ -77,34 +77,34 @@ def hard_coded_gaussian(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder.
     """
-    one_of("weights", weights, Weights), one_of("across", across, Across)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    check_option("weights", weights, Weights), check_option("across", across, Across)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     kind, reads = Softmax if weights == "softmax" else Unnormalised, parse(pattern)
 
     def hard_coded(allowed: Pattern, usual: tuple[int, ...], *, cross: bool = False) -> Attention:
-        found = usual if offsets is None else offsets
-        at_least("the number of offsets", len(found), 1)
-        by_head = tuple(found[h % len(found)] for h in range(heads))
+        centres = usual if offsets is None else offsets
+        check_at_least("the number of offsets", len(centres), 1)
+        by_head = tuple(centres[h % len(centres)] for h in range(heads))
         bias = HardCodedGaussian(by_head, sigma, ratio=ratio if cross else 1.0)
         mechanism: KeyValueMechanism = kind(allowed, bias, dropout=dropout)
-        return Attention(Values(d, heads, v_dim=made.width), mechanism, cross=cross)
+        return Attention(ValueProjection(d, heads, v_dim=wiring.width), mechanism, cross=cross)
 
     def source(n: int) -> tuple[Layer, ...]:
         if form != "encoder_decoder" or (across == "last" and n < depth - 1):
             return ()
         if across == "hard_coded":
             return (hard_coded(Full(), BOTH_WAYS, cross=True),)
-        one = replace(made, heads=1) if across == "last" else made
-        return (one.attention(Full(), cross=True, dropout=dropout),)
+        narrow = replace(wiring, heads=1) if across == "last" else wiring
+        return (narrow.attention(Full(), cross=True, dropout=dropout),)
 
     def writes(n: int) -> Layer:
         past = Causal() if reads == Full() else Causal() & reads
-        return made.block(hard_coded(past, PAST), *source(n), MLP(d, hidden))
+        return wiring.block(hard_coded(past, PAST), *source(n), MLP(d, hidden))
 
     def encoder(n: int) -> Layer:
-        return made.block(hard_coded(reads, BOTH_WAYS), MLP(d, hidden))
+        return wiring.block(hard_coded(reads, BOTH_WAYS), MLP(d, hidden))
 
-    return of_form(form, made, depth, vocab, reads=encoder, writes=writes, smoothing=smoothing)
+    return build_form(form, wiring, depth, vocab, reads=encoder, writes=writes, smoothing=smoothing)
 
 
 EXAMPLES = (

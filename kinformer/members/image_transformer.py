@@ -2,21 +2,25 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_multiple, check_option, check_whole_numbers
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.pictures import Output, blocks, values_of
 from kinformer.members.support.wiring import Norms, Wiring
-from kinformer.models.image import Image, a_shape
+from kinformer.models.image import Image, check_shape
+from kinformer.models.support.categorical_intensities import CategoricalIntensities
+from kinformer.models.support.intensities import Intensities
+from kinformer.models.support.logistic_mixture import LogisticMixture
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.patterns.image_1d import Image1D
 from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.nn.positions.halves import Halves, Kind
 
 Form = Literal["1d", "2d"]
+Output = Literal["categorical", "logistics"]
+MOST = 8  # rows and columns of a block that nobody named
 
 
 @member(
@@ -60,31 +64,55 @@ def image_transformer(
     ReLU; norm="pre" is for deeper ones. The paper has d=512, 12 layers and blocks of 256; the small size is this
     library's.
     """
-    channels, rows, columns = a_shape(shape)
-    depth = at_least("depth", depth, 1)
-    made = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
-    values = values_of(output, d, channels, mixtures)
+    channels, rows, columns = check_shape(shape)
+    depth = check_at_least("depth", depth, 1)
+    wiring = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
+    values = _make_intensities(output, d, channels, mixtures)
     each, tiles = channels // values.n, (1, 1)
-    if one_of("form", form, Form) == "1d":
+    if check_option("form", form, Form) == "1d":
         pattern: Pattern = Image1D(block, memory)
     else:
-        tiles, near = blocks(rows, columns, tile, around)
+        tiles, near = _divide(rows, columns, tile, around)
         pattern = Image2D(columns * each, (tiles[0], tiles[1] * each), (near[0], near[1] * each))
 
     def layer(reads: Pattern, *more: Layer) -> Layer:
-        return made.block(made.attention(reads), *more, MLP(d, hidden, activation="relu"))
+        return wiring.block(wiring.attention(reads), *more, MLP(d, hidden, activation="relu"))
 
     def places(down: int, across: int, tiles: tuple[int, int] = (1, 1)) -> Halves:
         return Halves(d, down, across, each, block=tiles, kind=position)
 
-    given: dict[str, Any] = {"block": tiles, "classes": classes, "dropout": dropout}
-    given["position"] = places(rows, columns, tiles)
+    options: dict[str, Any] = {"block": tiles, "classes": classes, "dropout": dropout}
+    options["position"] = places(rows, columns, tiles)
     if upscale is None:
-        return Image(shape, values, made.stack(layer(pattern) for _ in range(depth)), **given)
-    body = made.stack(layer(pattern, made.attention(Full(), cross=True)) for _ in range(depth))
-    encoder = made.stack(layer(Full()) for _ in range(depth))
-    beside = places(max(1, rows // at_least("upscale", upscale, 2)), max(1, columns // upscale))
-    return Image(shape, values, body, encoder=encoder, factor=upscale, beside=beside, **given)
+        return Image(shape, values, wiring.stack(layer(pattern) for _ in range(depth)), **options)
+    body = wiring.stack(layer(pattern, wiring.attention(Full(), cross=True)) for _ in range(depth))
+    encoder = wiring.stack(layer(Full()) for _ in range(depth))
+    source_position = places(max(1, rows // check_at_least("upscale", upscale, 2)), max(1, columns // upscale))
+    return Image(shape, values, body, encoder=encoder, factor=upscale, source_position=source_position, **options)
+
+
+def _make_intensities(output: Output, d: int, channels: int, mixtures: int) -> Intensities:
+    """256 probabilities for each channel, which has embeddings of its own, or a mixture of logistics for each pixel."""
+    if check_option("output", output, Output) == "categorical":
+        return CategoricalIntensities(d, channels=channels)
+    return LogisticMixture(d, channels, mixtures)
+
+
+def _divide(
+    rows: int, columns: int, tile: tuple[int, ...], around: tuple[int, ...]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of a block, and of what is read around it: the given ones, or the largest that divide."""
+    best = tuple(max(n for n in range(1, MOST + 1) if side % n == 0) for side in (rows, columns))
+    tile = _pair("tile", tile or best, 1)
+    for name, side, size in (("rows", rows, tile[0]), ("columns", columns, tile[1])):
+        check_multiple(f"{name} of a picture", side, f"{name} of a tile", size)
+    return tile, _pair("around", around or tile, 0)
+
+
+def _pair(name: str, value: tuple[int, ...], least: int) -> tuple[int, int]:
+    if len(check_whole_numbers(name, value, least)) != 2:
+        raise ValueError(f"{name}={value} are not two numbers; give rows and columns, as (4, 7)")
+    return value[0], value[1]
 
 
 TINY: dict[str, Any] = {"shape": (2, 4, 4), "d": 16, "depth": 2, "heads": 2}

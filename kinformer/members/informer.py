@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
@@ -89,10 +89,10 @@ def informer(
     memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
     one scale, each column by its mean and deviation in train.
     """
-    made = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
-    at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
-    from_to("replicas", replicas, 0, depth - 1)
-    one_of("attention", attention, Kind)
+    wiring = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
+    check_at_least("depth", depth, 1), check_at_least("decoder_depth", decoder_depth, 1)
+    check_whole_between("replicas", replicas, 0, depth - 1)
+    check_option("attention", attention, Kind)
 
     def mechanism(causal: bool, seed: int) -> Mechanism:
         if attention == "full":
@@ -114,23 +114,23 @@ def informer(
         return MLP(d, hidden)
 
     def encoder(rows: int) -> Distilled:
-        blocks = [made.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
-        return Distilled(blocks, made.stack(blocks).norm, distil=distil)
+        blocks = [wiring.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
+        return Distilled(blocks, wiring.stack(blocks).norm, distil=distil)
 
     decoder = [
-        made.block(reading(True, n), made.attention(Full(), cross=True, dropout=dropout), forward())
+        wiring.block(reading(True, n), wiring.attention(Full(), cross=True, dropout=dropout), forward())
         for n in range(decoder_depth)
     ]
     return Forecast(
         channels,
         [encoder(depth - n) for n in range(replicas + 1)],
-        made.stack(decoder),
+        wiring.stack(decoder),
         context=context,
         label=label,
         horizon=horizon,
         calendar=calendar,
         targets=targets,
-        position=made.added(),
+        position=wiring.added_position(),
         dropout=dropout,
     )
 

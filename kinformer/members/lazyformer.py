@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
@@ -20,7 +20,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 Form = Literal["encoder", "decoder"]
 
@@ -63,13 +63,13 @@ def lazyformer(
     dropout: the share of numbers dropped in training.
     attention_dropout: of attention weights, in each block anew; none as the paper advises.
     """
-    causal, every = one_of("form", form, Form) == "decoder", at_least("every", every, 1)
+    causal, every = check_option("form", form, Form) == "decoder", check_at_least("every", every, 1)
     pattern = Causal() if causal else Full()
 
     def block(n: int) -> PreNorm:
         mechanism: Mechanism
         if n % every:
-            attention = Attention(Values(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
+            attention = Attention(ValueProjection(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
         elif every == 1 or n + 1 == depth:  # nobody reuses its weights
             mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
@@ -78,7 +78,7 @@ def lazyformer(
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         return PreNorm(attention, MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if causal:
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)

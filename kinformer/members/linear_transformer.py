@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.support.wiring import Wiring
@@ -16,10 +16,10 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.relu import ReLU
 from kinformer.nn.mechanisms.decayed import Decayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
-from kinformer.nn.mechanisms.update import Update
+from kinformer.nn.mechanisms.state_update import StateUpdate
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
@@ -61,18 +61,32 @@ def linear_transformer(
     form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
         model of speech is; here one that fills in hidden tokens.
     """
-    updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "decayed": Decayed, "delta": Delta}
+    updates: dict[str, Callable[[], StateUpdate]] = {
+        "sum": AdditiveUpdate,
+        "gated": GatedUpdate,
+        "decayed": Decayed,
+        "delta": DeltaUpdate,
+    }
 
     def block() -> PreNorm:
         map = ELU() if features == "elu" else ReLU()
         mechanism = LinearAttention(map, updates[update]()) if form == "decoder" else FullLinearAttention(map)
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 EXAMPLES = (

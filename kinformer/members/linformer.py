@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import head_width, multiple, one_of
+from kinformer.core.checks import check_multiple, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
 from kinformer.core.shorten import Shorten
-from kinformer.members.support.windows import by_layer
+from kinformer.members.support.windows import numbers_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -20,10 +20,10 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.max_pooled import MaxPooled
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 
 EPS = 1e-12
 Along = Literal["linear", "mean", "max", "convolution"]
@@ -65,9 +65,9 @@ def linformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    sizes, width = by_layer("k", k, depth, 1), head_width(d, heads, head_dim)
-    one_of("sharing", sharing, Sharing)
-    one_of("projection", projection, Along)
+    sizes, width = numbers_per_layer("k", k, depth, 1), resolve_head_dim(d, heads, head_dim)
+    check_option("sharing", sharing, Sharing)
+    check_option("projection", projection, Along)
     if sharing == "layerwise" and len(set(sizes)) > 1:
         raise ValueError(f"sharing='layerwise' is one matrix for all layers, and k={k} names others; give one k")
 
@@ -75,10 +75,10 @@ def linformer(
         own, tied = heads if sharing == "none" else None, sharing in ("key-value", "layerwise")
         if projection == "linear":
             return Linformer(length, size, heads=own, tied=tied)
-        group = multiple("length", length, "k", size) // size
+        group = check_multiple("length", length, "k", size) // size
         if projection == "convolution":
-            return Convolved(group, width, heads=own, tied=tied)
-        return Pooled(group) if projection == "mean" else MaxPooled(group)
+            return ConvShortener(group, width, heads=own, tied=tied)
+        return MeanPooled(group) if projection == "mean" else MaxPooled(group)
 
     shared = shorten(sizes[0]) if sharing == "layerwise" else None
 

@@ -1,6 +1,6 @@
 """Llama: today's usual decoder."""
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.patterns.causal import Causal
 from kinformer.models.lm import LM
@@ -39,12 +39,12 @@ def llama(
     """
 
     def block() -> PreNorm:
-        rotation = Rotary(head_width(d, heads, head_dim), base=base, pairs=pairs, turned=turned)
+        rotation = Rotary(resolve_head_dim(d, heads, head_dim), base=base, pairs=pairs, turned=turned)
         projection = QKV(d, heads, head_dim=head_dim, key_heads=key_heads, rotation=rotation, bias=False)
         attention = Attention(projection, Softmax(Causal(), lse=False))
         return PreNorm(attention, GatedMLP(d, hidden), norm=RMSNorm)
 
-    return LM(vocab, d, Stack([block() for _ in range(at_least("depth", depth, 1))], RMSNorm(d)), tie=tie)
+    return LM(vocab, d, Stack([block() for _ in range(check_at_least("depth", depth, 1))], RMSNorm(d)), tie=tie)
 
 
 EXAMPLES = (

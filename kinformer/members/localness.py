@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.forms import Form, of_form
+from kinformer.members.support.forms import Form, build_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -69,24 +69,24 @@ def localness(
     dropout: the share of numbers dropped in training.
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
-    one_of("window", window, Window), at_least("depth", depth, 1)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    lowest = min(3, depth) if local is None else from_to("local", local, 0, depth)
+    check_option("window", window, Window), check_at_least("depth", depth, 1)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    lowest = min(3, depth) if local is None else check_whole_between("local", local, 0, depth)
 
     def bias() -> Localness:
         if window == "fixed":
-            return FixedLocalness(heads, made.width, width)
-        return (QueryLocalness if window == "query" else LayerLocalness)(heads, made.width)
+            return FixedLocalness(heads, wiring.width, width)
+        return (QueryLocalness if window == "query" else LayerLocalness)(heads, wiring.width)
 
     def block(n: int, pattern: Pattern, *across: Layer) -> Layer:
         own = None if across or n >= lowest else bias()
-        return made.block(made.attention(pattern, dropout=dropout, bias=own), *across, MLP(d, hidden))
+        return wiring.block(wiring.attention(pattern, dropout=dropout, bias=own), *across, MLP(d, hidden))
 
     def writes(n: int) -> Layer:
-        across = (made.attention(Full(), cross=True, dropout=dropout),) if form == "encoder_decoder" else ()
+        across = (wiring.attention(Full(), cross=True, dropout=dropout),) if form == "encoder_decoder" else ()
         return block(n, Causal(), *across)
 
-    return of_form(form, made, depth, vocab, reads=lambda n: block(n, Full()), writes=writes, smoothing=smoothing)
+    return build_form(form, wiring, depth, vocab, reads=lambda n: block(n, Full()), writes=writes, smoothing=smoothing)
 
 
 EXAMPLES = (

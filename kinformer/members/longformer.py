@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import by_layer, growing, near
+from kinformer.members.support.windows import growing, numbers_per_layer, window_pattern
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -60,11 +60,11 @@ def longformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    at_least("marked", marked, 0)
-    sizes, gaps = growing(window, top, depth, 0), by_layer("dilation", dilation, depth, 1)
+    check_at_least("marked", marked, 0)
+    sizes, gaps = growing(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PostNorm:
-        pattern = near(size, gap, heads, dilated) | Tokens(marked)
+        pattern = window_pattern(size, gap, heads, dilated) | Tokens(marked)
         attention = Attention(QKV(d, heads, head_dim=head_dim), GlobalSoftmax(pattern, Rows(marked), dropout=dropout))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 

@@ -1,10 +1,10 @@
 """Longformer's language model: windows that grow with the layers, some heads of the upper ones with gaps."""
 
-from kinformer.core.checks import head_width
+from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.members.support.windows import by_layer, growing, near
+from kinformer.members.support.windows import growing, numbers_per_layer, window_pattern
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -52,11 +52,11 @@ def longformer_lm(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
-    sizes, gaps = growing(window, top, depth, 1), by_layer("dilation", dilation, depth, 1)
+    width = resolve_head_dim(d, heads, head_dim)
+    sizes, gaps = growing(window, top, depth, 1), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PreNorm:
-        pattern: Pattern = Causal() & near(size - 1, gap, heads, dilated)
+        pattern: Pattern = Causal() & window_pattern(size - 1, gap, heads, dilated)
         projection = QKV(d, heads, head_dim=head_dim)
         attention = Attention(projection, Softmax(pattern, TransformerXL(heads, width, d), dropout=dropout))
         return PreNorm(attention, MLP(d), dropout=dropout)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -57,17 +57,20 @@ def low_rank_band(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    narrow = max(head_width(d, heads, head_dim) // 4, 1) if rank is None else at_least("rank", rank, 1)
-    near: Pattern = Band(at_least("window", window, 0))
+    narrow = max(resolve_head_dim(d, heads, head_dim) // 4, 1) if rank is None else check_at_least("rank", rank, 1)
+    near: Pattern = Band(check_at_least("window", window, 0))
     far: Pattern = Full()
-    if one_of("form", form, Form) == "decoder":
+    if check_option("form", form, Form) == "decoder":
         near, far = Causal() & near, Causal()
 
     def block() -> PreNorm:
         mechanism = LowRankBand(heads, near, far, narrow, combine=combine, dropout=dropout)
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
-    body, position = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d)), Learned(d, length)
+    body, position = (
+        Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d)),
+        Learned(d, length),
+    )
     if form == "encoder":
         return MLM(vocab, d, body, position=position, dropout=dropout)
     return LM(vocab, d, body, position=position, std=tied_start(d), dropout=dropout)

@@ -1,6 +1,6 @@
 """LSTM: the recurrent language model that attention took the place of."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
 from kinformer.models.lm import LM
@@ -17,7 +17,7 @@ def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dr
     has 8 d^2 weights where a Transformer's block has 12 d^2. It trains on consecutive text,
     its state carried on.
     """
-    body = LSTM(d, at_least("depth", depth, 1), dropout=dropout, forget=forget)
+    body = LSTM(d, check_at_least("depth", depth, 1), dropout=dropout, forget=forget)
     return LM(vocab, d, body, tie=False, dropout=dropout, lanes=True)
 
 

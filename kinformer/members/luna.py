@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, multiple
+from kinformer.core.checks import check_at_least, check_multiple
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.support.wiring import Wiring
@@ -60,11 +60,11 @@ def luna(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    at_least("depth", depth, 1), at_least("packs", packs, 1)
+    check_at_least("depth", depth, 1), check_at_least("packs", packs, 1)
     begin = Packs(packs, d, start)
     if form == "encoder":
         if pack_heads is not None:
-            multiple("d", d, "pack_heads", pack_heads)
+            check_multiple("d", d, "pack_heads", pack_heads)
 
         def nested() -> Nested:
             return Nested(d, heads, head_dim=head_dim, pack_heads=pack_heads, tied=tied, dropout=dropout)
@@ -77,9 +77,9 @@ def luna(
         mechanism = LunaCausal(begin, heads, projection.k_dim, weight=weight, dropout=dropout)
         return PostNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 
-    made = Wiring(d, heads, position="learned", length=length, norm="post")
+    wiring = Wiring(d, heads, position="learned", length=length, norm="post")
     stack = Stack([block() for _ in range(depth)])
-    return LM(vocab, d, stack, position=made.added(), std=made.start, dropout=dropout)
+    return LM(vocab, d, stack, position=wiring.added_position(), std=wiring.start, dropout=dropout)
 
 
 def _decoder() -> LM | MLM:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
@@ -50,11 +50,11 @@ def memorizing_transformer(
     the one with the memory, which drops none. `search` names how the memory is searched: "exact", or an index
     of FAISS, such as "hnsw" or "ivf:probes=16".
     """
-    sliding = one_of("local", local, Local) == "window"
+    sliding = check_option("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))
 
-    at_least("depth", depth, 1)
-    far = -(-3 * depth // 4) if layer is None else from_to("layer", layer, 1, depth)
+    check_at_least("depth", depth, 1)
+    far = -(-3 * depth // 4) if layer is None else check_whole_between("layer", layer, 1, depth)
 
     def attention(n: int) -> Attention:
         if n == far:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kinformer.core.checks import at_least, head_width, unread
+from kinformer.core.checks import check_at_least, check_unused, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
@@ -19,7 +19,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 
 
 @member
@@ -57,23 +57,23 @@ def memory_compressed_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
     if not layers or set(layers) - {"L", "M"}:
         raise ValueError(f"layers={layers!r}: give letters L (a block) and M (compressed), such as 'LMLML'")
 
     def mechanism(kind: str) -> Mechanism:
         if kind == "L":
             return Softmax(Causal() & Block(block), dropout=dropout, lse=False)
-        convolved = Convolved(compress, width, heads=heads, tied=tied)
+        convolved = ConvShortener(compress, width, heads=heads, tied=tied)
         return Shortened(
             Softmax(Causal(), dropout=dropout, lse=False), convolved, NullKey(heads, width) if null else None
         )
 
-    kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
+    kinds = [layers[n % len(layers)] for n in range(check_at_least("depth", depth, 1))]
     if "L" not in kinds:
-        unread("no layer L", block=(block, 256))
+        check_unused("no layer L", block=(block, 256))
     if "M" not in kinds:
-        unread("no layer M", compress=(compress, 3), tied=(tied, False), null=(null, False))
+        check_unused("no layer M", compress=(compress, 3), tied=(tied, False), null=(null, False))
     blocks = [
         PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds
     ]

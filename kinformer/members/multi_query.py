@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.members.support.wiring import Wiring
@@ -41,15 +41,15 @@ def multi_query(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    made = Wiring(d, heads, head_dim, position, length, dropout=dropout, key_heads=key_heads)
+    wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout, key_heads=key_heads)
     # two matrices of d numbers a unit against two of d numbers a column of keys or values
-    units = 4 * d + (heads - key_heads) * made.width if hidden is None else hidden
+    units = 4 * d + (heads - key_heads) * wiring.width if hidden is None else hidden
 
     def block() -> Layer:
-        return made.block(made.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
+        return wiring.block(wiring.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
 
-    body = made.stack(block() for _ in range(at_least("depth", depth, 1)))
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+    body = wiring.stack(block() for _ in range(check_at_least("depth", depth, 1)))
+    return LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
 
 
 EXAMPLES = (

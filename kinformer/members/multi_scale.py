@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of, unread, whole_numbers, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option, check_unused, check_whole_numbers
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
@@ -52,25 +52,25 @@ def multi_scale(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    one_of("form", form, Form)
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    found = whole_numbers("scales", scales or default_scales(length), 0)
-    if list(found) != sorted(set(found)):
+    check_option("form", form, Form)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    bands = check_whole_numbers("scales", scales or default_scales(length), 0)
+    if list(bands) != sorted(set(bands)):
         raise ValueError(f"scales={scales} do not rise; give each width once, the narrowest first")
-    at_least("heads", heads, 1)
-    if len(found) == 1:
-        unread("a single scale", alpha=(alpha, 0.5))
-    within("alpha", alpha, -math.inf, math.inf)
+    check_at_least("heads", heads, 1)
+    if len(bands) == 1:
+        check_unused("a single scale", alpha=(alpha, 0.5))
+    check_in_range("alpha", alpha, -math.inf, math.inf)
 
     def pattern(layer: int) -> Pattern:
-        shared = shares(layer, at_least("depth", depth, 1), heads, len(found), alpha)
-        windows = [Band(w) for w, count in zip(found, shared, strict=True) for _ in range(count)]
+        shared = shares(layer, check_at_least("depth", depth, 1), heads, len(bands), alpha)
+        windows = [Band(w) for w, count in zip(bands, shared, strict=True) for _ in range(count)]
         return Heads(*windows) if form == "encoder" else Causal() & Heads(*windows)
 
-    body = encoder(made, depth, tuple(pattern(layer) for layer in range(1, depth + 1)), dropout)
+    body = encoder(wiring, depth, tuple(pattern(layer) for layer in range(1, depth + 1)), dropout)
     if form == "encoder":
-        return MLM(vocab, d, body, position=made.added(), scale=made.scale, dropout=dropout)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+        return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
+    return LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
 
 
 def default_scales(length: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -14,7 +14,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
 from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
-from kinformer.nn.mechanisms.value_conv import ValueConv, odd
+from kinformer.nn.mechanisms.value_conv import ValueConv, check_odd
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
@@ -68,13 +68,13 @@ def nystromformer(
     """
 
     def block() -> PostNorm:
-        skip = None if conv is None else ValueConv(heads, odd("conv", conv))
-        kind, usual = FORMS[one_of("form", form, FORMS)]
+        skip = None if conv is None else ValueConv(heads, check_odd("conv", conv))
+        kind, usual = FORMS[check_option("form", form, FORMS)]
         mechanism = kind(landmarks, iterations=iterations, norms=norms or usual, skip=skip)
         projection = QKV(d, heads, head_dim=head_dim)
         return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 

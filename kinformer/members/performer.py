@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
@@ -15,9 +15,9 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
-from kinformer.nn.maps.drawn import Lengths
 from kinformer.nn.maps.favor import FAVOR, SCALED, Stabiliser
 from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.maps.random_features import Lengths
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.delayed import Delayed
 from kinformer.nn.mechanisms.linear import LinearAttention
@@ -94,8 +94,8 @@ def performer(
         the paper's, estimates all and is much further from softmax where attention is sharp. For a decoder whose kernel
         is softmax's ("softmax", "hyperbolic").
     """
-    at_least("features", features, 1)
-    width = head_width(d, heads, head_dim)
+    check_at_least("features", features, 1)
+    width = resolve_head_dim(d, heads, head_dim)
     anew = None if lanes else redraw
 
     def features_of(n: int) -> FeatureMap:
@@ -129,17 +129,26 @@ def performer(
             return FullLinearAttention(map)
         if window is None:
             return LinearAttention(map)
-        near = Softmax(Causal() & Band(at_least("window", window, 1) - 1))
+        near = Softmax(Causal() & Band(check_at_least("window", window, 1) - 1))
         return Merged(near, Delayed(LinearAttention(map), window))
 
     def block(n: int) -> PreNorm:
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(features_of(n))), MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 SEQUENCE = dict.fromkeys(("chunk", "gradients", "peek"), SCALED)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -13,7 +13,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.pooling import Pooling
 from kinformer.nn.positions.learned import Learned
-from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
+from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, WindowShortener
 
 Pool = Literal["mean", "max", "dynamic"]
 
@@ -55,12 +55,12 @@ def poolingformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
     # a longer kernel fits into no window
-    from_to("kernel", kernel, 1, 2 * at_least("far", far, 0) + 1)
+    check_whole_between("kernel", kernel, 1, 2 * check_at_least("far", far, 0) + 1)
 
-    def windows() -> Windows:
-        if one_of("pool", pool, Pool) == "dynamic":
+    def windows() -> WindowShortener:
+        if check_option("pool", pool, Pool) == "dynamic":
             return DynamicWindows(kernel, heads, width, width)
         return MeanWindows(kernel) if pool == "mean" else MaxWindows(kernel)
 
@@ -69,7 +69,7 @@ def poolingformer(
         attention = PoolingLevels(d, heads, near, pooling, head_dim=width, shared=shared, dropout=dropout)
         return PostNorm(attention, MLP(d), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
@@ -66,8 +66,11 @@ def predictive_attention(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    causal, evolving = one_of("form", form, Form) == "decoder", one_of("scores", scores, Scores) == "evolving"
-    if not causal and at_least("size", size, 1) % 2 == 0:
+    causal, evolving = (
+        check_option("form", form, Form) == "decoder",
+        check_option("scores", scores, Scores) == "evolving",
+    )
+    if not causal and check_at_least("size", size, 1) % 2 == 0:
         raise ValueError(f"size={size} has no middle; give an odd one, or form=decoder")
     pattern: Pattern = Causal() if causal else Full()
     kernel: Literal["causal", "centred"] = "causal" if causal else "centred"
@@ -83,7 +86,7 @@ def predictive_attention(
 
     blocks = [
         PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(n)), MLP(d), dropout=dropout)
-        for n in range(at_least("depth", depth, 1))
+        for n in range(check_at_least("depth", depth, 1))
     ]
     body = Stack(blocks, LayerNorm(d))
     if causal:

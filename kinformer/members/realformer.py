@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -74,7 +74,7 @@ def realformer(
     dropout: the share of numbers dropped in training.
     """
 
-    one_of("scores", scores, Sums)
+    check_option("scores", scores, Sums)
 
     def block(n: int, pattern: Pattern, eps: float) -> PostNorm:
         weights = {"sum": (1.0, 1.0), "mean": (1 / (n + 1), n / (n + 1)), "weighted": (own, below)}[scores]
@@ -84,9 +84,9 @@ def realformer(
         return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
     if form == "decoder":
-        body = Stack([block(n, Causal(), 1e-5) for n in range(at_least("depth", depth, 1))])
+        body = Stack([block(n, Causal(), 1e-5) for n in range(check_at_least("depth", depth, 1))])
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d, 0.5), dropout=dropout)
-    body = Stack([block(n, Full(), EPS) for n in range(at_least("depth", depth, 1))])
+    body = Stack([block(n, Full(), EPS) for n in range(check_at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
@@ -88,8 +88,8 @@ def reformer(
     divided: False, with a `chunk`, counts a key once for each round that finds it, as Hugging Face and reformer-pytorch
         have it; the paper once.
     """
-    one_of("halves", halves, Halves)
-    wide = head_width(d, heads, head_dim)
+    check_option("halves", halves, Halves)
+    wide = resolve_head_dim(d, heads, head_dim)
 
     def lsh(seed: int) -> Mechanism:
         if chunk is None:
@@ -117,7 +117,7 @@ def reformer(
         feed = MLP(d, activation="relu", dropout=dropout)
         return Coupled(attention(n), feed if ff_chunk is None else Chunked(feed, ff_chunk), dropout=dropout)
 
-    blocks, width = [block(n) for n in range(at_least("depth", depth, 1))], 2 * d if halves == "own" else d
+    blocks, width = [block(n) for n in range(check_at_least("depth", depth, 1))], 2 * d if halves == "own" else d
     body = Reversible(blocks, LayerNorm(width)) if halves == "own" else Doubled(Reversible(blocks), LayerNorm(width))
     return LM(vocab, width, body, position=Learned(width, length), tie=tie, std=tied_start(width, 0.5), dropout=dropout)
 

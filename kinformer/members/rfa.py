@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.feature_map import FeatureMap
 from kinformer.members.support.wiring import Wiring
@@ -13,7 +13,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.maps.arc_cosine import ArcCosine
 from kinformer.nn.maps.random_fourier import RandomFourier
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
@@ -60,24 +60,33 @@ def rfa(
     form: "published" has the numbers of the authors' causal code: features times 0.1, 1e-3 added to lengths, sums
         raised to 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
     """
-    one_of("kernel", kernel, ("gaussian", "arc-cosine"))
-    at_least("features", features, 1)
-    width, anew = head_width(d, heads, head_dim), None if lanes else redraw
+    check_option("kernel", kernel, ("gaussian", "arc-cosine"))
+    check_at_least("features", features, 1)
+    width, anew = resolve_head_dim(d, heads, head_dim), None if lanes else redraw
 
     def features_of(seed: int) -> FeatureMap:
         if kernel == "arc-cosine":
             return ArcCosine(heads, width, features, redraw=anew, seed=seed)
-        if one_of("form", form, ("paper", "published")) == "paper":
+        if check_option("form", form, ("paper", "published")) == "paper":
             return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
         return RandomFourier(heads, width, features, scale=0.1, eps=1e-3, floor=1.0, tau=tau, redraw=anew, seed=seed)
 
     def block(seed: int) -> PreNorm:
-        mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())
+        mechanism = LinearAttention(features_of(seed), GatedUpdate() if gate else AdditiveUpdate())
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
-    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
+    body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
+    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=wiring.start,
+        dropout=dropout,
+        lanes=lanes,
+    )
 
 
 EXAMPLES = (

@@ -3,13 +3,13 @@
 from typing import Literal
 
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.checks import check_at_least, check_option, check_whole_between, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.encoder_decoder import start
+from kinformer.members.support.encoder_decoder import embedding_std
 from kinformer.members.support.wiring import Wiring, tied_start
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
@@ -79,10 +79,12 @@ def routing_by_agreement(
     dropout: the share of numbers dropped in training.
     smoothing: label smoothing of an encoder_decoder.
     """
-    one_of("form", form, Form)
-    one_of("routing", routing, Routing)
-    width = head_width(d, heads, head_dim)
-    routed = (at_least("depth", depth, 1) + 1) // 2 if lower is None else from_to("lower", lower, 0, depth)
+    check_option("form", form, Form)
+    check_option("routing", routing, Routing)
+    width = resolve_head_dim(d, heads, head_dim)
+    routed = (
+        (check_at_least("depth", depth, 1) + 1) // 2 if lower is None else check_whole_between("lower", lower, 0, depth)
+    )
 
     def joined() -> Aggregation:
         kind = EMRouting if routing == "em" else DynamicRouting
@@ -98,16 +100,16 @@ def routing_by_agreement(
 
         body = Stack([block(n) for n in range(depth)], LayerNorm(d))
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
-    made = Wiring(d, heads, width, "sinusoidal", norm="post", dropout=dropout)
+    wiring = Wiring(d, heads, width, "sinusoidal", norm="post", dropout=dropout)
 
     def attention(n: int, place: Place) -> Attention:
         reads = Causal() if place == "decoder" else Full()
         kind = joined() if n < routed and place in places else None
-        return made.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
+        return wiring.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
 
     def side(*at: Place) -> Stack:
-        return made.stack(
-            made.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
+        return wiring.stack(
+            wiring.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
         )
 
     return Seq2Seq(
@@ -115,9 +117,9 @@ def routing_by_agreement(
         d,
         side("encoder"),
         side("decoder", "cross"),
-        position=made.added(),
-        scale=made.scale,
-        std=start(made),
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        std=embedding_std(wiring),
         smoothing=smoothing,
         dropout=dropout,
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, multiple, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_multiple, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
@@ -90,20 +90,20 @@ def routing_transformer(
     eps: with a `window`, added to the number of clusters that a token's reads are divided by: 1e-5 in the published
         PyTorch code, 1e-2 in the authors'.
     """
-    one_of("alone", alone, Alone)
-    half = multiple("heads", heads, "halves", 2) // 2
-    made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
-    few = Wiring(d, half, made.width, position, length)
-    first = 0 if routed is None else max(depth - at_least("routed", routed, 0), 0)
+    check_option("alone", alone, Alone)
+    half = check_multiple("heads", heads, "halves", 2) // 2
+    wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout)
+    few = Wiring(d, half, wiring.width, position, length)
+    first = 0 if routed is None else max(depth - check_at_least("routed", routed, 0), 0)
     count = round(length**0.5) if clusters is None else clusters
     near = Causal() & Band(local)
 
     def routing(seed: int) -> Mechanism:
         if window is None:
-            return Routing(half, made.width, count, norm=norm, update=update, decay=decay, seed=seed)
+            return Routing(half, wiring.width, count, norm=norm, update=update, decay=decay, seed=seed)
         return PublishedRouting(
             half,
-            made.width,
+            wiring.width,
             count,
             window,
             null=alone == "null",
@@ -117,15 +117,17 @@ def routing_transformer(
 
     def attention(n: int) -> Attention:
         if n < first:
-            return made.attention(near, dropout=dropout)
+            return wiring.attention(near, dropout=dropout)
         of_few = few.attention(near, dropout=dropout)
         of_half = partial(SharedQK, unit=False) if shared else QKV
-        projection = ByHeads(of_few.projection, of_half(d, half, head_dim=made.width))
+        projection = ByHeads(of_few.projection, of_half(d, half, head_dim=wiring.width))
         return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
-    body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
-    penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
-    added, scale = made.added(), made.scale
+    body = wiring.stack(
+        wiring.block(attention(n), MLP(d, dropout=dropout)) for n in range(check_at_least("depth", depth, 1))
+    )
+    penalties = {"commitment": check_in_range("commitment", commitment, 0, math.inf)} if commitment else {}
+    added, scale = wiring.added_position(), wiring.scale
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 

@@ -3,9 +3,9 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.members.support.connections import Share, block, sharing
+from kinformer.members.support.connections import Share, block, share_mechanisms
 from kinformer.members.support.wiring import tied_start
-from kinformer.models.reinforced import Reinforced
+from kinformer.models.reinforced_lm import ReinforcedLM
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.losses.reinforce import Per
 from kinformer.nn.mechanisms.sac import SAC, GivenEdges
@@ -29,7 +29,7 @@ def sac(
     length: int = 1024,
     vocab: int = 256,
     dropout: float = 0.0,
-) -> Reinforced:
+) -> ReinforcedLM:
     """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833): an LSTM chooses what is read, by reward.
 
     Choose it to see which few connections a text asks for; a step of the LSTM for every edge makes it slow. Each token
@@ -53,9 +53,9 @@ def sac(
     dropout: the share of numbers dropped in training.
     """
     choose = partial(SAC, edges, width, clip=clip)
-    mechanisms = sharing(share, depth, choose, GivenEdges)
-    body = Stack([block(d, heads, head_dim, one, dropout) for one in mechanisms], LayerNorm(d))
-    return Reinforced(
+    mechanisms = share_mechanisms(share, depth, choose, GivenEdges)
+    body = Stack([block(d, heads, head_dim, selection, dropout) for selection in mechanisms], LayerNorm(d))
+    return ReinforcedLM(
         vocab,
         d,
         body,

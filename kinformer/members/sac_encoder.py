@@ -3,8 +3,8 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.members.support.connections import Share, block, sharing
-from kinformer.models.reinforced import ReinforcedMLM
+from kinformer.members.support.connections import Share, block, share_mechanisms
+from kinformer.models.reinforced_lm import ReinforcedMLM
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC
 from kinformer.nn.norms.layer import LayerNorm
@@ -38,8 +38,8 @@ def sac_encoder(
     Others: those of `sac`.
     """
     choose = partial(PublishedSAC, edges, width, clip=clip)
-    mechanisms = sharing(share, depth, choose, GivenPairs)
-    body = Stack([block(d, heads, head_dim, one, dropout) for one in mechanisms], LayerNorm(d))
+    mechanisms = share_mechanisms(share, depth, choose, GivenPairs)
+    body = Stack([block(d, heads, head_dim, selection, dropout) for selection in mechanisms], LayerNorm(d))
     return ReinforcedMLM(vocab, d, body, position=Learned(d, length), dropout=dropout, decay=decay, weight=weight)
 
 

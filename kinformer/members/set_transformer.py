@@ -4,12 +4,12 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pooler import Pooler
-from kinformer.models.sets import Sets
-from kinformer.models.support.answers import Answer, Count, Number
+from kinformer.models.set_regressor import SetRegressor
+from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
 from kinformer.nn.blocks.isab import ISAB
 from kinformer.nn.blocks.mab import MAB, PublishedMAB
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -22,7 +22,7 @@ from kinformer.nn.poolers.pma import PMA
 from kinformer.nn.poolers.sum import SumPooler
 
 POOLINGS: dict[str, type[Pooler]] = {"mean": MeanPooler, "sum": SumPooler, "max": MaxPooler}
-ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}
+ANSWERS: dict[str, type[Answer]] = {"number": NumberAnswer, "count": CountAnswer}
 
 
 @member(
@@ -48,7 +48,7 @@ def set_transformer(
     inputs: int = 1,
     answer: Literal["number", "count"] = "number",
     dropout: float = 0.0,
-) -> Sets:
+) -> SetRegressor:
     """Set Transformer (Lee et al., 2018, arXiv:1810.00825): says a number of a set of vectors, whatever their order.
 
     Choose it over a mean of elements, each read alone, where the answer is of how they stand to one another. `--data
@@ -85,21 +85,21 @@ def set_transformer(
             return PostNorm(MLP(d, activation="relu"), norm=normed, dropout=dropout)
         if inducing is None:
             return block(False)
-        return ISAB(block(True), block(True), at_least("inducing", inducing, 1))
+        return ISAB(block(True), block(True), check_at_least("inducing", inducing, 1))
 
     def pooled() -> Pooler:
         if pooling != "attention":
             return POOLINGS[pooling]()
         return PMA(block(True), seeds, feedforward=None if form == "published" else MLP(d, activation="relu"))
 
-    return Sets(
+    return SetRegressor(
         inputs,
         d,
-        Stack([encoding() for _ in range(at_least("depth", depth, 1))]),
+        Stack([encoding() for _ in range(check_at_least("depth", depth, 1))]),
         answer=ANSWERS[answer](),
         pooling=pooled(),
         dropout=dropout,
-        decoder=Stack([block(False) for _ in range(decoder)]) if at_least("decoder", decoder, 0) else None,
+        decoder=Stack([block(False) for _ in range(decoder)]) if check_at_least("decoder", decoder, 0) else None,
     )
 
 

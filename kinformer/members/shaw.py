@@ -2,7 +2,7 @@
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.encoder_decoder import encoder_decoder, start
+from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.initialise import Scheme, at_width, initialise
@@ -35,9 +35,13 @@ def shaw(
     are added to embeddings, and cross-attention ignores distances. For text alone choose `gpt(position="relative")`.
     The recipe and `init` are those of `transformer`.
     """
-    made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout)
-    encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
-    model = Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(made), smoothing=smoothing, dropout=dropout)
+    wiring = Wiring(
+        d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout
+    )
+    encoder, decoder = encoder_decoder(wiring, depth, hidden, pattern)
+    model = Seq2Seq(
+        vocab, d, encoder, decoder, scale=d**0.5, std=embedding_std(wiring), smoothing=smoothing, dropout=dropout
+    )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 

@@ -1,6 +1,6 @@
 """Sinkhorn Transformer as an encoder: blocks sorted over the whole row, and SortCut."""
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
@@ -42,7 +42,7 @@ def sinkhorn_encoder(
 
     Others: those of `sinkhorn_transformer`.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
@@ -61,7 +61,9 @@ def sinkhorn_encoder(
             seed=n,
         )
 
-    blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
+    blocks = [
+        sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(check_at_least("depth", depth, 1))
+    ]
     return MLM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), dropout=dropout)
 
 

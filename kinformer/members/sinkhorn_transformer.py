@@ -1,6 +1,6 @@
 """Sinkhorn Transformer: blocks that read themselves and what a learned sort of blocks puts beside them."""
 
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.members.support.wiring import tied_start
@@ -53,7 +53,7 @@ def sinkhorn_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads, head_dim)
+    width = resolve_head_dim(d, heads, head_dim)
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
@@ -69,7 +69,9 @@ def sinkhorn_transformer(
             seed=n,
         )
 
-    blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
+    blocks = [
+        sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(check_at_least("depth", depth, 1))
+    ]
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

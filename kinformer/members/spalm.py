@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from kinformer.core.checks import unread
+from kinformer.core.checks import check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
@@ -56,13 +56,13 @@ def spalm(
         state a value.
     Others: those of `transformer_xl`.
     """
-    others: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}
+    options: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}
     if std is None and datastore is not None:
         std = START * d**-0.5
-    others |= {"init": init, "std": std}
-    base = transformer_xl(d=d, depth=depth, heads=heads, segment=segment, memory=memory, vocab=vocab, **others)
+    options |= {"init": init, "std": std}
+    base = transformer_xl(d=d, depth=depth, heads=heads, segment=segment, memory=memory, vocab=vocab, **options)
     if datastore is None:
-        unread("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
+        check_unused("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
         return base
     # A path is opened by a public verb, which lies above the members.
     keys = importlib.import_module("kinformer").Datastore.with_model(Path(datastore), frozen)

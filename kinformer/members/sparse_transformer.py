@@ -5,15 +5,15 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.position import Position
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.factors import Sets, Use, Window, begin, layers, sets
+from kinformer.members.support.factors import Sets, Use, Window, factor_patterns, init_weights, layer_patterns
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, a_shape
+from kinformer.models.image import Image, check_shape
 from kinformer.models.lm import LM
-from kinformer.models.support.categorical import Categorical
+from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.positions.coordinates import Coordinates
 
@@ -69,17 +69,21 @@ def sparse_transformer(
     Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
     sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
     """
-    one_of("attention", attention, Sets)
-    made = Wiring(d, heads, head_dim, v_dim=v_dim, dropout=dropout)
-    reads = layers(sets(attention, stride, summary, sub_blocks, factors, window), use, depth)
-    body = made.stack(made.block(made.attention(one), MLP(d, hidden, activation="gelu_sigmoid")) for one in reads)
-    begin(body, gain, depth)
+    check_option("attention", attention, Sets)
+    wiring = Wiring(d, heads, head_dim, v_dim=v_dim, dropout=dropout)
+    reads = layer_patterns(factor_patterns(attention, stride, summary, sub_blocks, factors, window), use, depth)
+    body = wiring.stack(
+        wiring.block(wiring.attention(pattern), MLP(d, hidden, activation="gelu_sigmoid")) for pattern in reads
+    )
+    init_weights(body, gain, depth)
     added: dict[str, Any] = {"dropout": dropout}
-    if one_of("form", form, ("text", "images")) == "images":
-        channels, rows, columns = a_shape(shape)
+    if check_option("form", form, ("text", "images")) == "images":
+        channels, rows, columns = check_shape(shape)
         position = places(d, rows, columns, channels, gain)
-        return Image(shape, Categorical(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added)
-    position = places(d, -(-at_least("length", length, 1) // stride), stride, 1, gain)
+        return Image(
+            shape, CategoricalIntensities(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added
+        )
+    position = places(d, -(-check_at_least("length", length, 1) // stride), stride, 1, gain)
     model = LM(vocab, d, body, position=position, tie=False, std=gain / math.sqrt(d), **added)
     nn.init.zeros_(model.head.weight)
     return model

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.models.mlm import MLM
@@ -50,7 +50,7 @@ def star(
 ) -> StarRounds:
     """The rounds of either form."""
     rounds, of = (StarRounds, StarRound) if form == "paper" else (PublishedStarRounds, PublishedStarRound)
-    return rounds([of(d, heads, head_dim) for _ in range(at_least("depth", depth, 1))], out=out, dropout=dropout)
+    return rounds([of(d, heads, head_dim) for _ in range(check_at_least("depth", depth, 1))], out=out, dropout=dropout)
 
 
 EXAMPLES = (

@@ -3,7 +3,7 @@
 from math import isqrt
 from typing import Literal
 
-from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_unused, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
@@ -21,7 +21,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense, Second
 from kinformer.nn.scores.factorised_random import FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture, Weights
@@ -78,9 +78,9 @@ def synthesizer(
     kinds = scores if isinstance(scores, tuple) else (scores,)
     if not kinds:
         raise ValueError("scores=() has none; give one or more, such as random,product")
-    width, causal = head_width(d, heads, head_dim), one_of("form", form, Form) == "decoder"
+    width, causal = resolve_head_dim(d, heads, head_dim), check_option("form", form, Form) == "decoder"
     if len(kinds) == 1:
-        unread(f"scores={kinds[0]}", weights=(weights, "learned"))
+        check_unused(f"scores={kinds[0]}", weights=(weights, "learned"))
 
     def score(kind: Kind) -> Score:
         if kind == "dense":
@@ -92,13 +92,15 @@ def synthesizer(
         return Product() if kind == "product" else RandomSynthesizer(heads, length, trained=kind == "random")
 
     def block() -> PreNorm:
-        found = [score(kind) for kind in kinds]
-        mixed = found[0] if len(found) == 1 else Mixture(*found, weights=weights)
+        scores = [score(kind) for kind in kinds]
+        mixed = scores[0] if len(scores) == 1 else Mixture(*scores, weights=weights)
         mechanism = Softmax(Causal() if causal else Full(), score=mixed, dropout=dropout, lse=False)
-        projection = QKV(d, heads, head_dim=head_dim) if "product" in kinds else Values(d, heads, v_dim=head_dim)
+        projection = (
+            QKV(d, heads, head_dim=head_dim) if "product" in kinds else ValueProjection(d, heads, v_dim=head_dim)
+        )
         return PreNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if causal:
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
@@ -106,7 +108,7 @@ def synthesizer(
 
 def _divisor(length: int) -> int:
     """The largest divisor up to the root."""
-    return max(n for n in range(1, isqrt(at_least("length", length, 1)) + 1) if length % n == 0)
+    return max(n for n in range(1, isqrt(check_at_least("length", length, 1)) + 1) if length % n == 0)
 
 
 DRAWN = {"learns": "tables that stay as they were drawn read no token alone: 0.83 of places after the law's 800 steps"}

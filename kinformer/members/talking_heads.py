@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, multiple, one_of
+from kinformer.core.checks import check_at_least, check_multiple, check_option
 from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.members.support.wiring import tied_start
@@ -58,13 +58,15 @@ def talking_heads(
     dropout: the share of numbers dropped in training.
     """
     between = heads if softmax_heads is None else softmax_heads
-    values = (between if one_of("mixes", mixes, Mixes) == "scores" else heads) if value_heads is None else value_heads
+    values = (
+        (between if check_option("mixes", mixes, Mixes) == "scores" else heads) if value_heads is None else value_heads
+    )
     if mixes == "scores" and values != between or mixes == "weights" and between != heads:
         raise ValueError(
             f"mixes={mixes!r} and heads={heads}, softmax_heads={between}, value_heads={values}: where heads do not "
             "talk, as many go on; give both the same"
         )
-    v_dim = multiple("d", d, "value_heads", values) // values if head_dim is None else head_dim
+    v_dim = check_multiple("d", d, "value_heads", values) // values if head_dim is None else head_dim
 
     def block() -> PreNorm:
         before = None if mixes == "weights" else MixHeads(heads, between, bias=bias)
@@ -74,7 +76,7 @@ def talking_heads(
         attention = Attention(projection, mechanism, aggregation=OutProjection(values, v_dim, d))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    body = Stack([block() for _ in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

@@ -6,7 +6,7 @@ from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.search import search_named
-from kinformer.members.support.windows import by_layer
+from kinformer.members.support.windows import numbers_per_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -56,18 +56,18 @@ def topk_transformer(
     search: how keys are found, with `ties="latest"`: "exact", or an index of FAISS, such as "hnsw", that finds most of
         the best without scoring all.
     """
-    found = search_named(search)
+    search_method = search_named(search)
 
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":
-            return TopK(Causal(), most, dropout=dropout, search=found)
+            return TopK(Causal(), most, dropout=dropout, search=search_method)
         return TopKEquals(Causal(), most, dropout=dropout)
 
     def block(most: int) -> PreNorm:
         attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(most))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block(most) for most in by_layer("k", k, depth, 1)], LayerNorm(d))
+    body = Stack([block(most) for most in numbers_per_layer("k", k, depth, 1)], LayerNorm(d))
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

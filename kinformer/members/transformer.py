@@ -4,7 +4,7 @@ from typing import Any
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.encoder_decoder import encoder_decoder, start
+from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.initialise import Scheme, at_width, initialise
@@ -42,17 +42,17 @@ def transformer(
     training: it peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps
     are the paper's, 0.9, 0.98 and 1e-9; the weight decay of 0.1 is this library's.
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
-    encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
+    encoder, decoder = encoder_decoder(wiring, depth, hidden, pattern)
     model = Seq2Seq(
         vocab,
         d,
         encoder,
         decoder,
-        position=made.added(),
+        position=wiring.added_position(),
         scale=d**0.5,
-        std=start(made),
+        std=embedding_std(wiring),
         smoothing=smoothing,
         dropout=dropout,
     )

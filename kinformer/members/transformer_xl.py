@@ -1,6 +1,6 @@
 """Transformer-XL: segments that read hidden states of the segments before."""
 
-from kinformer.core.checks import a_flag, at_least, head_width
+from kinformer.core.checks import check_at_least, check_flag, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
@@ -47,9 +47,11 @@ def transformer_xl(
     and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
     sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.
     """
-    biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d, clamp)
-    if a_flag("same_length", same_length):
-        at_least("memory", memory, 1)
+    biases = TransformerXL.sharing(
+        check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d, clamp
+    )
+    if check_flag("same_length", same_length):
+        check_at_least("memory", memory, 1)
     pattern = Causal() & (Band(memory - 1) if same_length else Segment(segment, memory))
 
     def block(bias: TransformerXL) -> PostNorm:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
@@ -58,8 +58,12 @@ def universal_transformer(
     steps count from `first`, 0 in the authors' code. Their code also `tie`s the head to the embedding, which starts 2
     to 3.5 nats above chance; the paper's head has a matrix of its own. The block is wide, because it is repeated.
     """
-    one_of("form", form, Form), one_of("halting", halting, Kind), one_of("transition", transition, Transition)
-    at_least("depth", depth, 1)
+    (
+        check_option("form", form, Form),
+        check_option("halting", halting, Kind),
+        check_option("transition", transition, Transition),
+    )
+    check_at_least("depth", depth, 1)
 
     def body(causal: bool, cross: bool) -> Layer:
         own = Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)

@@ -9,33 +9,42 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.autocast import linear
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
-from kinformer.core.dropping import dropped
-from kinformer.core.experience import Experience, Told
-from kinformer.core.layer import Device, Dtype, Layer, State, room
-from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, weighted
-from kinformer.core.model import EvaluationSums, Metric, total
-from kinformer.core.numbering import Numbered, after, numbered
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_numbers,
+)
+from kinformer.core.dropout import largest_dropout
+from kinformer.core.layer import Device, Dtype, Layer, State, make_state_spec
+from kinformer.core.loss import Loss, Weight, check_known_penalties, masked_mean, sum_over_layers, weighted_loss
+from kinformer.core.model import EvaluationSums, Metric, sum_and_count
+from kinformer.core.numbering import NumberedState, context_of_tokens, next_positions
 from kinformer.core.position import Position
-from kinformer.core.state import fork, shared
+from kinformer.core.rollout import Observations, RolloutBatch
+from kinformer.core.state import fork, share_positions
 from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.observed import Observed
-from kinformer.models.support.policies import Kinds, Numbers
-from kinformer.models.support.remembering import Remembering, Said, Speaker
+from kinformer.models.support.policies import CategoricalPolicy, GaussianPolicy
+from kinformer.models.support.recurrent_actor import PolicyModel, PolicyOutput, RecurrentActor
 from kinformer.nn.losses.clipped_policy import clipped_policy
 from kinformer.nn.mechanisms.chance import Chance
 
+CHANNELS, FEATURES = 4, 32  # the most channels of a picture; of what its convolutions give
 
-class Agent(Speaker):
+
+class Agent(PolicyModel):
     """Steps of episodes in, a distribution of actions and a value out, and PPO's loss of what came of the actions.
 
     A step's token is embedded observation + action before + reward before, and where positions are learned the number
     of the step; the body reads these as a language model's does. The loss of a step is clip(A) + value (V - R)^2 / 2 -
     entropy H.
 
-    observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
+    observations: the shape of an observation: a vector's, or that of a small picture (`ObservationEmbedding`).
     actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
     body: layers that never read ahead, have a state and repeat themselves. PPO compares the policy that learns with the
         policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
@@ -77,120 +86,165 @@ class Agent(Speaker):
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
-        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
-        self.discrete, self.actions = a_flag("discrete", discrete), at_least("actions", actions, 1)
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
+        self.discrete, self.actions = check_flag("discrete", discrete), check_at_least("actions", actions, 1)
         self.observations, self.states, d = observations, math.prod(observations), body.d
-        self.discount, self.trace = a_probability("discount", discount), a_probability("trace", trace)
-        self.ratio = within("ratio", ratio, 0, math.inf)
-        self.entropy, self.worth = within("entropy", entropy, 0, math.inf), within("value", value, 0, math.inf)
-        self.epochs, self.pieces = at_least("epochs", epochs, 1), at_least("pieces", pieces, 1)
-        self.burn_in = at_least("burn_in", burn_in, 0)
-        self.observed = Observed(d, observations)
+        self.discount, self.trace = check_probability("discount", discount), check_probability("trace", trace)
+        self.ratio = check_in_range("ratio", ratio, 0, math.inf)
+        self.entropy, self.worth = (
+            check_in_range("entropy", entropy, 0, math.inf),
+            check_in_range("value", value, 0, math.inf),
+        )
+        self.epochs, self.pieces = check_at_least("epochs", epochs, 1), check_at_least("pieces", pieces, 1)
+        self.burn_in = check_at_least("burn_in", burn_in, 0)
+        self.observed = ObservationEmbedding(d, observations)
         self.acted = nn.Embedding(actions + 1, d) if discrete else nn.Linear(actions, d, bias=False)
         self.earned = nn.Linear(1, d, bias=False)
-        self.policy = Kinds(d, actions) if discrete else Numbers(d, actions)
+        self.policy = CategoricalPolicy(d, actions) if discrete else GaussianPolicy(d, actions)
         self.value = nn.Linear(d, 1)
         self.refuse_unmet(body)
         refuse_rules(self, body)
         _refuse_unrepeatable(body)
-        _draw_by_no_content(body)
+        _draw_by_position(body)
         body.start(1, 1)  # NoState says what to take instead
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
-    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Remembering:
+    def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> RecurrentActor:
         """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
-        if asked is not None:
+        if target_return is not None:
             raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
-        return Remembering(self, at_least("seed", seed, 0))
+        return RecurrentActor(self, check_at_least("seed", seed, 0))
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
         """The state before the first step of episodes of up to `length` steps; longer ones make it grow."""
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
-        return shared(Numbered(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
+        return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
 
-    def says(self, told: Told, state: State | None = None) -> Said:
+    def says(self, steps: Observations, state: State | None = None) -> PolicyOutput:
         """The policy and the value at each step. A state that was handed over is spent."""
-        ctx = numbered(told.marks, state)
-        observed, acted, earned = (_kept(x, told.marks, ctx.full) for x in told[1:])
+        ctx = context_of_tokens(steps.marks, state)
+        observed, acted, earned = (_zero_padding(x, steps.marks, ctx.full) for x in steps[1:])
         acted = acted + 1 if self.discrete else acted.to(self.value.weight.dtype)
         x = self.observed(observed) + self.acted(acted) + self.earned(earned.to(self.value.weight)[..., None])
         if self.position is not None:
             x = x + self.position(ctx.places)
         out = self.body(x, None if state is None else state.body, ctx)
         ctx.memo.settle()
-        later = None if state is None else Numbered(after(state.now, ctx.pos), out.state)
-        return Said(self.policy(out.y), linear(self.value, out.y).squeeze(-1), later, out.aux, out.stats)
+        later = None if state is None else NumberedState(next_positions(state.now, ctx.pos), out.state)
+        return PolicyOutput(
+            self.policy(out.y), linear_float32(self.value, out.y).squeeze(-1), later, out.aux, out.stats
+        )
 
-    def replayed(self, batch: Experience, state: State | None = None) -> Said:
+    def replay(self, batch: RolloutBatch, state: State | None = None) -> PolicyOutput:
         """The same of experience, from the state that it was made with, its burn-in read first."""
         state = batch.state if state is None else state
         state = None if state is None else fork(state)  # the batch is read again in later epochs
-        if batch.before.marks.shape[1]:
+        if batch.burn_in.marks.shape[1]:
             with torch.no_grad():
-                rows, columns = batch.before.marks.shape
-                state = self.says(batch.before, self.start(rows, columns) if state is None else state).state
-        return self.says(batch.told, state)
+                rows, columns = batch.burn_in.marks.shape
+                state = self.says(batch.burn_in, self.start(rows, columns) if state is None else state).state
+        return self.says(batch.observations, state)
 
-    def forward(self, batch: Experience, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: RolloutBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""
-        said, real = self.replayed(batch, state), batch.told.marks >= 0
-        there = self.policy.of(said.policy)
+        output, real = self.replay(batch, state), batch.observations.marks >= 0
+        distribution = self.policy.distribution(output.policy)
         mark = real if self.discrete else real[..., None]
-        log_p = there.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
+        log_p = distribution.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
         before = batch.log_p.where(real, log_p.detach())  # nor how likely it was: an infinite ratio has no gradient
         advantages, returns = batch.advantages.where(real, 0.0), batch.returns.where(real, 0.0)
-        acting = mean(clipped_policy(log_p, before, advantages, self.ratio), real)
-        apart = mean((said.value - returns).square() / 2, real)
-        entropy = mean(there.entropy(), real)
-        sums = gathered(said.aux, real)
+        acting = masked_mean(clipped_policy(log_p, before, advantages, self.ratio), real)
+        apart = masked_mean((output.value - returns).square() / 2, real)
+        entropy = masked_mean(distribution.entropy(), real)
+        sums = sum_over_layers(output.aux, real)
         parts = {
             "policy": acting,
             "value": apart,
             "entropy": entropy,
-            "kl": mean((batch.log_p - log_p).detach(), real),
+            "kl": masked_mean((batch.log_p - log_p).detach(), real),
             **sums,
         }
         whole = acting + self.worth * apart - self.entropy * entropy
-        return Loss(weighted(whole, sums, self.penalties, progress), parts, None, said.stats, real.sum())
+        return Loss(weighted_loss(whole, sums, self.penalties, progress), parts, None, output.stats, real.sum())
 
-    def judge(self, batch: Experience, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: RolloutBatch, state: State | None = None) -> EvaluationSums:
         """What episodes returned, over those that ended; their success, where they speak of it."""
-        real = batch.told.marks >= 0
-        earned, _ = total(batch.rewards, real)
-        found = {self.metric.name: (earned, (batch.ended & real).sum())}
+        real = batch.observations.marks >= 0
+        earned, _ = sum_and_count(batch.rewards, real)
+        sums = {self.metric.name: (earned, (batch.ended & real).sum())}
         if bool((batch.success >= 0).any()):
-            found["success"] = total(batch.success, batch.success >= 0)
-        return EvaluationSums(found)
+            sums["success"] = sum_and_count(batch.success, batch.success >= 0)
+        return EvaluationSums(sums)
 
-    def sample(self, rows: int, length: int, seed: int) -> Experience:
+    def sample(self, rows: int, length: int, seed: int) -> RolloutBatch:
         """Steps of noise."""
-        drawn = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
 
         def numbers(*more: int) -> Tensor:
-            return torch.randn(length, rows, *more, generator=drawn).transpose(0, 1).contiguous()
+            return torch.randn(length, rows, *more, generator=generator).transpose(0, 1).contiguous()
 
         def actions() -> Tensor:
             return numbers().abs().mul(100).long() % self.actions if self.discrete else numbers(self.actions)
 
         marks, ended = torch.zeros(rows, length, dtype=torch.long), torch.zeros(rows, length, dtype=torch.bool)
         ended[:, -1:] = True
-        told = Told(marks, numbers(*self.observations), actions(), numbers())
-        none = Told(*(part[:, :0] for part in told))
-        return Experience(
-            told, none, None, actions(), -numbers().abs(), numbers(), numbers(), numbers(), ended, ended.float()
+        steps = Observations(marks, numbers(*self.observations), actions(), numbers())
+        no_steps = Observations(*(part[:, :0] for part in steps))
+        return RolloutBatch(
+            steps, no_steps, None, actions(), -numbers().abs(), numbers(), numbers(), numbers(), ended, ended.float()
         )
 
 
-def _kept(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
+class ObservationEmbedding(nn.Module):
+    """Numbers through two linear layers, or a small picture through three convolutions of stride 2.
+
+    d: the width.
+    shape: of an observation: three sizes of which the last or the first is at most 4 are a picture of that many
+        channels, its numbers from 0 to 255; others are one vector.
+
+    Errors: ValueError for a shape without numbers.
+    """
+
+    def __init__(self, d: int, shape: tuple[int, ...]):
+        super().__init__()
+        self.shape = check_whole_numbers("observations", shape, 1)
+        if not shape:
+            raise ValueError("observations=() has no numbers; give the shape of an observation, such as 4,")
+        self.last = len(shape) == 3 and shape[2] <= CHANNELS
+        self.picture = self.last or (len(shape) == 3 and shape[0] <= CHANNELS)
+        self.layers = nn.Sequential(*(self._convolutions(d) if self.picture else self._flat(d)))
+
+    def forward(self, observations: Float[Tensor, "B T *n"]) -> Float[Tensor, "B T D"]:
+        like = next(self.parameters())
+        rows, columns = observations.shape[:2]
+        x = observations.to(like.dtype)
+        if not self.picture:
+            return self.layers(x.flatten(2))
+        x = x.reshape(rows * columns, *self.shape) / 255
+        return self.layers(x.permute(0, 3, 1, 2) if self.last else x).unflatten(0, (rows, columns))
+
+    def _flat(self, d: int) -> list[nn.Module]:
+        return [nn.Linear(math.prod(self.shape), d), nn.ReLU(), nn.Linear(d, d)]
+
+    def _convolutions(self, d: int) -> list[nn.Module]:
+        channels, *sizes = (self.shape[2], *self.shape[:2]) if self.last else self.shape
+        layers: list[nn.Module] = []
+        for _ in range(3):
+            layers += [nn.Conv2d(channels, FEATURES, 3, stride=2, padding=1), nn.ReLU()]
+            channels, sizes = FEATURES, [-(-size // 2) for size in sizes]
+        return [*layers, nn.Flatten(), nn.Linear(FEATURES * math.prod(sizes), d)]
+
+
+def _zero_padding(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
     """Write zeros at padding of the numbers of steps, because padding may hold NaN."""
     if full or not x.is_floating_point():
         return x
     return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
 
 
-def _draw_by_no_content(body: Layer) -> None:
+def _draw_by_position(body: Layer) -> None:
     """Let the draws of all parts follow from positions and steps alone, in place: content changes with the weights."""
     for part in body.modules():
         if isinstance(part, Chance):
@@ -200,7 +254,7 @@ def _draw_by_no_content(body: Layer) -> None:
 def _refuse_unrepeatable(body: Layer) -> None:
     """Refuse a body whose policy changes between two calls on the same steps."""
     same = "an agent must act and learn with the same policy"
-    if share := dropped(body):
+    if share := largest_dropout(body):
         raise ValueError(f"{same}: got dropout={share:g}, expected 0. Pass dropout=0 to its stack")
     for reason, remedy in unrepeatable_parts(body):
         raise ValueError(f"{same}, but {reason}; {remedy}")

@@ -6,16 +6,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import EvaluationSums, random_tokens, total
-from kinformer.models.support.of_rows import OfRows
+from kinformer.core.model import EvaluationSums, random_tokens, sum_and_count
+from kinformer.models.support.row_classifier import RowClassifier
 
-Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
+LabelledBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
 
-class Classifier(OfRows):
+class Classifier(RowClassifier):
     """Tokens in, scores of the classes of their row out: a body that reads both ways, a pooling, one matrix.
 
     Choose it to sort texts: `labelled=FILE.tsv`. A batch is rows of tokens, padded with -1 at their ends, and the
@@ -23,7 +23,7 @@ class Classifier(OfRows):
     right. `scores(tokens)` asks a trained one, whose `labels` are the names of its classes.
 
     classes: how many there are.
-    vocab, d, body, others: as those of an `OfRows`: its pooling, and what an `Encoder` takes.
+    vocab, d, body, kwargs: as those of an `RowClassifier`: its pooling, and what an `Encoder` takes.
 
     Errors: NoState from `start`; ValueError for fewer than two classes and for a penalty that no part reports. Source:
     Devlin et al., 2018, arXiv:1810.04805, sections 3.2 and 4.1.
@@ -31,27 +31,27 @@ class Classifier(OfRows):
 
     reads: ClassVar[str] = "labelled"
 
-    def __init__(self, vocab: int, d: int, body: Layer, *, classes: int = 2, **others: Any):
-        super().__init__(vocab, d, body, at_least("classes", classes, 2), **others)
+    def __init__(self, vocab: int, d: int, body: Layer, *, classes: int = 2, **kwargs: Any):
+        super().__init__(vocab, d, body, check_at_least("classes", classes, 2), **kwargs)
         self.classes = classes
 
     def scores(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B classes"]:
         """The score of each class for each row."""
         return self.read(tokens).y
 
-    def forward(self, batch: Labelled, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: LabelledBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, labels = batch
-        return self.costs(self.read(tokens), tokens, labels, progress)
+        return self.class_loss(self.read(tokens), tokens, labels, progress)
 
-    def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: LabelledBatch, state: State | None = None) -> EvaluationSums:
         """How many rows are said right."""
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
-        return EvaluationSums({self.metric.name: total(right, labels >= 0)})
+        return EvaluationSums({self.metric.name: sum_and_count(right, labels >= 0)})
 
-    def sample(self, rows: int, length: int, seed: int) -> Labelled:
+    def sample(self, rows: int, length: int, seed: int) -> LabelledBatch:
         """Rows of `length` random tokens; the first of them decides the class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes

@@ -7,28 +7,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import at_least, within
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Out, room
-from kinformer.core.numbering import Numbered, after
+from kinformer.core.layer import Context, Device, Dtype, Out, make_state_spec
+from kinformer.core.numbering import NumberedState, next_positions
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
-from kinformer.models.support.by_token import by_token, log_probabilities, mixed
-from kinformer.models.support.wrapped import Wrapped, counted
+from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
+from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 
 
-class Cached(NamedTuple):
+class ContinuousCacheState(NamedTuple):
     """Each row's next position, the model's state, and what was read last: states, tokens, positions (-1: none)."""
 
     now: Int[Tensor, " B"]
-    model: Numbered
+    model: NumberedState
     hidden: Float[Tensor, "B C D"]
     tokens: Int[Tensor, "B C"]
     pos: Int[Tensor, "B C"]
 
 
-class ContinuousCache(Wrapped):
+class ContinuousCache(WrappedLM):
     """p = weight p_cache + (1 - weight) p_LM, p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i).
 
     The h_i are what the head reads of the `size` tokens before this one, and x_(i+1) the token that followed each.
@@ -51,21 +51,23 @@ class ContinuousCache(Wrapped):
         super().__init__(model)
         if not isinstance(model, LM):
             raise ValueError(f"model={type(model).__name__}: a cache keeps the states of an LM; give that")
-        self.size, self.weight = at_least("size", size, 1), within("weight", weight, 0, 1)
-        self.theta = within("theta", theta, 0, math.inf, open_end=True)
+        self.size, self.weight = check_at_least("size", size, 1), check_in_range("weight", weight, 0, 1)
+        self.theta = check_in_range("theta", theta, 0, math.inf, open_end=True)
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Cached:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> ContinuousCacheState:
         inner = self.model.start(batch, length, dtype=dtype, device=device)
-        new = room(self, batch, length, dtype, device)
-        none = torch.full((batch, self.size + 1), -1, device=new.device)  # the last of them waits for what follows it
+        new = make_state_spec(self, batch, length, dtype, device)
+        no_tokens = torch.full(
+            (batch, self.size + 1), -1, device=new.device
+        )  # the last of them waits for what follows it
         hidden = torch.zeros(batch, self.size + 1, self.model.d, dtype=new.dtype, device=new.device)
-        return Cached(inner.now.clone(), inner, hidden, none, none.clone())
+        return ContinuousCacheState(inner.now.clone(), inner, hidden, no_tokens, no_tokens.clone())
 
     def logits(
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
         """Logs of the probabilities of the token after each token, in float32 or better."""
-        ctx = counted(tokens, state) if ctx is None else ctx
+        ctx = number_tokens(tokens, state) if ctx is None else ctx
         if ctx.only is not None:
             raise ValueError(
                 "a continuous cache cannot honour ctx.only: all of a row is its past; give each document its own row"
@@ -74,45 +76,47 @@ class ContinuousCache(Wrapped):
         at = slice(-1 if last else 0, None)
         own = log_probabilities(self.model.scores(out, last))
         with torch.no_grad():
-            kept = _joined(state, out.y, tokens, ctx.pos)
-            likely = self._likely(out.y[:, at], ctx.pos[:, at], kept, own)
+            history = _extend_history(state, out.y, tokens, ctx.pos)
+            likely = self._cache_log_p(out.y[:, at], ctx.pos[:, at], history, own)
         if state is not None and out.state is not None:
             end = -(self.size + 1)
-            rest = (kept.hidden[:, end:].to(state.hidden.dtype), kept.tokens[:, end:], kept.pos[:, end:])
-            out = out._replace(state=Cached(after(state.now, ctx.pos), out.state, *rest))
-        return self.mixes(own, likely, out)
+            rest = (history.hidden[:, end:].to(state.hidden.dtype), history.tokens[:, end:], history.pos[:, end:])
+            out = out._replace(state=ContinuousCacheState(next_positions(state.now, ctx.pos), out.state, *rest))
+        return self.mix(own, likely, out)
 
-    def mixes(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
+    def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
         """Both together."""
-        return out._replace(y=mixed(own, likely, self.weight))
+        return out._replace(y=mix_log_p(own, likely, self.weight))
 
-    def _likely(
-        self, h: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], kept: "_Kept", like: Float[Tensor, "B T V"]
+    def _cache_log_p(
+        self, h: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], history: "_History", like: Float[Tensor, "B T V"]
     ) -> Float[Tensor, "B T V"]:
         """log p_cache: of each token what followed those before it."""
-        h, keys, followed = h.to(like), kept.hidden[:, :-1].to(like), kept.tokens[:, 1:]
-        back = pos[:, :, None] - kept.pos[:, None, :-1]  # [B T S]
-        there = (back > 0) & (back <= self.size) & (kept.pos[:, None, :-1] >= 0)
-        with exact(h):  # or it would round what was just made precise
-            scores = (self.theta * h @ keys.mT).masked_fill(~there, -torch.inf)
-        return by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
+        h, keys, followed = h.to(like), history.hidden[:, :-1].to(like), history.tokens[:, 1:]
+        back = pos[:, :, None] - history.pos[:, None, :-1]  # [B T S]
+        in_cache = (back > 0) & (back <= self.size) & (history.pos[:, None, :-1] >= 0)
+        with disable_autocast(h):  # or it would round what was just made precise
+            scores = (self.theta * h @ keys.mT).masked_fill(~in_cache, -torch.inf)
+        return log_p_by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
 
 
-class _Kept(NamedTuple):
+class _History(NamedTuple):
     hidden: Float[Tensor, "B S D"]
     tokens: Int[Tensor, "B S"]
     pos: Int[Tensor, "B S"]
 
 
-def _joined(
-    state: Cached | None, h: Float[Tensor, "B T D"], tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]
-) -> _Kept:
+def _extend_history(
+    state: ContinuousCacheState | None, h: Float[Tensor, "B T D"], tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]
+) -> _History:
     """What was kept and what came, in the order of positions, what is none before them: each stands before its next."""
     if state is not None:
         h = torch.cat([state.hidden.to(h.dtype), h], 1)
         tokens, pos = torch.cat([state.tokens, tokens], 1), torch.cat([state.pos, pos], 1)
     order = pos.argsort(dim=1, stable=True)
-    return _Kept(h.take_along_dim(order[..., None], 1), tokens.take_along_dim(order, 1), pos.take_along_dim(order, 1))
+    return _History(
+        h.take_along_dim(order[..., None], 1), tokens.take_along_dim(order, 1), pos.take_along_dim(order, 1)
+    )
 
 
 def _example() -> ContinuousCache:

@@ -9,12 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.batch import Windows
-from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
-from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
+from kinformer.core.batch import SeriesWindows
+from kinformer.core.checks import (
+    check_at_least,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_between,
+)
+from kinformer.core.layer import Context, Device, Dtype, Layer, State, add_prefix
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import EvaluationSums, Forecaster, total
+from kinformer.core.model import EvaluationSums, Forecaster, sum_and_count
 from kinformer.core.position import Position
 from kinformer.nn.depth.distilled import Distilled
 
@@ -60,16 +66,16 @@ class Forecast(Forecaster):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.channels, self.calendar = at_least("channels", channels, 1), at_least("calendar", calendar, 0)
-        self.targets = channels if targets is None else from_to("targets", targets, 1, channels)
-        self.context, self.horizon = at_least("context", context, 1), at_least("horizon", horizon, 1)
-        self.label = from_to("label", label, 0, context)
+        self.channels, self.calendar = check_at_least("channels", channels, 1), check_at_least("calendar", calendar, 0)
+        self.targets = channels if targets is None else check_whole_between("targets", targets, 1, channels)
+        self.context, self.horizon = check_at_least("context", context, 1), check_at_least("horizon", horizon, 1)
+        self.label = check_whole_between("label", label, 0, context)
         self.encoders = nn.ModuleList(encoders)
-        at_least("encoders", len(self.encoders), 1), at_least("rows of the last encoder", self._rows[-1], 1)
-        self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
-        self.dropout = a_probability("dropout", dropout)
-        self.known, self.asked = (Embedded(channels, calendar, decoder.d) for _ in range(2))
+        check_at_least("encoders", len(self.encoders), 1), check_at_least("rows of the last encoder", self._rows[-1], 1)
+        self.decoder = check_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
+        self.position = check_optional_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.dropout = check_probability("dropout", dropout)
+        self.known, self.asked = (RowEmbedding(channels, calendar, decoder.d) for _ in range(2))
         self.head = nn.Linear(decoder.d, self.targets)
         self.refuse_unmet(decoder)
         for encoder in self.encoders:
@@ -81,74 +87,77 @@ class Forecast(Forecaster):
             "a forecast is given all at once and has no state; for a longer one train it with a larger horizon"
         )
 
-    def forecast(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
         """The targets of the rows that follow the known ones; of these rows only the calendar is read.
 
         Errors: ValueError for another number of rows or columns.
         """
         return self._forecast(batch)[0]
 
-    def forward(self, batch: Windows, state: State | None = None, progress: float = 0.0) -> Loss:
-        said, stats = self._forecast(batch)
-        wanted = self._wanted(batch)
-        error = F.mse_loss(said, wanted)
-        return Loss(error, {"nll": error}, None, stats, wanted.numel())
+    def forward(self, batch: SeriesWindows, state: State | None = None, progress: float = 0.0) -> Loss:
+        predictions, stats = self._forecast(batch)
+        targets = self._targets(batch)
+        error = F.mse_loss(predictions, targets)
+        return Loss(error, {"nll": error}, None, stats, targets.numel())
 
-    def judge(self, batch: Windows, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: SeriesWindows, state: State | None = None) -> EvaluationSums:
         """Squared and absolute errors of each number that is forecast."""
-        apart = self.forecast(batch) - self._wanted(batch)
+        apart = self.forecast(batch) - self._targets(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
         return EvaluationSums(
-            {self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)}
+            {
+                self.metric.name: sum_and_count(apart.square(), real),
+                "mean absolute error": sum_and_count(apart.abs(), real),
+            }
         )
 
-    def sample(self, rows: int, length: int, seed: int) -> Windows:
+    def sample(self, rows: int, length: int, seed: int) -> SeriesWindows:
         """Windows of noise; each is as long as it is, whatever `length` says."""
-        drawn, size = torch.Generator().manual_seed(seed), self.context + self.horizon
-        values = torch.randn(rows, size, self.channels, generator=drawn)
-        return Windows(values, torch.rand(rows, size, self.calendar, generator=drawn) - 0.5)
+        generator, size = torch.Generator().manual_seed(seed), self.context + self.horizon
+        values = torch.randn(rows, size, self.channels, generator=generator)
+        return SeriesWindows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)
 
     @property
     def _rows(self) -> list[int]:
         """How many known rows each encoder reads."""
         return [self.context >> n for n in range(len(self.encoders))]
 
-    def _wanted(self, batch: Windows) -> Float[Tensor, "B N M"]:
+    def _targets(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
         return batch.values[:, self.context :, -self.targets :]
 
-    def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
-        size, wanted = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
-        if size != wanted or batch.calendar.shape[2] != self.calendar:
+    def _forecast(self, batch: SeriesWindows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
+        size, expected = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
+        if size != expected or batch.calendar.shape[2] != self.calendar:
             raise ValueError(
                 f"windows of {size[0]} rows of {size[1]} numbers and {batch.calendar.shape[2]} of their calendar came; "
-                f"{wanted[0]} rows of {wanted[1]} and {self.calendar} are wanted"
+                f"{expected[0]} rows of {expected[1]} and {self.calendar} are wanted"
             )
         values, calendar = batch.values[:, : self.context], batch.calendar
         stats: dict[str, Tensor] = {}
-        found = []
-        x, ctx = self._embedded(self.known, values, calendar[:, : self.context])
+        encoded = []
+        x, ctx = self._embed(self.known, values, calendar[:, : self.context])
         for n, (encoder, rows) in enumerate(zip(self.encoders, self._rows, strict=True)):
-            y, _, told = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
-            found.append(y)
-            stats |= prefixed(f"encoders.{n}", told)
-        source = torch.cat(found, 1)
+            y, _, encoder_stats = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
+            encoded.append(y)
+            stats |= add_prefix(f"encoders.{n}", encoder_stats)
+        source = torch.cat(encoded, 1)
         begin = self.context - self.label
-        x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        seen = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
-        out = self.decoder(x, None, seen)
+        x, ctx = self._embed(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
+        decoder_ctx = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        out = self.decoder(x, None, decoder_ctx)
         ctx.memo.settle()
-        stats |= prefixed("decoder", out.stats)
+        stats |= add_prefix("decoder", out.stats)
         return self.head(out.y[:, self.label :]), stats
 
-    def _embedded(
-        self, embed: "Embedded", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
+    def _embed(
+        self, embed: "RowEmbedding", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
     ) -> tuple[Float[Tensor, "B T D"], Context]:
         ctx, x = Context.of(values), embed(values, calendar)
         x = x if self.position is None else x + self.position(ctx.pos)
         return F.dropout(x, self.dropout, self.training), ctx
 
 
-class Embedded(nn.Module):
+class RowEmbedding(nn.Module):
     """A convolution over three rows, and a linear map of the calendar."""
 
     def __init__(self, channels: int, calendar: int, d: int):

@@ -10,19 +10,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_multiple,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_numbers,
+)
 from kinformer.core.evaluating import evaluating
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
-from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, weighted
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, make_state_spec
+from kinformer.core.loss import Loss, Weight, check_known_penalties, sum_over_layers, weighted_loss
 from kinformer.core.model import EvaluationSums, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
-from kinformer.core.state import shared
-from kinformer.models.support.categorical import Categorical
-from kinformer.models.support.logistics import Logistics
-from kinformer.models.support.values import Values
+from kinformer.core.state import share_positions
+from kinformer.models.support.categorical_intensities import CategoricalIntensities
+from kinformer.models.support.intensities import Intensities
+from kinformer.models.support.logistic_mixture import LogisticMixture
 
-Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
+ImageBatch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
 Pixels = UInt8[Tensor, "B C H W"]
 
 
@@ -34,7 +43,7 @@ class Image(Predictor):
     generation and an `Image2D` in the body means what the paper means.
 
     shape: channels, rows and columns of every picture.
-    values: how intensities go in and come out, `Categorical(d)` or `Logistics(d, channels)`.
+    values: how intensities go in and come out, `CategoricalIntensities(d)` or `LogisticMixture(d, channels)`.
     body: layers that never read ahead; with an encoder some of them read it by `cross=True`.
     position: what is added to embedded steps.
     block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) is row by row.
@@ -42,7 +51,7 @@ class Image(Predictor):
         then one by one.
     encoder: layers that read a smaller copy of the picture, row by row, and make the model one of super-resolution.
     factor: how many times smaller that copy is along each side; its pixels are means, rounded.
-    beside: what is added to the embedded steps of the copy.
+    source_position: what is added to the embedded steps of the copy.
     classes: how many labels have a vector, which is added to every step; 0 reads no label.
     dropout: the share of embedded numbers that training drops.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
@@ -58,7 +67,7 @@ class Image(Predictor):
     def __init__(
         self,
         shape: tuple[int, ...],
-        values: Values,
+        values: Intensities,
         body: Layer,
         *,
         position: Position | None = None,
@@ -66,117 +75,121 @@ class Image(Predictor):
         planes: bool = False,
         encoder: Layer | None = None,
         factor: int = 4,
-        beside: Position | None = None,
+        source_position: Position | None = None,
         classes: int = 0,
         dropout: float = 0.0,
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.shape, self.factor = a_shape(shape), at_least("factor", factor, 2)
-        self.values = a_part("values", values, Values, "Categorical(d) or Logistics(d, channels)")
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.shape, self.factor = check_shape(shape), check_at_least("factor", factor, 2)
+        self.values = check_part(
+            "values", values, Intensities, "CategoricalIntensities(d) or LogisticMixture(d, channels)"
+        )
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         example = "a position, such as Coordinates(d, rows, columns)"
         self.position, self.beside = (
-            one if one is None else a_part("position", one, Position, example) for one in (position, beside)
+            choice if choice is None else check_part("position", choice, Position, example)
+            for choice in (position, source_position)
         )
-        self.encoder = if_given("encoder", encoder, Layer, "a layer, such as Stack([...])")
-        self.dropout = a_probability("dropout", dropout)
-        self.classes = nn.Embedding(classes, body.d) if at_least("classes", classes, 0) else None
+        self.encoder = check_optional_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.dropout = check_probability("dropout", dropout)
+        self.classes = nn.Embedding(classes, body.d) if check_at_least("classes", classes, 0) else None
         if self.classes is not None:
             nn.init.normal_(self.classes.weight, std=0.02)
         channels, rows, columns = self.shape
-        if a_flag("planes", planes):
+        if check_flag("planes", planes):
             if values.n > 1:
                 raise ValueError(
-                    "planes=True goes channel by channel, and these values are whole pixels; give Categorical"
+                    "planes=True goes channel by channel, and these values are whole pixels; give "
+                    "CategoricalIntensities"
                 )
             channels, rows = 1, channels * rows
         self.laid = channels, rows, columns
         width, wide = columns * channels // values.n, block[1] * channels // values.n
-        multiple("rows of a picture", rows, "rows of a block", block[0])
+        check_multiple("rows of a picture", rows, "rows of a block", block[0])
         self.steps = rows * width
         row, column = Raster(width, (block[0], wide)).place(torch.arange(self.steps, device="cpu"))
         self.register_buffer("order", row * width + column, persistent=False)
         if encoder is not None:
             (
-                multiple("rows of a picture", rows, "factor", factor),
-                multiple("columns of a picture", columns, "factor", factor),
+                check_multiple("rows of a picture", rows, "factor", factor),
+                check_multiple("columns of a picture", columns, "factor", factor),
             )
         for part in (body, *([] if encoder is None else [encoder])):
             self.refuse_unmet(part)
-        self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, beside))
+        self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, source_position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
-        new = room(self, batch, length, dtype, device)
-        return shared(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
+        new = make_state_spec(self, batch, length, dtype, device)
+        return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 
     def rows(self, pixels: Pixels) -> Int[Tensor, "B T n"]:
         """The values of each step, in the order of generation. ValueError for pictures of another shape."""
         if tuple(pixels.shape[1:]) != self.shape:
             raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
-        return in_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
+        return to_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
         """The pictures of rows of steps."""
-        found = torch.empty_like(values)
-        found[:, self.order] = values
+        raster = torch.empty_like(values)
+        raster[:, self.order] = values
         channels, rows, columns = self.laid
-        laid = found.view(-1, rows, columns, channels).permute(0, 3, 1, 2)
+        laid = raster.view(-1, rows, columns, channels).permute(0, 3, 1, 2)
         return laid.reshape(-1, *self.shape).to(torch.uint8)
 
-    def smaller(self, pixels: Pixels) -> UInt8[Tensor, "B C h w"] | None:
+    def downsample(self, pixels: Pixels) -> UInt8[Tensor, "B C h w"] | None:
         """The copy that an encoder reads; None without one."""
         if self.encoder is None:
             return None
         return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
 
-    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
+    def inputs(self, batch: ImageBatch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
         """The values of each step, the smaller copies where an encoder reads them, and labels where they are read."""
-        small = self.smaller(batch[0])
-        given: dict[str, Any] = {} if small is None else {"source": small}
-        return self.rows(batch[0]), given if self.classes is None else {**given, "label": batch[1]}
+        small = self.downsample(batch[0])
+        conditions: dict[str, Any] = {} if small is None else {"source": small}
+        return self.rows(batch[0]), conditions if self.classes is None else {**conditions, "label": batch[1]}
 
-    def says(self, steps: Int[Tensor, "B T n"], **given: Any) -> Float[Tensor, "B T D"]:
+    def says(self, steps: Int[Tensor, "B T n"], **conditions: Any) -> Float[Tensor, "B T D"]:
         """What the body says of each step, given those before it: of that `values` makes distributions."""
-        return self._said(steps, **given).y
+        return self._run(steps, **conditions).y
 
-    def _said(
+    def _run(
         self,
         values: Int[Tensor, "B T n"],
         source: UInt8[Tensor, "B C h w"] | None = None,
         label: Int[Tensor, " B"] | None = None,
     ) -> Out:
         ctx = self._context(len(values), 0, values.shape[1], values.device)
-        x = F.pad(self.values.embed(values[:, :-1]), (0, 0, 1, 0)) + self._labelled(label)
-        encoded, ctx = self._with(source, ctx)
+        x = F.pad(self.values.embed(values[:, :-1]), (0, 0, 1, 0)) + self._label_vectors(label)
+        encoded, ctx = self._encode_source(source, ctx)
         out = self._read(x, None, ctx)
         if encoded is None:
             return out
         return out._replace(
-            aux={**prefixed("encoder", encoded.aux), **out.aux},
-            stats={**prefixed("encoder", encoded.stats), **prefixed("body", out.stats)},
+            aux={**add_prefix("encoder", encoded.aux), **out.aux},
+            stats={**add_prefix("encoder", encoded.stats), **add_prefix("body", out.stats)},
         )
 
-    def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
-        values, given = self.inputs(batch)
-        out = self._said(values, **given)
-        nll = self.values.surprise(out.y, values).sum() / values.numel()
-        sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
+    def forward(self, batch: ImageBatch, state: State | None = None, progress: float = 0.0) -> Loss:
+        values, conditions = self.inputs(batch)
+        out = self._run(values, **conditions)
+        nll = self.values.nll(out.y, values).sum() / values.numel()
+        sums = sum_over_layers(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
         return Loss(
-            weighted(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
+            weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel()
         )
 
-    def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
         """The bits that each channel of each pixel costs."""
-        values, given = self.inputs(batch)
-        bits = self.values.surprise(self.says(values, **given), values).double().sum() / math.log(2)
+        values, conditions = self.inputs(batch)
+        bits = self.values.nll(self.says(values, **conditions), values).double().sum() / math.log(2)
         return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
-    def sample(self, rows: int, length: int, seed: int) -> Batch:
+    def sample(self, rows: int, length: int, seed: int) -> ImageBatch:
         """Pictures of noise; each is as large as it is, whatever `length` says."""
-        drawn = torch.Generator().manual_seed(seed)
-        return torch.randint(256, (rows, *self.shape), generator=drawn).to(torch.uint8), torch.zeros(rows).long()
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randint(256, (rows, *self.shape), generator=generator).to(torch.uint8), torch.zeros(rows).long()
 
     def draw(
         self,
@@ -194,18 +207,18 @@ class Image(Predictor):
         temperature: 0 takes the likeliest value each time, 1 draws as it is.
         seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
         source: the smaller copies of which they are made, where there is an encoder.
-        label: the class of each picture, where classes are check_known_penalties.
+        label: the class of each picture, where classes are known.
         hear: told the number of each step.
 
         Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
             what the model says is no number.
         """
-        at_least("rows", rows, 1), within("temperature", temperature, 0, math.inf, open_end=True)
+        check_at_least("rows", rows, 1), check_in_range("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
         with evaluating(self):
-            return self.pictures(self._drawn(dice, temperature, source, label, hear))
+            return self.pictures(self._draw_steps(dice, temperature, source, label, hear))
 
-    def _drawn(
+    def _draw_steps(
         self,
         dice: Sequence[torch.Generator],
         temperature: float,
@@ -215,35 +228,35 @@ class Image(Predictor):
     ) -> Int[Tensor, "B T n"]:
         """The values of each step, drawn one after the other, each row by its own dice."""
         rows, device = len(dice), self.order.device
-        state, drawn = (
+        state, steps = (
             self.start(rows, self.steps),
             torch.zeros(rows, self.steps + 1, self.values.n, device=device).long(),
         )
-        _, ctx = self._with(source, self._context(rows, 0, 1, device))
-        told = self._labelled(label)
+        _, ctx = self._encode_source(source, self._context(rows, 0, 1, device))
+        label_vectors = self._label_vectors(label)
         for step in range(self.steps):
-            last = drawn[:, step : step + 1]
-            x = self.values.embed(last, step - 1) * bool(step) + told  # before the first step there is nothing
+            last = steps[:, step : step + 1]
+            x = self.values.embed(last, step - 1) * bool(step) + label_vectors  # before the first step there is nothing
             out = self._read(x, state, ctx)
             if bool(out.y.isnan().any()):
                 raise ValueError("what the model says of a pixel is no number; its weights are spoiled, or too large")
-            uniform = torch.stack([torch.rand(self.values.draws, generator=one) for one in dice]).to(device)
-            drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
+            uniform = torch.stack([torch.rand(self.values.draws, generator=generator) for generator in dice]).to(device)
+            steps[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
             hear(step)
-        return drawn[:, 1:]
+        return steps[:, 1:]
 
-    def _labelled(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:
+    def _label_vectors(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:
         """What is added to every step of each picture."""
         if (label is None) is not (self.classes is None):
-            wanted = "knows no classes and reads none" if self.classes is None else "wants the class of each picture"
-            raise ValueError(f"label is {'missing' if label is None else 'given'}, and this model {wanted}")
+            expected = "knows no classes and reads none" if self.classes is None else "wants the class of each picture"
+            raise ValueError(f"label is {'missing' if label is None else 'given'}, and this model {expected}")
         if label is None or self.classes is None:
             return 0.0
-        known = len(self.classes.weight)
-        if not torch.compiler.is_compiling() and bool((label >= known).any()):
+        count = len(self.classes.weight)
+        if not torch.compiler.is_compiling() and bool((label >= count).any()):
             raise ValueError(
-                f"a label is {int(label.max())}, and classes={known} are 0 to {known - 1}; make classes more than the "
+                f"a label is {int(label.max())}, and classes={count} are 0 to {count - 1}; make classes more than the "
                 "highest label"
             )
         return self.classes(label)[:, None]
@@ -257,30 +270,30 @@ class Image(Predictor):
         ctx.memo.settle()
         return out
 
-    def _with(self, source: UInt8[Tensor, "B C h w"] | None, ctx: Context) -> tuple[Out | None, Context]:
+    def _encode_source(self, source: UInt8[Tensor, "B C h w"] | None, ctx: Context) -> tuple[Out | None, Context]:
         """What the encoder makes of the smaller copies, and the context with it."""
         if (source is None) is not (self.encoder is None):
-            wanted = "has no encoder and reads none" if self.encoder is None else "wants smaller copies to start from"
-            raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {wanted}")
+            expected = "has no encoder and reads none" if self.encoder is None else "wants smaller copies to start from"
+            raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {expected}")
         if source is None or self.encoder is None:
             return None, ctx
-        values = in_raster(source, self.values.n)
-        its = self._context(len(values), 0, values.shape[1], values.device)
+        values = to_raster(source, self.values.n)
+        source_ctx = self._context(len(values), 0, values.shape[1], values.device)
         x = self.values.embed(values)
-        encoded = self.encoder(x if self.beside is None else x + self.beside(its.pos), None, its)
-        its.memo.settle()
-        return encoded, ctx.replace(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
+        encoded = self.encoder(x if self.beside is None else x + self.beside(source_ctx.pos), None, source_ctx)
+        source_ctx.memo.settle()
+        return encoded, ctx.replace(source=encoded.y, source_pos=source_ctx.pos, full=ctx.full and source_ctx.full)
 
 
-def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Channels, rows and columns of a picture."""
-    if len(whole_numbers("shape", shape, 1)) != 3:
+    if len(check_whole_numbers("shape", shape, 1)) != 3:
         raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
     channels, rows, columns = shape
     return channels, rows, columns
 
 
-def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
+def to_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
     """Pictures row by row, pixel by pixel, channel by channel, as steps of n values."""
     return pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, n).long()
 
@@ -288,7 +301,7 @@ def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
 def _example() -> Image:
 
     body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image2D(6, (2, 3), (1, 2)))))
-    values = Categorical(16, channels=3)
+    values = CategoricalIntensities(16, channels=3)
     return Image((3, 4, 2), values, body, position=kf.Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
 
 
@@ -297,7 +310,7 @@ def _larger() -> Image:
     source = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()), cross=True)
     body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image1D(4, 3))), source)
     encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())))
-    return Image((2, 4, 4), Logistics(16, 2, 3), body, encoder=encoder, factor=2)
+    return Image((2, 4, 4), LogisticMixture(16, 2, 3), body, encoder=encoder, factor=2)
 
 
 EXAMPLES = (_example, _larger)

@@ -10,18 +10,26 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
-from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, token_nll, weighted
-from kinformer.core.numbering import Numbered, after, numbered
+from kinformer.core.checks import check_at_least, check_in_range, check_optional_part, check_part, check_probability
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
+from kinformer.core.loss import (
+    Loss,
+    Weight,
+    check_known_penalties,
+    masked_mean,
+    sum_over_layers,
+    token_nll,
+    weighted_loss,
+)
+from kinformer.core.numbering import NumberedState, context_of_tokens, next_positions
 from kinformer.core.position import Position
-from kinformer.core.state import shared
-from kinformer.core.vocabulary import spelt
+from kinformer.core.state import share_positions
+from kinformer.core.vocabulary import check_tokens_below
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.texts import Texts, Tokens, next_tokens
+from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
-class LM(Texts):
+class LM(TextModel):
     """Tokens in, logits of the next token out: embedding, absolute position or none, body, head.
 
     p(next token) = softmax(head(body(scale * embedding + position))). Rows are whole numbers [B T]; -1 is padding, at
@@ -60,12 +68,12 @@ class LM(Texts):
         lanes: bool = False,
     ):
         super().__init__()
-        self.vocab, self.d, self.scale = at_least("vocab", vocab, 1), at_least("d", d, 1), scale
-        self.dropout, self.lanes = a_probability("dropout", dropout), lanes
+        self.vocab, self.d, self.scale = check_at_least("vocab", vocab, 1), check_at_least("d", d, 1), scale
+        self.dropout, self.lanes = check_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
-        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else check_in_range("std", std, 0, math.inf))
+        self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
@@ -79,16 +87,16 @@ class LM(Texts):
         """ValueError where a rule of exits has parameters that this model's loss would not train."""
         refuse_rules(self, body)
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
         """The state before the first token of rows of up to `length` tokens."""
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
-        return shared(Numbered(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
+        return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
 
     def logits(
         self,
         tokens: Int[Tensor, "B T"],
-        state: Numbered | None = None,
+        state: NumberedState | None = None,
         ctx: Context | None = None,
         *,
         last: bool = False,
@@ -100,17 +108,17 @@ class LM(Texts):
         out = self.hidden(tokens, state, ctx)
         return out._replace(y=self.scores(out, last))
 
-    def hidden(self, tokens: Int[Tensor, "B T"], state: Numbered | None = None, ctx: Context | None = None) -> Out:
+    def hidden(self, tokens: Int[Tensor, "B T"], state: NumberedState | None = None, ctx: Context | None = None) -> Out:
         """What the body makes of each token, before the head."""
-        ctx = self.context(numbered(tokens, state) if ctx is None else ctx)
-        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0))
+        ctx = self.context(context_of_tokens(tokens, state) if ctx is None else ctx)
+        x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
         if self.position is not None:
             x = x + self.position(ctx.places)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
-            out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
+            out = out._replace(state=NumberedState(next_positions(state.now, ctx.pos), out.state))
         return out
 
     def context(self, ctx: Context) -> Context:
@@ -121,33 +129,33 @@ class LM(Texts):
         """What the head makes of the body's tokens, or of the last one alone."""
         return self.head(out.y[:, -1:] if last else out.y)
 
-    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: Tokens, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
         """The loss of predicting each token, or each that is scored, from those before it.
 
         The state stands before the last token, which the next chunk repeats.
         """
         batch = TokenBatch.of(batch)
-        spelt(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
-        ctx = batch.limited(numbered(read, state), -1, state)
-        out, data, parts = self.learned(
-            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), wanted, ctx, progress
+        check_tokens_below(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
+        read, targets = batch.tokens[:, :-1], next_tokens(batch)
+        ctx = batch.limit_context(context_of_tokens(read, state), -1, state)
+        out, data, parts = self.training_loss(
+            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
-        sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
-        count = (wanted >= 0).sum()
-        return Loss(weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
+        sums = sum_over_layers(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
+        count = (targets >= 0).sum()
+        return Loss(weighted_loss(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
-    def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
+    def reading(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         """The logits that a batch is learned by."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out = call(())
-        nll = mean(token_nll(out.y, wanted), wanted >= 0)
+        nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}
 
 

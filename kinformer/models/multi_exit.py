@@ -4,12 +4,12 @@ from typing import Any
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.models.lm import LM
-from kinformer.models.support.exits import Exits, ManyExits, Outputs
-from kinformer.models.support.texts import Tokens, next_tokens
+from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
+from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.rules import BySequence
 from kinformer.nn.losses.aligned import Weights
@@ -27,7 +27,7 @@ class MultiExit(ManyExits, LM):
     paths: M, how many readings with exits drawn anew; 1, 3 and 6 in the paper.
     outputs: one head for all exits, "shared", or "each" its own, which no embedding is; the paper has both.
 
-    Others: those of `LM`. Errors: ValueError for a body that is no EarlyExit, for `BySequence`, other weights, a tied
+    kwargs: those of `LM`. Errors: ValueError for a body that is no EarlyExit, for `BySequence`, other weights, a tied
     head where each exit has its own, and a state in mixed training; the LM's. Source: Elbayad et al., 2019,
     arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
@@ -44,22 +44,22 @@ class MultiExit(ManyExits, LM):
         alpha: float = 1.0,
         paths: int = 1,
         outputs: Outputs = "shared",
-        **others: Any,
+        **kwargs: Any,
     ):
-        a_part("body", body, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
-        super().__init__(vocab, d, body, **others)
-        self.train_by(weights, alpha, paths, outputs)
+        check_part("body", body, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
+        super().__init__(vocab, d, body, **kwargs)
+        self.set_training(weights, alpha, paths, outputs)
 
     @property
     def exits(self) -> EarlyExit:
         return self.body
 
-    def every_exit(self, batch: Tokens) -> Exits:
+    def every_exit(self, batch: Tokens) -> ExitOutputs:
         batch = TokenBatch.of(batch)
         read = batch.tokens[:, :-1]
-        ctx = self.context(batch.limited(numbered(read), -1))
-        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))
-        return Exits(states, logits, next_tokens(batch), ctx)
+        ctx = self.context(batch.limit_context(context_of_tokens(read), -1))
+        _, states, logits = self._read_every_exit(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))
+        return ExitOutputs(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
         """ValueError for a rule that reads a source, and for one within the layers, which this loss would not train."""
@@ -74,7 +74,7 @@ class MultiExit(ManyExits, LM):
 def _example(balance: bool = False) -> MultiExit:
     blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(3)]
     body = EarlyExit(
-        blocks, [kf.LayerNorm(16) for _ in blocks], kf.Confident(kf.Probe(16, balance=balance, depth=3), 0.5)
+        blocks, [kf.LayerNorm(16) for _ in blocks], kf.ConfidenceThreshold(kf.Probe(16, balance=balance, depth=3), 0.5)
     )
     return MultiExit(11, 16, body, weights="linear")
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
 from kinformer.models.seq2seq import Pair, Seq2Seq
-from kinformer.models.support.exits import Exits, ManyExits, Outputs
+from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.losses.aligned import Weights
 
@@ -17,7 +17,7 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     Choose it for pairs of sequences, and for `BySequence`, which reads what the encoder made. L_exit trains the encoder
     too. Smoothing is of every exit's targets.
 
-    weights, alpha, paths, outputs: as of `MultiExit`. Others: those of `Seq2Seq`.
+    weights, alpha, paths, outputs: as of `MultiExit`. kwargs: those of `Seq2Seq`.
 
     Errors: ValueError for a decoder that is no EarlyExit, for rules that learn within it or in the encoder, and other
     weights; the Seq2Seq's. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
@@ -36,21 +36,21 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
         alpha: float = 1.0,
         paths: int = 1,
         outputs: Outputs = "shared",
-        **others: Any,
+        **kwargs: Any,
     ):
-        a_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
-        super().__init__(vocab, d, encoder, decoder, **others)
-        self.train_by(weights, alpha, paths, outputs)
+        check_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
+        super().__init__(vocab, d, encoder, decoder, **kwargs)
+        self.set_training(weights, alpha, paths, outputs)
 
     @property
     def exits(self) -> EarlyExit:
         return self.decoder
 
-    def every_exit(self, batch: Pair) -> Exits:
-        read, wanted = self.taught(batch)
+    def every_exit(self, batch: Pair) -> ExitOutputs:
+        read, targets = self.framed_targets(batch)
         ctx = self.context(self._with_source(read, batch[0], None, None)[1])
-        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.replace(taps=taps)))
-        return Exits(states, logits, wanted, ctx)
+        _, states, logits = self._read_every_exit(lambda taps: self._decode(read, None, ctx.replace(taps=taps)))
+        return ExitOutputs(states, logits, targets, ctx)
 
 
 def _example() -> MultiExitSeq2Seq:

@@ -8,17 +8,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss
-from kinformer.core.model import EvaluationSums, random_tokens, total
-from kinformer.core.vocabulary import refuse_beyond
-from kinformer.models.support.of_rows import OfRows
+from kinformer.core.model import EvaluationSums, random_tokens, sum_and_count
+from kinformer.core.vocabulary import check_below
+from kinformer.models.support.row_classifier import RowClassifier
 
-Rows = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
+MultiTaskBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
 
 
-class MultiTask(OfRows):
+class MultiTask(RowClassifier):
     """Tokens and a task in, scores of the classes of that task out: a shared body and pooling, a matrix for each task.
 
     Choose it where several sets of labelled texts should learn from each other: `multitask=FOLDER`. The body finds the
@@ -28,7 +28,7 @@ class MultiTask(OfRows):
     of each task. `scores(tokens, task)` asks a trained one, whose `labels` are the names of all classes.
 
     classes: how many each task has.
-    vocab, d, body, others: as those of an `OfRows`: its pooling, and what an `Encoder` takes.
+    vocab, d, body, kwargs: as those of an `RowClassifier`: its pooling, and what an `Encoder` takes.
 
     Errors: NoState from `start`; ValueError for no task, fewer than two classes and a penalty that no part reports;
     IndexError for a task that there is not. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.
@@ -37,9 +37,9 @@ class MultiTask(OfRows):
     reads: ClassVar[str] = "multitask"
     of_class: Tensor
 
-    def __init__(self, vocab: int, d: int, body: Layer, *, classes: tuple[int, ...] = (2, 2), **others: Any):
-        at_least("the number of tasks", len(whole_numbers("classes", classes, 2)), 1)
-        super().__init__(vocab, d, body, sum(classes), **others)
+    def __init__(self, vocab: int, d: int, body: Layer, *, classes: tuple[int, ...] = (2, 2), **kwargs: Any):
+        check_at_least("the number of tasks", len(check_whole_numbers("classes", classes, 2)), 1)
+        super().__init__(vocab, d, body, sum(classes), **kwargs)
         self.classes = classes
         of_class = torch.arange(len(classes)).repeat_interleave(torch.tensor(classes))
         self.register_buffer("of_class", of_class, persistent=False)  # the task of each class
@@ -54,27 +54,27 @@ class MultiTask(OfRows):
         """The score of each class for each row, -inf for those of other tasks."""
         return self._own(self.read(tokens, {"task": task}).y, task)
 
-    def forward(self, batch: Rows, state: State | None = None, progress: float = 0.0) -> Loss:
+    def forward(self, batch: MultiTaskBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
-        tokens, task, wanted = batch
+        tokens, task, targets = batch
         out = self.read(tokens, {"task": task})
-        return self.costs(out._replace(y=self._own(out.y, task)), tokens, wanted, progress)
+        return self.class_loss(out._replace(y=self._own(out.y, task)), tokens, targets, progress)
 
-    def judge(self, batch: Rows, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: MultiTaskBatch, state: State | None = None) -> EvaluationSums:
         """How many rows are said right, of all and of each task."""
-        tokens, task, wanted = batch
-        right = (self.scores(tokens, task).argmax(-1) == wanted).double()
-        each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
-        return EvaluationSums({self.metric.name: total(right, wanted >= 0), **each})
+        tokens, task, targets = batch
+        right = (self.scores(tokens, task).argmax(-1) == targets).double()
+        each = {f"{self.metric.name} of {name}": sum_and_count(right, task == n) for n, name in enumerate(self.names)}
+        return EvaluationSums({self.metric.name: sum_and_count(right, targets >= 0), **each})
 
-    def sample(self, rows: int, length: int, seed: int) -> Rows:
+    def sample(self, rows: int, length: int, seed: int) -> MultiTaskBatch:
         """Rows of `length` random tokens; the first of them decides task and class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
-        wanted = tokens[:, 0] % len(self.of_class)
-        return tokens, self.of_class.cpu()[wanted], wanted
+        targets = tokens[:, 0] % len(self.of_class)
+        return tokens, self.of_class.cpu()[targets], targets
 
     def _own(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
-        refuse_beyond(task, len(self.classes), "task", "give MultiTask classes of more")
+        check_below(task, len(self.classes), "task", "give MultiTask classes of more")
         return y.masked_fill(self.of_class != task[:, None], -torch.inf)
 
 

@@ -38,7 +38,7 @@ def segments(
     if tokenizer is None or not tokens.numel():
         return _of_bytes(tokens, unit)
     _refuse_lost(tokenizer, unit)
-    spelled, ends = _spelled(tokens, tokenizer)
+    spelled, ends = _spell_out(tokens, tokenizer)
     numbers = _of_bytes(spelled, unit).gather(1, (ends - 1).clamp_min(0))
     return torch.where(tokens >= 0, numbers.clamp_min(0), -1)
 
@@ -48,14 +48,14 @@ def _of_bytes(tokens: Int[Tensor, "B T"], unit: Unit) -> Int[Tensor, "B T"]:
     if unit == "line":
         begins = last == LINE
     elif unit == "sentence":
-        begins = _among(before, STOPS) & _among(last, SPACES)
+        begins = _is_any_of(before, STOPS) & _is_any_of(last, SPACES)
     else:
         begins = (before == LINE) & (last == LINE) & (tokens != LINE)
     return torch.where(tokens >= 0, (begins & (tokens >= 0)).cumsum(1), -1)
 
 
-def _among(tokens: Tensor, some: bytes) -> Tensor:
-    return torch.stack([tokens == one for one in some]).any(0)
+def _is_any_of(tokens: Tensor, symbols: bytes) -> Tensor:
+    return torch.stack([tokens == symbol for symbol in symbols]).any(0)
 
 
 def _refuse_lost(tokenizer: ByteTable, unit: Unit) -> None:
@@ -67,17 +67,17 @@ def _refuse_lost(tokenizer: ByteTable, unit: Unit) -> None:
         )
 
 
-def _spelled(tokens: Int[Tensor, "B T"], tokenizer: ByteTable) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
+def _spell_out(tokens: Int[Tensor, "B T"], tokenizer: ByteTable) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
     """The bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
 
     An id outside the vocabulary, such as a mask, becomes one symbol that is not a byte.
     """
     joined, starts = tokenizer.table(tokens.device)
     size = len(starts) - 2  # behind the tokens' bytes there is the sign
-    known = torch.where((tokens >= 0) & (tokens < size), tokens, size)
-    counts = torch.where(tokens >= 0, starts[known + 1] - starts[known], 0)
+    ids = torch.where((tokens >= 0) & (tokens < size), tokens, size)
+    counts = torch.where(tokens >= 0, starts[ids + 1] - starts[ids], 0)
     ends = counts.cumsum(1)
     place = torch.arange(max(int(ends.max()), 1), device=tokens.device).repeat(len(tokens), 1)
     token = torch.searchsorted(ends, place, right=True).clamp_max(tokens.shape[1] - 1)
-    at = starts[known.gather(1, token)] + place - (ends - counts).gather(1, token)
+    at = starts[ids.gather(1, token)] + place - (ends - counts).gather(1, token)
     return torch.where(place < ends[:, -1:], joined[at.clamp(0, len(joined) - 1)], -1), ends

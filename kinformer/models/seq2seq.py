@@ -11,18 +11,32 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
-from kinformer.core.loss import Loss, Weight, check_known_penalties, gathered, mean, token_nll, weighted
+from kinformer.core.checks import check_at_least, check_in_range, check_optional_part, check_part, check_probability
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, add_prefix, make_state_spec
+from kinformer.core.loss import (
+    Loss,
+    Weight,
+    check_known_penalties,
+    masked_mean,
+    sum_over_layers,
+    token_nll,
+    weighted_loss,
+)
 from kinformer.core.memo import Memo
-from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, total
-from kinformer.core.numbering import Numbered, after, fresh, number, numbered
+from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, sum_and_count
+from kinformer.core.numbering import (
+    NumberedState,
+    context_of_tokens,
+    continue_positions,
+    next_positions,
+    start_positions,
+)
 from kinformer.core.position import Position
-from kinformer.core.state import shared
-from kinformer.core.vocabulary import spelt
+from kinformer.core.state import share_positions
+from kinformer.core.vocabulary import check_tokens_below
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import fitted, in_windows
-from kinformer.models.support.steps import steps_taken
+from kinformer.models.support.halting_steps import halting_steps
+from kinformer.models.support.sliding import fit_to_window, read_in_windows
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 
@@ -72,15 +86,15 @@ class Seq2Seq(Writer):
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.vocab, self.end, self.begin = at_least("vocab", vocab, 1), vocab, vocab + 1
-        self.d, self.scale = at_least("d", d, 1), scale
-        self.smoothing, self.dropout = a_probability("smoothing", smoothing), a_probability("dropout", dropout)
+        self.vocab, self.end, self.begin = check_at_least("vocab", vocab, 1), vocab, vocab + 1
+        self.d, self.scale = check_at_least("d", d, 1), scale
+        self.smoothing, self.dropout = check_probability("smoothing", smoothing), check_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 2, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
-        self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
-        self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
-        self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.head = Written(d, vocab + 2, bias=False)
+        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else check_in_range("std", std, 0, math.inf))
+        self.position = check_optional_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.encoder = check_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.decoder = check_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
+        self.head = TargetHead(d, vocab + 2, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
         for part in (encoder, decoder):
@@ -92,21 +106,23 @@ class Seq2Seq(Writer):
         """ValueError where a rule of exits has parameters that this model's loss would not train."""
         refuse_rules(self, part)
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
         """The state before the first token of targets of up to `length` tokens; the first call puts the source in."""
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
-        return shared(Numbered(now, self.decoder.start(batch, length, dtype=new.dtype, device=new.device)))
+        return share_positions(
+            NumberedState(now, self.decoder.start(batch, length, dtype=new.dtype, device=new.device))
+        )
 
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
         """What the encoder makes of each source token, and the tokens' positions: a Context's source and source_pos."""
-        ctx = numbered(source)
-        return self.encoder(self._embedded(source, ctx.pos), None, ctx), ctx.pos
+        ctx = context_of_tokens(source)
+        return self.encoder(self._embed(source, ctx.pos), None, ctx), ctx.pos
 
     def logits(
         self,
         tokens: Int[Tensor, "B T"],
-        state: Numbered | None = None,
+        state: NumberedState | None = None,
         ctx: Context | None = None,
         *,
         source: Int[Tensor, "B S"] | None = None,
@@ -121,52 +137,60 @@ class Seq2Seq(Writer):
         if source is not None:
             _, ctx = self._with_source(tokens, source, state, ctx)
         elif ctx is None:
-            ctx = numbered(tokens, state)
-        return self._decoded(tokens, state, ctx, last)
+            ctx = context_of_tokens(tokens, state)
+        return self._decode(tokens, state, ctx, last)
 
-    def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 0.0) -> Loss:
-        source, (read, wanted) = batch[0], self.taught(batch)
+    def forward(self, batch: Pair, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
+        source, (read, targets) = batch[0], self.framed_targets(batch)
         encoded, ctx = self._with_source(read, source, state, None)
-        out, data, parts = self.learned(
-            lambda taps: self._decoded(read, state, ctx.replace(taps=taps)), wanted, ctx, progress
+        out, data, parts = self.training_loss(
+            lambda taps: self._decode(read, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
-        sums = gathered(encoded.aux, source >= 0)
-        for name, value in gathered(out.aux, read >= 0).items():
+        sums = sum_over_layers(encoded.aux, source >= 0)
+        for name, value in sum_over_layers(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
-        stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
+        stats = add_prefix("encoder", encoded.stats) | add_prefix("decoder", out.stats)
         return Loss(
-            weighted(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
+            weighted_loss(data, sums, self.penalties, progress),
+            {**parts, **sums},
+            out.state,
+            stats,
+            torch.sum(targets >= 0),
         )
 
-    def taught(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
+    def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
         """What the decoder reads of a batch's targets, and what it learns to write after each."""
         target = TokenBatch.of(batch[1])
-        read, wanted = framed(target.tokens, self.begin, self.end)
-        return read, wanted.where(_scored(target) | (wanted == self.end), -1)
+        read, targets = frame_target(target.tokens, self.begin, self.end)
+        return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
-        out, real = call(()), wanted >= 0
-        nll = mean(token_nll(out.y, wanted), real)
-        return out, mean(token_nll(out.y, wanted, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
+        out, real = call(()), targets >= 0
+        nll = masked_mean(token_nll(out.y, targets), real)
+        return (
+            out,
+            masked_mean(token_nll(out.y, targets, self.smoothing), real) if self.smoothing else nll,
+            {"nll": nll},
+        )
 
-    def judge(self, batch: Pair, state: Numbered | None = None) -> EvaluationSums:
+    def judge(self, batch: Pair, state: NumberedState | None = None) -> EvaluationSums:
         """The bits that each token of the targets, and each end, costs; of scored tokens also how many are right."""
         source, target = batch
-        target = fitted(self, TokenBatch.of(target), 1, state)
-        read, wanted = framed(target.tokens, self.begin, self.end)
-        out = in_windows(lambda some: self.logits(some, state, source=source), read, self.window, state)
-        scored = _scored(target)
-        answers = {} if target.scored is None else accuracy(out.y, wanted.where(scored, -1))
-        wanted = wanted.where(scored | (wanted == self.end), -1)
-        return EvaluationSums({**answers, **self.measured(out, wanted)}, out.state)
+        target = fit_to_window(self, TokenBatch.of(target), 1, state)
+        read, targets = frame_target(target.tokens, self.begin, self.end)
+        out = read_in_windows(lambda window: self.logits(window, state, source=source), read, self.window, state)
+        scored = _scored_mask(target)
+        answers = {} if target.scored is None else accuracy(out.y, targets.where(scored, -1))
+        targets = targets.where(scored | (targets == self.end), -1)
+        return EvaluationSums({**answers, **self.measured(out, targets)}, out.state)
 
-    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
-        bits = total(token_nll(out.y, wanted) / math.log(2), wanted >= 0)
-        return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
+        bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
+        return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""
@@ -174,31 +198,31 @@ class Seq2Seq(Writer):
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         source, target = batch
-        return framed(TokenBatch.of(target).tokens, self.begin, self.end)[0], {"source": source}
+        return frame_target(TokenBatch.of(target).tokens, self.begin, self.end)[0], {"source": source}
 
     def _with_source(
-        self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: Numbered | None, ctx: Context | None
+        self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: NumberedState | None, ctx: Context | None
     ) -> tuple[Out, Context]:
         """What the encoder makes of the source, and the context of the target with it."""
         memo = Memo() if ctx is None else ctx.memo
         if ctx is None and state is None:
-            (source_pos, real), (pos, full) = fresh(memo, source, tokens)
+            (source_pos, real), (pos, full) = start_positions(memo, source, tokens)
             ctx = Context(pos, run=True, full=full, memo=memo, is_clean=True)
         else:
-            ((source_pos, real),) = fresh(memo, source)
+            ((source_pos, real),) = start_positions(memo, source)
             if ctx is None:
                 assert state is not None
-                ctx = Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
+                ctx = Context(continue_positions(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
         context = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
-        encoded = self.encoder(self._embedded(source, source_pos), None, context)
+        encoded = self.encoder(self._embed(source, source_pos), None, context)
         return encoded, ctx.replace(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 
-    def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
+    def _decode(self, tokens: Int[Tensor, "B T"], state: NumberedState | None, ctx: Context, last: bool = False) -> Out:
         ctx = self.context(ctx)
-        out = self.decoder(self._embedded(tokens, ctx.places), None if state is None else state.body, ctx)
+        out = self.decoder(self._embed(tokens, ctx.places), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
-            out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
+            out = out._replace(state=NumberedState(next_positions(state.now, ctx.pos), out.state))
         return out._replace(y=self.scores(out, last))
 
     def context(self, ctx: Context) -> Context:
@@ -209,31 +233,31 @@ class Seq2Seq(Writer):
         """What the head makes of the decoder's tokens, or of the last one alone."""
         return self.head(out.y[:, -1:] if last else out.y)
 
-    def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
+    def _embed(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(pos)
         return F.dropout(x, self.dropout, self.training)
 
 
-class Written(nn.Linear):
+class TargetHead(nn.Linear):
     """The head of a model whose last entry is read and never written: scores of all the others."""
 
     def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
         return F.linear(x, self.weight[:-1])
 
 
-def framed(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
+def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
     """What the decoder reads, `begin` and the target, and what it must write after each, the target and `end`."""
     real = target >= 0
     first = real & (real.cumsum(1) == 1)
     last = real & (real.flip(1).cumsum(1).flip(1) == 1)
     read = torch.where(F.pad(first, (0, 1)), begin, F.pad(target, (1, 0), value=-1))
-    wanted = torch.where(F.pad(last, (1, 0)), end, F.pad(target, (0, 1), value=-1))
-    return read, wanted
+    targets = torch.where(F.pad(last, (1, 0)), end, F.pad(target, (0, 1), value=-1))
+    return read, targets
 
 
-def _scored(target: TokenBatch) -> Bool[Tensor, "B _"]:
+def _scored_mask(target: TokenBatch) -> Bool[Tensor, "B _"]:
     """Which tokens that the decoder writes are scored; an end is none."""
     return F.pad(target.tokens >= 0 if target.scored is None else target.scored, (0, 1))
 

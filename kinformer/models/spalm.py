@@ -4,32 +4,34 @@ import hashlib
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import exact, precise
+from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Entries, Neighbours, Store
-from kinformer.core.numbering import Numbered, numbered
-from kinformer.core.state import shared
+from kinformer.core.numbering import NumberedState, context_of_tokens
+from kinformer.core.state import share_positions
 from kinformer.models.lm import LM
-from kinformer.models.support.pieces import LEAST, Pieces
 from kinformer.models.support.uncompiled import uncompiled
 
 BEYOND = torch.iinfo(torch.long).max  # all entries
+LEAST = 8  # tokens: a shorter piece, such as a common word, stands in many places, and is no sign of where it is from
+FACTOR = numpy.uint64(0x9E3779B97F4A7C15)  # odd: a product with it keeps all bits
 
 
-class Both(NamedTuple):
+class SPALMState(NamedTuple):
     """The states of the body and of the frozen model that makes keys."""
 
     body: State
-    frozen: Numbered
+    frozen: NumberedState
 
 
 class SPALM(LM):
@@ -53,7 +55,7 @@ class SPALM(LM):
     distance: subtract from h . y_i the neighbour's squared distance, by a learned rate that begins at one over the
         width of a key. The paper saw no gain in it.
     made_by: what tells this frozen model from others. It is kept with the weights, which are loaded into no other.
-    vocab, d, body, others: as those of an `LM`.
+    vocab, d, body, kwargs: as those of an `LM`.
 
     Errors: ValueError for a frozen model of another vocabulary or, where this one carries its state on (`lanes`), one
     that reads windows, and those of an `LM`. Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
@@ -73,11 +75,11 @@ class SPALM(LM):
         k: int = 4,
         distance: bool = False,
         made_by: str = "",
-        **others: Any,
+        **kwargs: Any,
     ):
-        super().__init__(vocab, d, body, **others)
+        super().__init__(vocab, d, body, **kwargs)
         # in a tuple it is no submodule: nothing trains it, and its weights stay in the folder that they are of
-        self.held = (a_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
+        self.held = (check_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
         if frozen.vocab != vocab:
             raise ValueError(f"vocab={vocab}, and the frozen model knows {frozen.vocab} tokens; give both the same")
         if self.lanes and not frozen.lanes:
@@ -85,14 +87,14 @@ class SPALM(LM):
                 "the frozen model begins anew with every window, and this one reads on through a text; give one that "
                 "does too, like transformer_xl"
             )
-        self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
-        self.pieces: Pieces | None = None
+        self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
+        self.pieces: PieceIndex | None = None
         self.gate = nn.Linear(d, 1, bias=False)
         self.digest = hashlib.sha256(made_by.encode()).digest()
         self.register_buffer("made_by", torch.tensor(list(self.digest), dtype=torch.uint8))
         self.register_load_state_dict_post_hook(_refuse_others)
         self.log_rate = (
-            nn.Parameter(torch.tensor(float(store.width)).log().neg()) if a_flag("distance", distance) else None
+            nn.Parameter(torch.tensor(float(store.width)).log().neg()) if check_flag("distance", distance) else None
         )
 
     @property
@@ -103,14 +105,14 @@ class SPALM(LM):
     def train(self, mode: bool = True) -> "SPALM":
         """Training begins, and with it the table is made of where in the store a row's own tokens stand; or it ends."""
         if mode and self.pieces is None:
-            self.pieces = Pieces(self.store.values())
+            self.pieces = PieceIndex(self.store.values())
         super().train(mode)
         return self
 
     @property
     def longest(self) -> int | None:
         """The least of its own and of what the frozen model can read."""
-        ends = [one for one in (super().longest, self.frozen.window) if one is not None]
+        ends = [limit for limit in (super().longest, self.frozen.window) if limit is not None]
         return min(ends, default=None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "SPALM":
@@ -118,63 +120,65 @@ class SPALM(LM):
         self.frozen._apply(fn, recurse)
         return super()._apply(fn, recurse)
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
         own = super().start(batch, length, dtype=dtype, device=device)
         frozen = self.frozen.start(batch, length, dtype=dtype, device=device)
-        return shared(Numbered(own.now, Both(own.body, frozen)))
+        return share_positions(NumberedState(own.now, SPALMState(own.body, frozen)))
 
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],
-        state: Numbered | None = None,
+        state: NumberedState | None = None,
         ctx: Context | None = None,
         own: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
         """What the gate makes of each token; `own` are runs of entries that it does not find, as of `own_runs`."""
-        ctx = numbered(tokens, state) if ctx is None else ctx
-        out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
+        ctx = context_of_tokens(tokens, state) if ctx is None else ctx
+        out = super().hidden(tokens, None if state is None else NumberedState(state.now, state.body.body), ctx)
         with torch.no_grad():
-            told = ctx.replace(taps=(self.tap,), below={})
-            read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, told)
-            found = self.found(read.taps[self.tap], ctx.pos >= 0, own)
+            frozen_ctx = ctx.replace(taps=(self.tap,), below={})
+            read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, frozen_ctx)
+            neighbours = self.find_neighbours(read.taps[self.tap], ctx.pos >= 0, own)
         if out.state is not None and read.state is not None:
-            out = out._replace(state=Numbered(out.state.now, Both(out.state.body, read.state)))
-        z, gate = self.gated(out.y, found)
+            out = out._replace(state=NumberedState(out.state.now, SPALMState(out.state.body, read.state)))
+        z, gate = self.mix_by_gate(out.y, neighbours)
         return out._replace(y=z, aux={**out.aux, "gate": gate})
 
     @uncompiled
-    def found(
+    def find_neighbours(
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
         """The `k` nearest entries of each token that is real, without those in runs of its own."""
         if own is None or not own.numel():
             return self.store.of_tokens(keys, real, self.k)
-        lost = (own[..., 1] - own[..., 0]).where(own[..., 1] < BEYOND, 0).sum(-1)  # of all entries there is no rest
-        found = self.store.of_tokens(keys, real, self.k + int(lost.amax()))
+        excluded = (own[..., 1] - own[..., 0]).where(own[..., 1] < BEYOND, 0).sum(-1)  # of all entries there is no rest
+        neighbours = self.store.of_tokens(keys, real, self.k + int(excluded.amax()))
         first, end = (own[..., n].to(keys.device).contiguous() for n in (0, 1))
-        at = torch.searchsorted(first, found.places, right=True) - 1  # the last run that begins there or before
-        mine = (at >= 0) & (found.places < end.gather(-1, at.clamp_min(0)))
+        at = torch.searchsorted(first, neighbours.places, right=True) - 1  # the last run that begins there or before
+        mine = (at >= 0) & (neighbours.places < end.gather(-1, at.clamp_min(0)))
         order = mine.to(torch.uint8).argsort(dim=-1, stable=True)[..., : self.k]
-        tokens = found.tokens.masked_fill(mine, -1)
-        return Neighbours(*(one.take_along_dim(order, -1) for one in found._replace(tokens=tokens)))
+        tokens = neighbours.tokens.masked_fill(mine, -1)
+        return Neighbours(*(field.take_along_dim(order, -1) for field in neighbours._replace(tokens=tokens)))
 
-    def gated(
-        self, h: Float[Tensor, "B T D"], found: Neighbours
+    def mix_by_gate(
+        self, h: Float[Tensor, "B T D"], neighbours: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
         """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
-        there, own = found.tokens >= 0, precise(h)
-        with exact(h):  # distances are far larger than what they differ by
-            y = precise(self.head.weight[found.tokens.clamp_min(0)])  # [B T k D]
+        is_found, own = neighbours.tokens >= 0, at_least_float32(h)
+        with disable_autocast(h):  # distances are far larger than what they differ by
+            y = at_least_float32(self.head.weight[neighbours.tokens.clamp_min(0)])  # [B T k D]
             scores = (y @ own[..., None]).squeeze(-1)
             if self.log_rate is not None:
-                scores = scores - precise(self.log_rate).exp() * found.distances.to(scores).where(there, 0.0)
-            weights = scores.masked_fill(~there, torch.finfo(scores.dtype).min).softmax(-1)
+                scores = scores - at_least_float32(self.log_rate).exp() * neighbours.distances.to(scores).where(
+                    is_found, 0.0
+                )
+            weights = scores.masked_fill(~is_found, torch.finfo(scores.dtype).min).softmax(-1)
             m = (weights[..., None, :] @ y).squeeze(-2)
-            opened = F.linear(own, precise(self.gate.weight)).sigmoid()
-        gate = torch.where(there.any(-1, keepdim=True), opened, 1.0)
+            opened = F.linear(own, at_least_float32(self.gate.weight)).sigmoid()
+        gate = torch.where(is_found.any(-1, keepdim=True), opened, 1.0)
         return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
 
-    def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
+    def reading(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         own = None
         if self.training:
             self.train()  # for one who never said so
@@ -192,26 +196,72 @@ def _refuse_others(model: SPALM, _: object) -> None:
         )
 
 
-def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
+class PieceIndex:
+    """Every LEAST tokens in a row of a text, in the order of a number made of them, by which they are found.
+
+    It holds 20 bytes for each token of the text, and finds a piece in the time of a binary search.
+    """
+
+    def __init__(self, text: Int[Tensor, " N"]):
+        self.text = text.cpu().to(torch.int32).numpy()
+        numbers = _window_hashes(self.text)
+        self.order = numbers.argsort(kind="stable")
+        self.numbers = numbers[self.order]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PieceIndex":
+        """Return the object itself: it is immutable, and larger than a model."""
+        return self
+
+    def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:
+        """Where a piece stands: the first and the end of runs, in order, that share nothing; none of a short piece."""
+        tokens = piece.cpu().to(torch.int32).numpy()
+        firsts = self._firsts(tokens) if len(tokens) >= LEAST else numpy.empty(0, numpy.int64)
+        far = numpy.diff(firsts) > len(tokens)  # the piece that begins there lies behind the one before
+        begins, ends = numpy.append(True, far), numpy.append(far, True)
+        return torch.from_numpy(
+            numpy.stack([firsts[begins[: len(firsts)]], firsts[ends[: len(firsts)]] + len(tokens)], 1)
+        )
+
+    def _firsts(self, piece: numpy.ndarray) -> numpy.ndarray:
+        number = _window_hashes(piece[:LEAST])[0]
+        at = slice(*(numpy.searchsorted(self.numbers, number, side) for side in ("left", "right")))
+        places = self.order[at]
+        places = places[places + len(piece) <= len(self.text)]
+        for n, token in enumerate(piece):  # each leaves fewer for the next
+            places = places[self.text[places + n] == token]
+        return places
+
+
+def _window_hashes(text: numpy.ndarray) -> numpy.ndarray:
+    """A number of every LEAST tokens in a row, the same for the same tokens, modulo 2^64."""
+    count = max(len(text) - LEAST + 1, 0)
+    hashes = numpy.zeros(count, numpy.uint64)
+    for n in range(LEAST):
+        hashes *= FACTOR
+        hashes += text[n : n + count].astype(numpy.uint64)
+    return hashes
+
+
+def own_runs(pieces: PieceIndex, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
     """Where in a store the document of each token that is read stands: the first and the end of runs of its entries.
 
     A run is all that a row has of a document: as many entries as it has tokens but the first, whose values are those
     tokens. Of fewer tokens than can be told from others it is all entries. Runs are in order and share nothing; empty
     ones, beyond all entries, fill up.
     """
-    tokens, found = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()
+    tokens, by_document = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()
     for n, row in enumerate(tokens):
         documents = torch.zeros_like(row) if batch.documents is None else batch.documents[n].cpu()
         documents = documents.masked_fill(row < 0, -1)
-        for one in documents.unique().tolist():
-            if one >= 0:
-                came = row[documents == one][1:]
-                runs = torch.tensor([[0, BEYOND]]) if 0 < len(came) < LEAST else pieces.runs(came)
-                found.append((n, documents == one, runs))
-    most = max((len(runs) for _, _, runs in found), default=0)
+        for number in documents.unique().tolist():
+            if number >= 0:
+                followers = row[documents == number][1:]
+                runs = torch.tensor([[0, BEYOND]]) if 0 < len(followers) < LEAST else pieces.runs(followers)
+                by_document.append((n, documents == number, runs))
+    most = max((len(runs) for _, _, runs in by_document), default=0)
     own = torch.full((len(tokens), tokens.shape[1] - 1, most, 2), BEYOND)
-    for n, here, runs in found:
-        own[n, here[:-1], : len(runs)] = runs
+    for n, in_document, runs in by_document:
+        own[n, in_document[:-1], : len(runs)] = runs
     return own
 
 

@@ -9,23 +9,30 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.batch import Steps
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
+from kinformer.core.batch import EpisodeSteps
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_part,
+    check_probability,
+    check_whole_between,
+)
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, mean, penalties_of, token_nll
+from kinformer.core.loss import Loss, masked_mean, penalties_of, token_nll
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import ACCURACY, EvaluationSums, Metric, total
-from kinformer.core.numbering import numbered
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, sum_and_count
+from kinformer.core.numbering import context_of_tokens
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.measured import Measured
-from kinformer.models.support.recalling import Predicted, Reader, Recalling
+from kinformer.models.support.scale_buffers import ScaleBuffers
+from kinformer.models.support.window_actor import TrajectoryModel, TrajectoryPrediction, WindowActor
 from kinformer.nn.norms.layer import LayerNorm
 
 ERROR = Metric("mean squared error of actions", "")
 
 
-class Trajectory(Reader):
+class Trajectory(TrajectoryModel):
     """Returns to go, states and actions as tokens of one sequence: a causal body says each action at its state.
 
     Step t is three tokens, W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t, where E_t is of the step of the episode and
@@ -73,12 +80,15 @@ class Trajectory(Reader):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.states, self.actions = at_least("states", states, 1), at_least("actions", actions, 1)
-        self.discrete, self.bounded = a_flag("discrete", discrete), a_flag("bounded", bounded)
-        self.conditioned, self.context = a_flag("conditioned", conditioned), at_least("context", context, 1)
-        self.steps, self.best = at_least("steps", steps, 1), from_to("best", best, 1, 100)
-        self.beside, self.dropout = within("beside", beside, 0, float("inf")), a_probability("dropout", dropout)
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.states, self.actions = check_at_least("states", states, 1), check_at_least("actions", actions, 1)
+        self.discrete, self.bounded = check_flag("discrete", discrete), check_flag("bounded", bounded)
+        self.conditioned, self.context = check_flag("conditioned", conditioned), check_at_least("context", context, 1)
+        self.steps, self.best = check_at_least("steps", steps, 1), check_whole_between("best", best, 1, 100)
+        self.beside, self.dropout = (
+            check_in_range("beside", beside, 0, float("inf")),
+            check_probability("dropout", dropout),
+        )
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.refuse_unmet(body)
         refuse_rules(self, body)
         if untrained := ", ".join(sorted(penalties_of(body))):
@@ -86,7 +96,7 @@ class Trajectory(Reader):
                 f"a model of trajectories weighs no loss of a part, and its body reports {untrained}; take it out"
             )
         self.metric = ACCURACY if discrete else ERROR
-        self.measured = Measured(states, 0 if discrete else actions)
+        self.measured = ScaleBuffers(states, 0 if discrete else actions)
         d = body.d
         self.of_returns = nn.Linear(1, d) if conditioned else None
         self.of_states = nn.Linear(states, d)
@@ -103,53 +113,59 @@ class Trajectory(Reader):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(f"the last {self.context} steps are read again for each action; use actor() to act step by step")
 
-    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Recalling:
+    def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> WindowActor:
         """An actor that asks for these returns, and for what is left of them after each reward.
 
         Errors: ValueError where returns are asked of a model that knows none; not asked of one that does, they are the
         highest of what it learned from.
         """
-        if asked is not None and not self.conditioned:
+        if target_return is not None and not self.conditioned:
             raise ValueError("this model knows no returns and does what was done; leave out the return")
         low, high = self.measured.span.tolist()
-        if asked is not None and self.measured.known and bool(((asked < low) | (asked > high)).any()):
+        if (
+            target_return is not None
+            and self.measured.known
+            and bool(((target_return < low) | (target_return > high)).any())
+        ):
             warnings.warn(
                 f"it learned from returns of {low:g} to {high:g}; what is asked beyond is a guess", stacklevel=2
             )
-        return Recalling(self, asked, float(self.measured.span[1]))
+        return WindowActor(self, target_return, float(self.measured.span[1]))
 
-    def says(self, batch: Steps) -> Predicted:
+    def says(self, batch: EpisodeSteps) -> TrajectoryPrediction:
         """What is said at each step, of real ones; nothing of what comes after them is read."""
         return self._read(batch)[0]
 
-    def forward(self, batch: Steps, state: State | None = None, progress: float = 0.0) -> Loss:
-        said, out = self._read(batch)
+    def forward(self, batch: EpisodeSteps, state: State | None = None, progress: float = 0.0) -> Loss:
+        predicted, out = self._read(batch)
         real = batch.times >= 0
-        nll = mean(self._apart(said, batch), real)
-        parts = {"nll": nll, **self._beside(said, batch, real)}
+        nll = masked_mean(self._action_errors(predicted, batch), real)
+        parts = {"nll": nll, **self._next_step_errors(predicted, batch, real)}
         whole = nll + self.beside * sum(value for name, value in parts.items() if name != "nll")
         return Loss(whole, parts, None, out.stats, real.sum())
 
-    def judge(self, batch: Steps, state: State | None = None) -> EvaluationSums:
+    def judge(self, batch: EpisodeSteps, state: State | None = None) -> EvaluationSums:
         """Of kinds how many are right, and their token_nll in nats; of numbers the squared error over their largest."""
-        said, real = self.says(batch), batch.times >= 0
-        apart = self._apart(said, batch)
+        predicted, real = self.says(batch), batch.times >= 0
+        apart = self._action_errors(predicted, batch)
         if not self.discrete:
-            return EvaluationSums({self.metric.name: total(apart, real)})
-        right = (said.actions.argmax(-1) == batch.actions).to(apart.dtype)
-        return EvaluationSums({self.metric.name: total(right, real), "nats per action": total(apart, real)})
+            return EvaluationSums({self.metric.name: sum_and_count(apart, real)})
+        right = (predicted.actions.argmax(-1) == batch.actions).to(apart.dtype)
+        return EvaluationSums(
+            {self.metric.name: sum_and_count(right, real), "nats per action": sum_and_count(apart, real)}
+        )
 
-    def sample(self, rows: int, length: int, seed: int) -> Steps:
+    def sample(self, rows: int, length: int, seed: int) -> EpisodeSteps:
         """Rows of noise."""
-        drawn, size = torch.Generator().manual_seed(seed), min(length, self.steps)
-        states = torch.randn(size, rows, self.states, generator=drawn).transpose(0, 1).contiguous()
+        generator, size = torch.Generator().manual_seed(seed), min(length, self.steps)
+        states = torch.randn(size, rows, self.states, generator=generator).transpose(0, 1).contiguous()
         actions = states.sum(-1).long() % self.actions
         numbers = states[..., :1].expand(-1, -1, self.actions).tanh()
         times = torch.arange(size).expand(rows, -1).contiguous()
-        return Steps(states[..., 0], states, actions if self.discrete else numbers, times)
+        return EpisodeSteps(states[..., 0], states, actions if self.discrete else numbers, times)
 
-    def _read(self, batch: Steps) -> tuple[Predicted, Out]:
-        x, ctx = self._embedded(batch)
+    def _read(self, batch: EpisodeSteps) -> tuple[TrajectoryPrediction, Out]:
+        x, ctx = self._embed(batch)
         out = self.body(F.dropout(x, self.dropout, self.training), None, ctx)
         ctx.memo.settle()
         y = out.y.unflatten(1, (batch.times.shape[1], -1))
@@ -157,47 +173,51 @@ class Trajectory(Reader):
         actions = self.action(at_state)
         actions = actions if self.discrete or not self.bounded else actions.tanh()
         states = None if self.state is None else self.state(at_action)
-        return Predicted(actions, states, None if self.left is None else self.left(at_action).squeeze(-1)), out
+        return TrajectoryPrediction(
+            actions, states, None if self.left is None else self.left(at_action).squeeze(-1)
+        ), out
 
-    def _embedded(self, batch: Steps) -> tuple[Float[Tensor, "B N D"], Context]:
+    def _embed(self, batch: EpisodeSteps) -> tuple[Float[Tensor, "B N D"], Context]:
         """The tokens of all steps in order, and where they stand."""
-        real, kept = batch.times >= 0, self.measured
+        real, scales = batch.times >= 0, self.measured
         like, acted = self.of_states.weight, self._actions(batch)
-        states = kept.normed(batch.states).where(real[..., None], 0.0).to(like)
+        states = scales.normalise(batch.states).where(real[..., None], 0.0).to(like)
         parts = [self.of_states(states), self.of_actions(acted if self.discrete else acted.to(like))]
         if self.of_returns is not None:
-            left = (batch.returns / kept.returns).where(real, 0.0)[..., None]
+            left = (batch.returns / scales.returns).where(real, 0.0)[..., None]
             parts = [self.of_returns(left.to(like)), *parts]
-        ctx = numbered(batch.times.repeat_interleave(len(parts), 1))
+        ctx = context_of_tokens(batch.times.repeat_interleave(len(parts), 1))
         if not torch.compiler.is_compiling():
             ctx.memo.expect(batch.times < self.steps, f"a step beyond the {self.steps} of this model came")
         when = self.of_times(batch.times.clamp(0, self.steps - 1))
-        return self.norm(torch.stack([one + when for one in parts], 2).flatten(1, 2)), ctx
+        return self.norm(torch.stack([vectors + when for vectors in parts], 2).flatten(1, 2)), ctx
 
-    def _actions(self, batch: Steps) -> Tensor:
+    def _actions(self, batch: EpisodeSteps) -> Tensor:
         """Actions as they are embedded: kinds, or numbers over their largest; anything at padding."""
         real = batch.times >= 0
         if self.discrete:
             return batch.actions.where(real, 0)
         return (batch.actions / self.measured.actions).where(real[..., None], 0.0)
 
-    def _apart(self, said: Predicted, batch: Steps) -> Float[Tensor, "B T"]:
+    def _action_errors(self, predicted: TrajectoryPrediction, batch: EpisodeSteps) -> Float[Tensor, "B T"]:
         """How far what is said is from what was done: nats, or squares."""
         if self.discrete:
-            return token_nll(said.actions, batch.actions.where(batch.times >= 0, -1))
-        return (said.actions - self._actions(batch)).square().mean(-1)
+            return token_nll(predicted.actions, batch.actions.where(batch.times >= 0, -1))
+        return (predicted.actions - self._actions(batch)).square().mean(-1)
 
-    def _beside(self, said: Predicted, batch: Steps, real: Tensor) -> dict[str, Tensor]:
+    def _next_step_errors(
+        self, predicted: TrajectoryPrediction, batch: EpisodeSteps, real: Tensor
+    ) -> dict[str, Tensor]:
         """Mean squared errors of the next step's state and return, where there is one."""
-        both = real[:, :-1] & real[:, 1:]
-        found = {}
-        if said.states is not None:
-            wanted = self.measured.normed(batch.states)[:, 1:].where(both[..., None], 0.0)
-            found["states"] = mean((said.states[:, :-1] - wanted).square().mean(-1), both)
-        if said.returns is not None:
-            left = (batch.returns / self.measured.returns)[:, 1:].where(both, 0.0)
-            found["returns"] = mean((said.returns[:, :-1] - left).square(), both)
-        return found
+        has_next = real[:, :-1] & real[:, 1:]
+        errors = {}
+        if predicted.states is not None:
+            targets = self.measured.normalise(batch.states)[:, 1:].where(has_next[..., None], 0.0)
+            errors["states"] = masked_mean((predicted.states[:, :-1] - targets).square().mean(-1), has_next)
+        if predicted.returns is not None:
+            left = (batch.returns / self.measured.returns)[:, 1:].where(has_next, 0.0)
+            errors["returns"] = masked_mean((predicted.returns[:, :-1] - left).square(), has_next)
+        return errors
 
 
 def _example(**keywords: object) -> Trajectory:

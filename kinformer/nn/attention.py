@@ -9,19 +9,19 @@ from torch.func import functional_call
 
 from kinformer.attend import attend
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import a_part, if_given
-from kinformer.core.collected import concatenated
+from kinformer.core.checks import check_optional_part, check_part
+from kinformer.core.collected import concatenate_outs
 from kinformer.core.heads import ExtraProjection, Keys, LazyProjection, Queries
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
+from kinformer.core.hooks import is_plain_linear
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memory import Memory, of_own_segment
+from kinformer.core.memory import Memory, is_of_own_segment
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import AttentionOutput, merge
-from kinformer.core.transforms import ordinary
-from kinformer.core.watched import plain
+from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.aggregations.out_projection import OutProjection
 
 
@@ -51,26 +51,26 @@ class Attention(Layer):
         cross: bool = False,
     ):
         super().__init__()
-        a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
-        a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
-        if_given("memory", memory, Memory, "one, such as Hidden(64, 64)")
-        if_given("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
+        check_part("projection", projection, Projection, "one, such as QKV(d, heads)")
+        check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
+        check_optional_part("memory", memory, Memory, "one, such as Hidden(64, 64)")
+        check_optional_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
         self._agreed: tuple[Pattern, Pattern] | None = None
-        self._agree()
+        self._check_memory()
         sizes = self.sizes
         self.aggregation = aggregation or OutProjection(sizes.heads, sizes.v_dim, self.d, bias=projection.bias)
         self.extras, self.key_extras = dict(mechanism.query_extras(sizes)), dict(mechanism.key_extras(sizes))
         self.side = _matrix(projection, self.extras, sizes.heads)
         self.key_side = _matrix(projection, self.key_extras, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
-        self.of_source = cross and not mechanism.needs_queries
+        self.has_source_state = cross and not mechanism.needs_queries
         self._merges = isinstance(mechanism, KeyValueMechanism) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        new = room(self, batch, length, dtype, device)
-        self._agree()
+        new = make_state_spec(self, batch, length, dtype, device)
+        self._check_memory()
         if self.memory is not None and (self.training or not self.memory.cached):
             return self.memory.start(new, self.d)
         return self.mechanism.start(new, self.sizes)
@@ -84,43 +84,50 @@ class Attention(Layer):
         ):
             # a memory may ask who was read, so it is read even where nobody wants y
             return self._with_memory(memory, x, state, ctx.replace(remember=False) if ctx.remember else ctx)
-        queries, keys = self._projected(x, state, ctx)
+        queries, keys = self._project(x, state, ctx)
         out = self.mechanism(queries, keys, state, ctx)
         return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
 
-    def _projected(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def _project(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> tuple[Queries, Keys | None]:
         """What x asks, and what it, or a source if there is one, tells."""
         project = self.projection
         if not self.cross and not ctx.remember:
-            few = None if self.key_extras else self.mechanism.told(project, x, ctx)
+            few = None if self.key_extras else self.mechanism.project_keys(project, x, ctx)
             if few is not None:
-                return self._asking(project.queries(x, ctx.pos), x, ctx), few
-            queries, keys = project.both(x, ctx.pos)
-            if state is None and self._late(x, ctx):
-                queries, keys = self._asking(queries, None, ctx), self._told(keys, None, ctx.by_head, ctx.labels)
-                asks = _unmade(x, self.side, self.extras, self.sizes.heads)
-                tells = _unmade(x, self.key_side, self.key_extras, self.sizes.key_heads)
+                return self._with_query_extras(project.queries(x, ctx.pos), x, ctx), few
+            queries, keys = project.queries_and_keys(x, ctx.pos)
+            if state is None and self._is_lazy(x, ctx):
+                queries, keys = (
+                    self._with_query_extras(queries, None, ctx),
+                    self._with_key_extras(keys, None, ctx.by_head, ctx.labels),
+                )
+                asks = _lazy_projections(x, self.side, self.extras, self.sizes.heads)
+                tells = _lazy_projections(x, self.key_side, self.key_extras, self.sizes.key_heads)
                 return queries._replace(lazy=asks), keys._replace(lazy=tells)
-            return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
+            return self._with_query_extras(queries, x, ctx), self._with_key_extras(keys, x, ctx.by_head, ctx.labels)
         if ctx.remember:  # nobody asks: queries that cost nothing stand for them
             nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
             queries = Queries(nobody, ctx.by_head, labels=ctx.labels)
         else:
-            queries = self._asking(project.queries(x, ctx.pos), x, ctx)
+            queries = self._with_query_extras(project.queries(x, ctx.pos), x, ctx)
         source, labels = (ctx.source, {}) if self.cross else (x, ctx.labels)
         if source is None:
             return queries, None
         pos = ctx.source_by_head if self.cross else ctx.by_head
-        return queries, self._told(project.keys(source, pos[:, 0]), source, pos, labels)
+        return queries, self._with_key_extras(project.keys(source, pos[:, 0]), source, pos, labels)
 
-    def _late(self, x: Tensor, ctx: Context) -> bool:
+    def _is_lazy(self, x: Tensor, ctx: Context) -> bool:
         """Are projections handed over lazily?"""
-        matrices = (one for one in (self.side, self.key_side) if one is not None)
-        if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
+        matrices = (matrix for matrix in (self.side, self.key_side) if matrix is not None)
+        if (
+            torch.compiler.is_compiling()
+            or not are_plain_tensors(x, ctx.pos)
+            or not all(map(is_plain_linear, matrices))
+        ):
             return False
-        return self.mechanism.late(self.sizes, ctx)
+        return self.mechanism.wants_lazy_extras(self.sizes, ctx)
 
-    def _asking(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
+    def _with_query_extras(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
         """Queries of x with their extras, the labels of a context, and its object of positions. x None: without extras.
 
         By that object the memo knows positions in every layer.
@@ -131,7 +138,7 @@ class Attention(Layer):
             extras = {**extras, **_split(self.side(x), self.extras, self.sizes.heads)}
         return Queries(queries.q, pos, extras, ctx.labels, queries.head, queries.tags)
 
-    def _told(
+    def _with_key_extras(
         self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
     ) -> Keys:
         """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
@@ -142,57 +149,57 @@ class Attention(Layer):
         return Keys(keys.k, keys.v, pos, extras, labels, keys.tags, not self.cross)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
-        new = room(self, len(x), x.shape[1], x.dtype, x.device)
+        new = make_state_spec(self, len(x), x.shape[1], x.dtype, x.device)
         if state is None:
-            self._agree()
+            self._check_memory()
         old = memory.fresh(new, self.d, ctx) if state is None else state
         if torch.compiler.is_compiling() and memory.cached and self._merges:
             out = self._read_uncut(memory, x, old, ctx)
         else:
-            pieces, cuts = [], [0, *memory.cuts(ctx), x.shape[1]]
+            pieces, cuts = [], [0, *memory.segment_cuts(ctx), x.shape[1]]
             for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
                 whole = len(cuts) == 2
-                piece, seen = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
-                pieces.append(self._remember_and_read(memory, piece, old, seen))
+                piece, piece_ctx = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
+                pieces.append(self._remember_and_read(memory, piece, old, piece_ctx))
                 old = pieces[-1].state
-            out = concatenated(pieces)
+            out = concatenate_outs(pieces)
         return out._replace(state=None) if state is None else out
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
-        source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        own = of_own_segment(source_pos, ctx, memory.length)
+        source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
+        own = is_of_own_segment(source_pos, ctx, memory.length)
         source = torch.where(own[..., None], source, source.detach())
-        queries = self._asking(self.projection.queries(x, ctx.pos), x, ctx)
-        keys = self._remembered(source, source_pos, ctx)
+        queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
+        keys = self._memory_keys(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
         state = memory.after(state, ctx, lambda: self.mechanism.received_attention(queries, keys, out.y, ctx))
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
 
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
-        source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
+        source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
+        queries, own = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
         outs = []
         for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
-            seen = ctx.replace(only=part if ctx.only is None else ctx.only & part)
-            outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
+            part_ctx = ctx.replace(only=part if ctx.only is None else ctx.only & part)
+            outs.append(self.mechanism(queries, self._memory_keys(states, source_pos, ctx), None, part_ctx))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
 
-    def _agree(self) -> None:
+    def _check_memory(self) -> None:
         """ValueError where a memory and what the mechanism reads do not agree, also once one of them was changed."""
         if self.memory is None or torch.compiler.is_compiling():
             return
         mechanism = _fit_for_memory(self.mechanism, self.cross)
-        said = self.memory.reads, mechanism.pattern
-        if said != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
-            self.memory.agree(mechanism.pattern, self.projection.heads, self.d)
-            self._agreed = said
+        limits = self.memory.reads, mechanism.pattern
+        if limits != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
+            self.memory.check_pattern(mechanism.pattern, self.projection.heads, self.d)
+            self._agreed = limits
 
-    def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
-        return self._told(self.projection.keys(source, pos), source, ctx.memo.by_head(pos), {})
+    def _memory_keys(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
+        return self._with_key_extras(self.projection.keys(source, pos), source, ctx.memo.by_head(pos), {})
 
-    def _content(
+    def _read_content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
     ) -> AttentionOutput:
         """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
@@ -223,7 +230,7 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
     """The matrix of all extras, one below the other; those that are `like` a matrix of the projection start as it."""
     if not extras:
         return None
-    found = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
+    linear = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
     first = 0
     for side in extras.values():
         at, first = slice(first, first + heads * side.width), first + heads * side.width
@@ -234,9 +241,9 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
                     f"a side of {heads} x {side.width} cannot start as {side.like} of {weight.shape[0]} rows"
                 )
             with torch.no_grad():
-                found.weight[at] = weight
-                found.bias[at] = 0.0 if bias is None else bias
-    return found
+                linear.weight[at] = weight
+                linear.bias[at] = 0.0 if bias is None else bias
+    return linear
 
 
 def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int) -> dict[str, Tensor]:
@@ -245,7 +252,7 @@ def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection
     return {name: by_head(part, heads) for name, part in zip(extras, parts, strict=True)}
 
 
-def _unmade(
+def _lazy_projections(
     x: Float[Tensor, "B T D"], matrix: nn.Linear | None, extras: Mapping[str, ExtraProjection], heads: int
 ) -> dict[str, LazyProjection]:
     """The same before they are made."""

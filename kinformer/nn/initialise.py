@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.checks import inside, one_of
+from kinformer.core.checks import check_option, check_strictly_between
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.feedforward.mlp import MLP, GatedMLP
 from kinformer.nn.projections.qkv import QKV
@@ -39,17 +39,17 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
 
     Errors: ValueError for an unknown scheme, and for a standard deviation of 0 or less.
     """
-    inside("std", std, 0, math.inf)
-    if one_of("scheme", scheme, Scheme) == "library":
+    check_strictly_between("std", std, 0, math.inf)
+    if check_option("scheme", scheme, Scheme) == "library":
         return model
     parts = list(model.modules())
     last = [part.linear if isinstance(part, OutProjection) else part.down for part in parts if _is_branch(part)]
     widths = {part.qkv: part.widths for part in parts if isinstance(part, QKV)}
-    drawn = set[int]()  # a head that is the embedding is drawn once
+    initialised = set[int]()  # a head that is the embedding is drawn once
     for part in parts:
-        if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in drawn:
+        if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in initialised:
             continue
-        drawn.add(id(part.weight))
+        initialised.add(id(part.weight))
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if scheme == "xavier":
@@ -84,7 +84,7 @@ def at_width(std: float, width: int, d: int) -> float:
 def with_embeddings(model: M, std: float | None) -> M:
     """Redraw the token embeddings of a model from N(0, std^2), unless std is None; return the model."""
     if std is not None:
-        nn.init.normal_(model.embedding.weight, std=inside("std", std, 0, math.inf))  # type: ignore[union-attr,arg-type]
+        nn.init.normal_(model.embedding.weight, std=check_strictly_between("std", std, 0, math.inf))  # type: ignore[union-attr,arg-type]
     return model
 
 

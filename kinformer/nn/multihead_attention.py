@@ -7,14 +7,14 @@ from torch.nn import functional as F
 
 from kinformer.attend import attend
 from kinformer.core.bias import Bias, ScoreFn
-from kinformer.core.checks import a_pattern
+from kinformer.core.checks import check_pattern
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.projection import by_head
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import attention, mask, scores, weighted
+from kinformer.core.score_matrix import attention, mask, scores, weigh_values
 from kinformer.core.scores.product import Product
 
 
@@ -84,7 +84,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(
             embed_dim, num_heads, dropout, bias, **more, batch_first=batch_first, device=device, dtype=dtype
         )
-        self.pattern = Full() if pattern is None else a_pattern("pattern", pattern)
+        self.pattern = Full() if pattern is None else check_pattern("pattern", pattern)
         if pattern is not None and (add_bias_kv or add_zero_attn):
             raise ValueError(
                 f"pattern={pattern} says nothing of the keys that add_bias_kv and add_zero_attn append: they have no "
@@ -131,7 +131,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             logits, where = scores(request), mask(request)
             matrix = attention(logits if where is None else logits.masked_fill(~where, -torch.inf))
             matrix = F.dropout(matrix, dropout)
-            y = weighted(matrix, request)
+            y = weigh_values(matrix, request)
         else:
             q_pos = k_pos if query is key and key_padding_mask is None else q_pos
             y = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, lse=False, dropout=dropout).y

@@ -8,10 +8,10 @@ from kinformer.lab.plot import Plot
 from kinformer.pages.plots import save_plots
 
 if TYPE_CHECKING:
-    from kinformer.lab.train.head_values import ByLayer
+    from kinformer.lab.train.head_values import LayerValues
 
 
-def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:
+def tables(by_name: "Mapping[str, LayerValues]") -> Iterator[str]:
     """For each number a line that names it, then one line for each attention layer, with a column for each head."""
     for name, by_layer in by_name.items():
         heads = max(map(len, by_layer.layers.values()))
@@ -21,7 +21,7 @@ def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:
             yield f"{number:<7}" + "".join(f"{value:>10.4g}" for value in values)
 
 
-def save_head_values(by_name: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
+def save_head_values(by_name: "Mapping[str, LayerValues]", path: Path, title: str) -> None:
     """Draw each number as a plot with a bar for every head of every layer.
 
     Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, if the file cannot be written.
@@ -35,5 +35,5 @@ def save_head_values(by_name: "Mapping[str, ByLayer]", path: Path, title: str) -
     save_plots(plots, title, path, size=(5, 3.6))
 
 
-def _title(name: str, by_layer: "ByLayer") -> str:
+def _title(name: str, by_layer: "LayerValues") -> str:
     return f"{name} of each head" + (f", {by_layer.unit}" if by_layer.unit else "")

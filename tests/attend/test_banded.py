@@ -8,7 +8,7 @@ import torch
 from kinformer import attend
 from kinformer.attend import explicit, flash, plain, plan
 from kinformer.attend.executors import pieces, reference
-from kinformer.attend.flash import Planned
+from kinformer.attend.flash import PlannedRead
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import HeadSizes, Keys, Queries
@@ -21,7 +21,7 @@ from kinformer.core.score_matrix import scores
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.biases.masked import Step
+from kinformer.nn.biases.masking import StepMasking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL
@@ -37,7 +37,7 @@ BANDS = (Causal() & Segment(7, 3), Causal() & (Band(5) | Strided(4)), Band(4, 2)
 OTHERS = (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & (Band(3) | Random(2, 4)))
 TOLD = {
     "ALiBi": lambda: ALiBi(4),
-    "Step": lambda: Step((1, 4, 0, 30)),
+    "StepMasking": lambda: StepMasking((1, 4, 0, 30)),
     "T5": lambda: T5(4, 8, 12),
     "Relative": lambda: Relative(8, 3),
     "Relative, by head": lambda: Relative(8, 3, heads=4),
@@ -56,7 +56,7 @@ def biased(pattern: Pattern, bias: Bias, shape: str = "self", **more: Any) -> Re
 
 
 def equal(request: Request) -> None:
-    impl._same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
+    impl._check_same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_bands_of_more_patterns(bias: str, pattern: Pattern, shape: str) -> None
 
 @pytest.mark.parametrize("shape", ("self", "padded"))
 @pytest.mark.parametrize("pattern", OTHERS, ids=str)
-@pytest.mark.parametrize("bias", ("ALiBi", "Step", "T5"))
+@pytest.mark.parametrize("bias", ("ALiBi", "StepMasking", "T5"))
 @pytest.mark.usefixtures("tiles", "only_bands")
 def test_a_number_for_each_distance_needs_no_band(bias: str, pattern: Pattern, shape: str) -> None:
     equal(biased(pattern, TOLD[bias](), shape))
@@ -104,9 +104,9 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.parametrize("bias", ("T5", "Relative", "TransformerXL"))
 @pytest.mark.usefixtures("only_bands")
 def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash, "HELD", 1)
-    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], Planned._added
-    monkeypatch.setattr(Planned, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
+    monkeypatch.setattr(flash, "SCORES", 1)
+    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
+    monkeypatch.setattr(PlannedRead, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
     equal(wanted)
     assert slice(1, 2) in slices and len(wanted.queries.q) > 1
 
@@ -162,7 +162,7 @@ def by_distance_is_bind(bias: Bias) -> None:
 def test_what_learns_nothing_goes_through_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(plain, "backward", lambda *args: called.append(args))
-    for bias in (TOLD["ALiBi"](), TOLD["Step"](), TOLD["T5"]().requires_grad_(False)):
+    for bias in (TOLD["ALiBi"](), TOLD["StepMasking"](), TOLD["T5"]().requires_grad_(False)):
         read = pieces.read(biased(Causal() & Band(5), bias))
         read.y.sum().backward()
     assert not called
@@ -192,7 +192,7 @@ def test_precision(bias: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("bias", ("ALiBi", "T5", "Relative", "TransformerXL"))
 def test_nothing_grows_with_the_square_of_the_length(bias: str) -> None:
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     length, heads, width = 4096, 4, 8
     q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
     with Largest() as largest:
@@ -203,7 +203,7 @@ def test_nothing_grows_with_the_square_of_the_length(bias: str) -> None:
 
 def test_a_table_of_all_distances_is_no_matrix() -> None:
     """Causal rows under ALiBi: some queries at a time."""
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     q = torch.randn(1, 4, 4096, 8)
     with Largest() as largest:
         attend(q, q, q, pattern=Causal(), bias=ALiBi(4), impl="pieces")

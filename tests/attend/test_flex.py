@@ -15,11 +15,11 @@ from kinformer.attend.executors import flex, reference
 from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.laws.support.batch import varied
+from kinformer.laws.support.batch import vary_rows
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.biases.t5 import T5
 from tests.unhooked import unhooked
@@ -94,7 +94,7 @@ def forwards() -> list[str]:
 def biased(name: str, seed: int) -> Request:
     """The first drawn request from a seed on that has such a bias, where nothing is added to values."""
     while True:
-        request = impl.drawn(19, None, seed)
+        request = impl.draw_request(19, None, seed)
         if type(request.bias).__name__ == name and not isinstance(flex.cost(request), Refusal):
             return request
         seed += 1
@@ -126,7 +126,9 @@ def lists(request: Request) -> None:
     m = request.keys.k.shape[2]
     b, h, i, j = (torch.arange(size) for size in (batch, heads, n, m))
     queries, keys = request.queries, request.keys
-    want = pairs(request.pattern, queries.pos, keys.pos, range(heads), request.rows).expand(batch, heads, n, m).long()
+    want = (
+        pair_mask(request.pattern, queries.pos, keys.pos, range(heads), request.rows).expand(batch, heads, n, m).long()
+    )
     seen = torch.zeros_like(want)
     for call in flex._plan(request)[0]:
         mask = call.mask
@@ -157,7 +159,9 @@ def test_lists_of_blocks(shape: str, merged: float, monkeypatch: pytest.MonkeyPa
     every = shape in ("padded", "shuffled", "batch rows") if PROVE else shape == "shuffled"
     for _, example in examples("patterns") if every else ():
         pattern = example.make()
-        lists(asked(varied(pattern) if pattern.tensors() else pattern, shape, length=11 if pattern.tensors() else 23))
+        lists(
+            asked(vary_rows(pattern) if pattern.tensors() else pattern, shape, length=11 if pattern.tensors() else 23)
+        )
 
 
 def test_blocks_of_what_is_sparse_are_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attend.calls import Call, Stage
-from kinformer.attend.folding import Tile, folded
-from kinformer.attend.lines import Alike, Run
-from kinformer.attend.plan import SHARED, Sizes, of_runs
+from kinformer.attend.calls import Stage, TileCall
+from kinformer.attend.folding import Tile, fold_tiles
+from kinformer.attend.lines import PositionRun, RunPair
+from kinformer.attend.plan import SHARED, plan_of_runs
+from kinformer.attend.plan_sizes import PlanSizes
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -18,7 +19,7 @@ from kinformer.nn.patterns.fixed import Fixed
 CPU = torch.device("cpu")
 
 
-def tiles_of(calls: list[Call]) -> list[tuple[int, int, int, int]]:
+def tiles_of(calls: list[TileCall]) -> list[tuple[int, int, int, int]]:
     """Each tile of queries and of keys: first place, size."""
     return [
         (call.q.start + n * call.q.step, call.q.size, call.k.start + n * call.k.step, call.k.size)
@@ -46,7 +47,7 @@ def test_tiles_whose_keys_are_another_step_apart_are_one_call() -> None:
     """A staircase: 100 queries further on, 10 keys further on; a step that is none stands alone."""
     tiles = [Tile(100 * n, 100, 10 * n, 10, 1, False) for n in range(1, 8)]
     tiles += [Tile(800, 100, 70, 10, 1, False), Tile(900, 50, 80, 10, 1, False)]
-    calls = folded(Full(), tiles, 1_000_000, 1)
+    calls = fold_tiles(Full(), tiles, 1_000_000, 1)
     assert sorted(tiles_of(calls)) == [tile[:4] for tile in tiles]
     assert [(call.q.many, call.q.step, call.k.step) for call in calls] == [(7, 100, 10), (1, 0, 0), (1, 0, 0)]
 
@@ -54,21 +55,21 @@ def test_tiles_whose_keys_are_another_step_apart_are_one_call() -> None:
 def test_a_call_for_each_row_is_made_where_it_saves_calls() -> None:
     tiles = [Tile(100 * n, 100, 10 * n, 10, 1, False) for n in range(1, 8)]
     for batch, calls in ((1, 1), (6, 1), (7, 7)):
-        found = folded(Full(), tiles, 1_000_000, batch)
+        found = fold_tiles(Full(), tiles, 1_000_000, batch)
         assert (len(found), sorted(tiles_of(found))) == (calls, [tile[:4] for tile in tiles])
 
 
 def test_a_call_holds_so_many_places() -> None:
     tiles = [Tile(100 * n, 100, 10 * n, 10, 1, False) for n in range(1, 8)]
-    assert [call.q.many for call in folded(Full(), tiles, 330, 1)] == [3, 3, 1]
+    assert [call.q.many for call in fold_tiles(Full(), tiles, 330, 1)] == [3, 3, 1]
 
 
 @pytest.mark.parametrize(
     "pattern", (Causal() & Band(256), Band(100), Causal() & Segment(128, 128), Causal() & Fixed(128, 8)), ids=str
 )
 def test_gradients_go_through_the_pairs_that_were_read(pattern: Pattern) -> None:
-    run = Run(0, 1300)
-    plan = of_runs(pattern, Alike(run, run), Sizes(1, 2, 2, 0, 64), CPU)
+    run = PositionRun(0, 1300)
+    plan = plan_of_runs(pattern, RunPair(run, run), PlanSizes(1, 2, 2, 0, 64), CPU)
     for stages in (plan.stages, plan.ahead, plan.back):
         assert bool((read(pattern, stages, run.size) == 1).all())
 
@@ -76,8 +77,8 @@ def test_gradients_go_through_the_pairs_that_were_read(pattern: Pattern) -> None
 @pytest.mark.parametrize("pattern", (Causal() & Band(256), Band(100)), ids=str)
 def test_a_window_is_gone_back_through_by_its_keys(pattern: Pattern) -> None:
     """Each key is in one tile, where in the forward it is in several, of fewer queries and pairs than are planned."""
-    run = Run(0, 2048)
-    plan = of_runs(pattern, Alike(run, run), Sizes(1, 2, 2, 0, 64), CPU)
+    run = PositionRun(0, 2048)
+    plan = plan_of_runs(pattern, RunPair(run, run), PlanSizes(1, 2, 2, 0, 64), CPU)
     (stage,), (ahead,), (back,) = plan.stages, plan.ahead, plan.back
     assert sum(call.pairs for call in ahead.calls) < 0.85 * sum(call.pairs for call in stage.calls)
     assert sum(call.k.many * call.k.size for call in stage.calls) > SHARED * run.size

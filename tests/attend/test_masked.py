@@ -14,7 +14,7 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.mechanisms.groups import Grouped
+from kinformer.nn.mechanisms.groups import SameGroupScore
 from kinformer.nn.scores.residual import ResidualScores
 
 
@@ -36,7 +36,7 @@ def shuffled(score: Product, *, groups: int = 2, dtype: torch.dtype = torch.floa
     return Request(queries, keys, Causal(), score, scale=0.3)
 
 
-SCORES = {"product": Product(), "groups": Grouped("bucket"), "lonely": Grouped("bucket", lonely=True)}
+SCORES = {"product": Product(), "groups": SameGroupScore("bucket"), "lonely": SameGroupScore("bucket", lonely=True)}
 
 
 @pytest.mark.parametrize("groups", (1, 2, 4))
@@ -46,7 +46,7 @@ def test_is_the_reference(score: str, groups: int) -> None:
     assert not isinstance(masked.cost(request), Refusal)
     read = masked.read(request)
     assert read.lse is not None and bool((read.lse == -torch.inf).any()), "a query has no key"
-    impl._same(read, reference.read(request), request, "masked differs", score)
+    impl._check_same(read, reference.read(request), request, "masked differs", score)
 
 
 def test_all_pairs_want_no_mask() -> None:
@@ -55,7 +55,7 @@ def test_all_pairs_want_no_mask() -> None:
     request = request.replace(
         pattern=Full(), queries=request.queries._replace(pos=pos), keys=request.keys._replace(pos=pos), full=True
     )
-    impl._same(masked.read(request), reference.read(request), request, "masked differs", "without a mask")
+    impl._check_same(masked.read(request), reference.read(request), request, "masked differs", "without a mask")
 
 
 def test_what_it_refuses() -> None:

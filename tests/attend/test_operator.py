@@ -54,27 +54,29 @@ class Share(Full):
 def same(request: Request) -> bool:
     if isinstance(operator.cost(request), Refusal):
         return False
-    impl._same(operator.read(request), reference.read(request), request, "the operator differs", f"{request.pattern}")
+    impl._check_same(
+        operator.read(request), reference.read(request), request, "the operator differs", f"{request.pattern}"
+    )
     return True
 
 
 def test_drawn_requests() -> None:
     """Whatever the law draws: padding, keys in any order, positions by head, heads in groups, rows of the batch."""
-    assert sum(same(impl.drawn(17, None, seed)) for seed in range(80)) > 25
+    assert sum(same(impl.draw_request(17, None, seed)) for seed in range(80)) > 25
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 def test_every_pattern(name: str) -> None:
     for _, example in [one for one in examples("patterns") if one[0] == name]:
         for seed in range(4):
-            same(impl.drawn(11, example.make(), seed))
+            same(impl.draw_request(11, example.make(), seed))
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 def test_a_spelling_is_read_back(name: str) -> None:
     for _, example in [one for one in examples("patterns") if one[0] == name]:
         for one in (example.make(), Causal() & ~example.make() | Heads(Band(3), example.make())):
-            spelled = spelling.spelled(one)
+            spelled = spelling.spell_pattern(one)
             assert spelled is not None
             back, at = spelling.pattern_of(spelled), torch.arange(12)
             assert back == one or one.tensors()
@@ -94,10 +96,10 @@ def test_classes_that_no_name_leads_to() -> None:
         return Local
 
     ones = [made(n)() for n in range(3)]
-    texts = [spelling.spelled(one) for one in ones]
+    texts = [spelling.spell_pattern(one) for one in ones]
     assert len({one.text for one in texts if one}) == 3
     assert [type(spelling.pattern_of(one)) for one in texts if one] == [type(one) for one in ones]
-    assert spelling.spelled(Causal() & Share()) is None
+    assert spelling.spell_pattern(Causal() & Share()) is None
 
 
 def test_classes_that_their_fields_do_not_make_are_refused() -> None:
@@ -114,7 +116,7 @@ def test_classes_that_their_fields_do_not_make_are_refused() -> None:
     class Doubled(Band):
         left: int = field(init=False, default=4)
 
-    assert spelling.spelled(Causal() & Window(9)) is None and spelling.spelled(Doubled()) is None
+    assert spelling.spell_pattern(Causal() & Window(9)) is None and spelling.spell_pattern(Doubled()) is None
 
 
 def test_the_operator_is_one() -> None:
@@ -122,14 +124,14 @@ def test_the_operator_is_one() -> None:
     q, k, v = (torch.randn(2, h, 9, 4, requires_grad=True) for h in (4, 2, 2))
     pos, ids = torch.arange(9).expand(2, 1, -1).contiguous(), torch.arange(9).expand(2, -1) // 4
     for pattern, k_pos in ((Causal() & Band(3), None), (Causal() & Document(ids), pos.flip(2))):
-        spelled = spelling.spelled(pattern)
+        spelled = spelling.spell_pattern(pattern)
         assert spelled is not None
         args = q, k, v, pos, k_pos, None, *spelled, [False, True], 0, 0.5
         torch.library.opcheck(torch.ops.kinformer.pieces.default, args)
 
 
 def test_what_it_refuses() -> None:
-    request = impl.drawn(11, Causal(), 1)
+    request = impl.draw_request(11, Causal(), 1)
     for other in (request.replace(bias=ALiBi(4)), request.replace(dropout=0.1), request.replace(pattern=Share())):
         assert isinstance(operator.cost(other), Refusal)
     assert kernel.serves(request)

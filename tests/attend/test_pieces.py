@@ -12,10 +12,11 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
-from kinformer.attend import explain, plan, read
+from kinformer.attend import explain, plan, plan_sizes, read
+from kinformer.attend.calls import TilePlan
 from kinformer.attend.executors import pieces, reference
-from kinformer.attend.lines import Lines, Run
-from kinformer.attend.planning import planned
+from kinformer.attend.lines import LinePair, PositionRun
+from kinformer.attend.planning import plan_request
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries
@@ -28,7 +29,7 @@ from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.laws.support.batch import varied
+from kinformer.laws.support.batch import vary_rows
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL
@@ -61,13 +62,13 @@ SHAPES = {"self": (37, 37, 0), "more keys": (13, 37, 0), "padded": (37, 37, 6), 
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tiles of a few queries, and calls that cost nothing."""
     monkeypatch.setattr(plan, "BLOCKS", (request.param,))
-    monkeypatch.setattr(plan, "CALL", 0)
-    monkeypatch.setattr(plan, "EDGE", 0)
+    monkeypatch.setattr(plan_sizes, "CALL", 0)
+    monkeypatch.setattr(plan_sizes, "EDGE", 0)
     monkeypatch.setattr(plan, "FOLDED", 2000)
     monkeypatch.setattr(plan, "SMALL", 0)
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     yield
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
 
 
 def asked(pattern: Pattern, queries: int, keys: int, padding: int, *, groups: int = 2, width: int = 8) -> Request:
@@ -91,7 +92,7 @@ def equal(request: Request, served: bool = True) -> None:
     cost = pieces.cost(request)
     assert not (served and isinstance(cost, Refusal)), cost
     if not isinstance(cost, Refusal):
-        impl._same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
+        impl._check_same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -109,7 +110,7 @@ def test_every_pattern(name: str, shape: str) -> None:
         pattern = example.make()
         queries, keys, padding = SHAPES[shape]
         if pattern.tensors():  # these end after some positions
-            pattern, queries, keys, padding = varied(pattern), 11, 11, padding // 3
+            pattern, queries, keys, padding = vary_rows(pattern), 11, 11, padding // 3
         equal(asked(pattern, queries, keys, padding))
 
 
@@ -149,7 +150,7 @@ def test_heads_in_groups(groups: int) -> None:
 def test_heads_are_read_apart_in_plain_operations_too(pattern: Pattern, groups: int, shape: str) -> None:
     request = asked(pattern, *SHAPES[shape], groups=groups).replace(dropout=1e-300)  # which the kernel does not do
     equal(request)
-    found = planned(request)
+    found = plan_request(request)
     assert not isinstance(found, Refusal)
     heads = getattr(pattern, "patterns", (0, 0))
     assert {stage.turns for stage in found.stages} == {1 if len(heads) == 3 and groups == 2 else len(heads)}
@@ -171,16 +172,16 @@ def test_weights_are_dropped_on_heads_that_are_read_apart() -> None:
 def test_blocks_of_a_size_of_their_own_are_read_without_masks() -> None:
     size = 81  # no multiple of any tile's
     request = asked(Heads(Blocks(((0,), (1,), (2,)), size), Blocks(((2,), (0,), (1,)), size)), 3 * size, 3 * size, 0)
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "CALL", 0)  # few tokens are read in fewer calls
-        found = planned(request)
+        patch.setattr(plan_sizes, "CALL", 0)  # few tokens are read in fewer calls
+        found = plan_request(request)
         assert not isinstance(found, Refusal)
         calls = [call for stage in found.stages for call in stage.calls]
         assert all(call.where is None for call in calls)
         assert sum(call.pairs for call in calls) == 2 * 3 * size**2
         equal(request)
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
 
 
 @pytest.mark.usefixtures("tiles")
@@ -188,7 +189,7 @@ def test_drawn_requests() -> None:
     """Biases, extras, labels, dropped widths, batch rows: whatever the law draws for any executor."""
     served = 0
     for seed in range(60):
-        request = impl.drawn(19, None, seed)
+        request = impl.draw_request(19, None, seed)
         served += not isinstance(pieces.cost(request), Refusal)
         equal(request, served=False)
     assert served > 20
@@ -260,7 +261,7 @@ class Largest(TorchDispatchMode):
 )
 def test_nothing_grows_with_the_square_of_the_length(pattern: Pattern) -> None:
     """Masks and planning included: the largest tensor is of the inputs' size, where L x L would be 64 times that."""
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
     length, heads, width = 4096, 2, 32
     q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
     with Largest() as largest:
@@ -298,14 +299,14 @@ def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyP
     for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
         asked_for.clear()
         request = asked(Causal() & Band(9), queries, keys, keys - queries)
-        impl._same(read(request), reference.read(request), request, "auto differs", "a window")
+        impl._check_same(read(request), reference.read(request), request, "auto differs", "a window")
         assert len(asked_for) == times
 
 
 def test_steps_of_decoding_are_planned_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is not found again is no dearer than what it reads: nothing is asked of the pattern's parts."""
     sparse = Causal() & (Band(5) | Strided(7))
-    plan.of_runs.cache_clear()
+    plan.plan_of_runs.cache_clear()
 
     def parts(*of: Any) -> None:
         raise AssertionError("planned part by part")
@@ -325,13 +326,13 @@ def test_rows_far_from_each_other() -> None:
     request = request.replace(queries=request.queries._replace(pos=far), keys=request.keys._replace(pos=far), run=False)
     with pytest.MonkeyPatch.context() as patch, Largest() as largest:
         for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("EDGE", 0), ("SMALL", 0)):
-            patch.setattr(plan, name, value)
+            patch.setattr(plan_sizes if name in ("CALL", "EDGE") else plan, name, value)
         equal(request)
     assert largest.numbers < 10**5
     causal = request.replace(pattern=Causal() & ~Band(2))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("EDGE", 0), ("SMALL", 0)):
-            patch.setattr(plan, name, value)
+            patch.setattr(plan_sizes if name in ("CALL", "EDGE") else plan, name, value)
         assert pieces.cost(causal) < 0.7 * pieces.cost(causal.replace(pattern=Full()))
 
 
@@ -343,7 +344,7 @@ def test_plans_made_anywhere_serve_anywhere() -> None:
         with torch.inference_mode():
             pieces.read(request)
         equal(request)
-        plan.of_runs.cache_clear()
+        plan.plan_of_runs.cache_clear()
         with torch.device("meta"):
             pieces.cost(request)
         equal(request)
@@ -352,16 +353,16 @@ def test_plans_made_anywhere_serve_anywhere() -> None:
 @pytest.mark.parametrize("pattern", (Causal() & Random(2, 3, head=0), Block(6, 1), Causal() & ~Band(4)), ids=str)
 def test_large_blocks_are_made_of_small_ones(pattern: Pattern) -> None:
     """As sharp as what the pattern says of the large ones itself, and true."""
-    q, k = Run(11, 37).line(torch.device("cpu")), Run(0, 48).line(torch.device("cpu"))
-    maker = plan.Maker(Lines(q, k), True, plan.Sizes(1, 1, 1, 0, 8), 0, 1)
+    q, k = PositionRun(11, 37).line(torch.device("cpu")), PositionRun(0, 48).line(torch.device("cpu"))
+    maker = plan.PlanMaker(LinePair(q, k), True, plan.PlanSizes(1, 1, 1, 0, 8), 0, 1)
     allowed = pattern(0, 0, q.at[0, :, None], k.at[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BLOCKS", (4, 8, 16))
-        blocks = plan._Blocks(maker, pattern, q, k)
+        blocks = plan._BlockCover(maker, pattern, q, k)
         for block in (4, 8, 16):
             some, every = blocks.of(block)
             patch.setattr(plan, "BLOCKS", (block,))
-            one, all_ = plan._Blocks(maker, pattern, q, k).asked
+            one, all_ = plan._BlockCover(maker, pattern, q, k).cover
             assert not bool((some & ~one).any()) and not bool((all_ & ~every).any())
             for row, column in itertools.product(*map(range, some.shape)):
                 piece = allowed[row * block : (row + 1) * block, column * block : (column + 1) * block]
@@ -385,8 +386,8 @@ def test_a_pattern_is_asked_once_about_all_sizes_of_blocks(monkeypatch: pytest.M
 def test_gathered_keys_are_read_without_masks_but_at_the_diagonal() -> None:
     """Summary columns of earlier blocks are all read: a mask each cost more than their products."""
     request = asked(Causal() & Fixed(64, 8), 4096, 4096, 0, groups=4, width=8)
-    found = planned(request)
-    assert isinstance(found, plan.Plan)
+    found = plan_request(request)
+    assert isinstance(found, TilePlan)
     columns = [stage for stage in found.stages if stage.k.source is not None]
     whole, cut = ([sum(c.pairs for s in columns for c in s.calls if (c.where is None) is one)] for one in (True, False))
     assert columns and cut[0] < 0.5 * whole[0]
@@ -433,8 +434,8 @@ def test_rows_alike_share_their_masks() -> None:
     request = asked(Causal() & Band(5) & ~Tokens((3,)), 37, 37, 0, width=1)
     assert request.queries.pos.stride(0)  # two rows, one plan
     pieces.read(request)
-    found = planned(request)
-    assert isinstance(found, plan.Plan)
+    found = plan_request(request)
+    assert isinstance(found, TilePlan)
     calls = sum(len(stage.calls) for stage in found.stages)
     assert len(found._masks) <= calls
 

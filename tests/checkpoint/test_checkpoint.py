@@ -13,8 +13,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kinformer.checkpoint.checkpoint import CheckpointError, formatted, load, read_tensors, save
-from kinformer.core.discover import Record
+from kinformer.checkpoint.checkpoint import CheckpointError, format_weights, load, read_tensors, save
+from kinformer.core.discover import MemberRecord
 from tests.lab.train import tiny
 
 
@@ -222,7 +222,7 @@ def test_an_unknown_member_names_the_nearest(saved: Path) -> None:
 
 def test_tuples_come_back_as_tuples(tmp_path: Path) -> None:
     model = tiny.bigram(d=4)
-    model.member = Record("bigram", {"d": (4, 5)})
+    model.member = MemberRecord("bigram", {"d": (4, 5)})
     save(model, tmp_path)
     with pytest.raises(CheckpointError, match=r"is int, and \(4, 5\) came"):
         load(tmp_path, member=tiny.bigram)
@@ -331,7 +331,7 @@ def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
     ]
     assert told[0] == told[1] != ""
     said, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
-    every = {formatted(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
+    every = {format_weights(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
     assert len(every) == 1
     path = tmp_path / "one.safetensors"
     path.write_bytes(every.pop())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kinformer.checkpoint.lock import Locked, check_unlocked, locked
+from kinformer.checkpoint.lock import LockedError, check_unlocked, locked
 
 HOLD = """
 import sys, time
@@ -42,7 +42,7 @@ def test_kill_9_releases_a_lock_and_leaves_nothing_to_mend(tmp_path: Path) -> No
     path = tmp_path / "lock"
     with holder(path) as process:
         for look in (lambda: locked(path, wait=False).__enter__(), lambda: check_unlocked(path)):
-            with pytest.raises(Locked) as refused:
+            with pytest.raises(LockedError) as refused:
                 look()
             assert refused.value.holder == f"process {process.pid}"
         process.send_signal(signal.SIGKILL)
@@ -102,9 +102,9 @@ def test_the_file_of_another_user_is_locked_too(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("kinformer.checkpoint.lock.os.open", unwritable)
     with locked(path, wait=False) as has_locks:
         assert has_locks
-        with pytest.raises(Locked, match="process 7 on elsewhere"):
+        with pytest.raises(LockedError, match="process 7 on elsewhere"):
             check_unlocked(path)
-        with pytest.raises(Locked), locked(path, wait=False):
+        with pytest.raises(LockedError), locked(path, wait=False):
             pass
     with pytest.raises(PermissionError), locked(tmp_path / "none", wait=False):
         pass

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import fill, tensors_of
-from kinformer.lab.train.optimise import adamw
-from kinformer.lab.train.remember import optimiser_tensors, restore_optimiser
+from kinformer.lab.train.optimiser import adamw
+from kinformer.lab.train.training_tensors import optimiser_tensors, restore_optimiser
 from kinformer.members.bp_transformer import bp_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer

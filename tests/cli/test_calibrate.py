@@ -11,12 +11,12 @@ import torch
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context, Decoding
-from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.decoding.calibrated import apply_calibration, save_calibration
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.calm import calm
-from kinformer.nn.exits.decaying import Decaying
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -46,7 +46,7 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     assert [one["threshold"] for one in tested] == [1.0, 0.75, 0.5, 0.25, 0.0][: len(tested)]
     assert all(one["p"] <= 0.2 for one in tested[:-1])
     model = load(out)
-    assert leave_as_calibrated(Path(out), model) == kept
+    assert apply_calibration(Path(out), model) == kept
     wanted = generate(model, torch.tensor([list(b"abc|")]), 6, temperature=0)
     at = torch.arange(9)[None]
     ctx = Context(at, run=True, decoding=Decoding(at - 3, 6))  # 6 tokens are written behind the 4 of the prompt
@@ -89,7 +89,7 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
     assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in said and given["threshold"] == 0.02
     assert given["value"] == pytest.approx(judged.value) != whole["value"]
-    assert given["others"]["layers"] == pytest.approx(judged.others["layers"]) and judged.others["layers"] < 3
+    assert given["others"]["layers"] == pytest.approx(judged.extras["layers"]) and judged.extras["layers"] < 3
     assert given["levels"] == whole["levels"] | {"all layers": whole["value"]}
     assert run(words) == 0 and f"; all layers {whole['value']:.4f})" in capsys.readouterr().out
     other, said = evaluated("threshold=0.5")
@@ -160,8 +160,8 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
         fails(capsys, ["generate", out, "--prompt", "a"], says)
     file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))
     model = load(out)
-    assert leave_as_calibrated(Path(out), model)
-    assert model.exits.rule.threshold == Decaying((0.5, 0.75), 32), "thresholds by layer fall as one does"
+    assert apply_calibration(Path(out), model)
+    assert model.exits.rule.threshold == DecayingThreshold((0.5, 0.75), 32), "thresholds by layer fall as one does"
     model = load(out)
     with torch.no_grad():
         model.embedding.weight.add_(0.1)
@@ -177,11 +177,11 @@ def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
         told = json.loads(file.read_text())
         file.write_text(json.dumps({name: value for name, value in told.items() if name != "clock"}))
         if isinstance(threshold, list):
-            assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
+            assert apply_calibration(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
         else:
             with pytest.warns(UserWarning, match="is no longer proven: .*; run `kinformer calibrate` again"):
-                leave_as_calibrated(Path(out), model := load(out))
-            assert model.exits.rule.threshold == Decaying(0.5, 32)
+                apply_calibration(Path(out), model := load(out))
+            assert model.exits.rule.threshold == DecayingThreshold(0.5, 32)
 
 
 def test_what_cannot_be_calibrated_is_said_in_one_line(

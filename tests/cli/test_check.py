@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kinformer.core.discover import own_files
+from kinformer.core.discover import part_files
 from kinformer.laws.support.judging import laws
 
 ROOT = Path(__file__).parents[2]
@@ -487,7 +487,7 @@ def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[floa
 
 
 def test_every_law_can_be_asked() -> None:
-    assert set(laws()) == set(own_files("laws"))
+    assert set(laws()) == set(part_files("laws"))
 
 
 @pytest.mark.prove

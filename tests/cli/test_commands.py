@@ -13,13 +13,14 @@ import pytest
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
-from kinformer.cli.support import static_source as unrun
+from kinformer.cli.support import static_source
 from kinformer.cli.support.module_docs import first_sentence
 from kinformer.cli.support.progress_bar import progress
-from kinformer.core.discover import find_member, kinds, members, modules, own_files
+from kinformer.core.discover import find_member, kinds, members, modules, part_files
 from kinformer.core.keywords import signature
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.member_choice import folder_name, parse_member_text, titles
-from kinformer.lab.train.interrupt import Stopped
+from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/lab/train/tiny.py:bigram"
@@ -113,12 +114,12 @@ for words in {words}:
 
 def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
     for kind in kinds():
-        for name, file in own_files(kind).items():
-            assert unrun.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
+        for name, file in part_files(kind).items():
+            assert static_source.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
     there = members()
-    assert sorted(unrun.member_names()) == sorted(there)
+    assert sorted(static_source.member_names()) == sorted(there)
     for name, function in there.items():
-        like = unrun.member_stub(name)
+        like = static_source.member_stub(name)
         assert like is not None, name
         mine = signature(like).parameters.values()
         wanted = [one.replace(kind=one.KEYWORD_ONLY) for one in signature(function).parameters.values()]
@@ -367,7 +368,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
-@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped("", signal.SIGTERM), 143)])
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (TrainingInterrupt("", signal.SIGTERM), 143)])
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:
@@ -494,7 +495,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
 
     data = base64.b64encode(os.urandom(375)) * 40
     (tmp_path / "text").write_bytes(data * 20)
-    job = prepare(f"text={tmp_path}/text", 1, None, batch=2, length=8)
+    job = prepare(resolve(f"text={tmp_path}/text"), 1, None, batch=2, length=8)
     valid = bytes(job.text.valid[: job.valid_bytes].tolist())
     levels = job.data.levels(find_member("gpt")(d=8, depth=1, heads=1), "valid", 8, job.valid_bytes)
     for name, command in (("gzip -9", ["gzip", "-9"]), ("xz -9e", ["xz", "-9e"])):

@@ -6,7 +6,7 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.lab.cost import cost
-from kinformer.lab.cost.cost import Used
+from kinformer.lab.cost.cost import StepMemory
 
 
 def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +27,7 @@ def test_the_range_and_the_scores_of_a_memory_are_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """(m + c m_cm) N before a segment, and L^2 + L (m + m_cm) scores of it."""
-    monkeypatch.setattr(cost, "_memory", lambda *given: Used(0, 0, 0, None))  # what is counted takes seconds
+    monkeypatch.setattr(cost, "_memory", lambda *given: StepMemory(0, 0, 0, None))  # what is counted takes seconds
     monkeypatch.setattr(cost, "_flops", lambda *given: (0, 0))
     sizes = ["d=8", "depth=2", "heads=1", "segment=32", "memory=32", "compressed=16", "rate=2", "compression=mean"]
     words = ["cost", "compressive_transformer", *sizes, "--batch", "2", "--length", "64"]

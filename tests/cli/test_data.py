@@ -9,6 +9,7 @@ import pytest
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.training import prepare, tell_split
+from kinformer.lab.data.resolve import resolve
 
 SMALL = ["gpt", "d=16", "depth=1", "heads=2", "--steps", "2", "--batch", "2", "--length", "8"]
 
@@ -78,6 +79,6 @@ def test_words_follow_the_tokenizer_and_another_file_is_watched(
 def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "few").write_bytes(b"the cat sat. ")
     for valid, warned in ((folder / "few", True), (folder / "a.txt", False)):
-        tell_split(prepare(f"text={folder}/a.txt", 1, None, valid=str(valid)))
+        tell_split(prepare(resolve(f"text={folder}/a.txt"), 1, None, valid=str(valid)))
         err = capsys.readouterr().err
         assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned

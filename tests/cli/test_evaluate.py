@@ -9,7 +9,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.history import History
@@ -108,14 +108,14 @@ def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsy
 def test_bytes_of_a_text_lie_all_over_a_split(
     tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.lab.data.support.part.SHORTEST", 20)
+    monkeypatch.setattr("kinformer.lab.data.support.split_tokens.SHORTEST", 20)
     model, test = gpt(**SMALL), read(str(text)).test
     save(model, tmp_path / "run")
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 8, "--bytes", 60)
     at = [0, 100, 200]  # 5 and 10 of the 12 stretches: of n times the golden ratio the fraction is least there
     begins, tokens = torch.tensor([0, 20, 40]), torch.cat([test[one : one + 20] for one in at])
     spread, first = number(capsys, *base), number(capsys, *base, "--lanes", 2)
-    assert spread["value"] == evaluate(model.eval(), Part(tokens, begins), 8).value
+    assert spread["value"] == evaluate(model.eval(), SplitTokens(tokens, begins), 8).value
     assert first["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
     assert spread["measured"] == "60 bytes in 3 stretches from all over test"
     assert first["measured"] == "the first 60 bytes of test"

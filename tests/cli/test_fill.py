@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.decoding.filling import blanks, chances, filled
+from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -18,12 +18,12 @@ def test_blanks_are_shown_with_their_probabilities(tmp_path: Path, capsys: pytes
     assert run(["fill", out, "--text", text, "--best", "3", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     model = load(out)
-    tokens = blanks(text.encode(), list, model.mask)
-    likely, which = chances(model, tokens).topk(3)
+    tokens = encode_blanks(text.encode(), list, model.mask)
+    likely, which = blank_probabilities(model, tokens).topk(3)
     assert [[one["token"] for one in row] for row in said["blanks"]] == which.tolist()
     found = torch.tensor([[one["probability"] for one in row] for row in said["blanks"]])
     torch.testing.assert_close(found, likely)
-    assert said["filled"] == bytes(filled(model, tokens).tolist()).decode(errors="replace")
+    assert said["filled"] == bytes(fill_blanks(model, tokens).tolist()).decode(errors="replace")
     assert run(["fill", out, "--text", text]) == 0
     lines = capsys.readouterr().out.split("\n", 2)
     assert lines[0].startswith("blank 1: ") and lines[0].count(", ") >= 4 and lines[1].startswith("blank 2: ")

@@ -11,7 +11,7 @@ from matplotlib import image
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.lab.data.series import Series
+from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.informer import TINY
 from tests.cli.folders import SMALL, folder
@@ -33,7 +33,7 @@ def test_the_rows_that_come_are_in_the_file_s_units_with_their_dates(tmp_path: P
     made = folder(tmp_path / "run", "informer", **{**SIZES, "calendar": 5})
     assert run(["forecast", made, "--data", spec, "--out", str(out)]) == 0
     (names, *rows), data, model = csv.reader(out.read_text().splitlines()), read_spec(spec), load(made)
-    assert isinstance(data, Series) and names == ["at", "a", "b"]
+    assert isinstance(data, SeriesData) and names == ["at", "a", "b"]
     assert [row[0] for row in rows] == ["2020-03-26 00:00:00", "2020-03-26 06:00:00", "2020-03-26 12:00:00"]
     with torch.inference_mode():
         said = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def test_a_target_is_forecast_from_all_columns(tmp_path: Path, capsys: pytest.Ca
     made = folder(tmp_path / "run", "informer", **{**SIZES, "channels": 3, "targets": 1, "calendar": 5})
     assert run(["forecast", made, "--data", spec, "--out", str(out)]) == 0
     (names, *rows), data, model = csv.reader(out.read_text().splitlines()), read_spec(spec), load(made)
-    assert isinstance(data, Series) and names == ["at", "a"] and data.columns == ("b", "c", "a")
+    assert isinstance(data, SeriesData) and names == ["at", "a"] and data.columns == ("b", "c", "a")
     with torch.inference_mode():
         said = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined, arg-type]
     mean, deviation = data.scale[:, 2]

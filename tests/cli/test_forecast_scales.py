@@ -18,10 +18,10 @@ import torch
 
 from kinformer.checkpoint.checkpoint import CheckpointError, load
 from kinformer.cli.__main__ import run
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.dates import calendar
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
@@ -85,7 +85,7 @@ def standardized(order: list[int]) -> numpy.ndarray:
 def expected(folder: str) -> numpy.ndarray:
     """What the weights say after the last of all rows, by hand: windows by the scale of the training, a first."""
     values = torch.from_numpy(standardized([0, 1, 2])[-8:])
-    batch = Windows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
+    batch = SeriesWindows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
     with torch.inference_mode():
         said = load(folder).forecast(batch)[0].double().numpy()
     mean, deviation = scales()
@@ -169,7 +169,9 @@ def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
     first = round(0.8 * MORE)
     model, errors, naive = load(trained), [], []
     for begin in range(first - 8, MORE - 10):
-        batch = Windows(torch.from_numpy(whole[begin : begin + 11])[None], calendar(DATES[begin : begin + 11])[None])
+        batch = SeriesWindows(
+            torch.from_numpy(whole[begin : begin + 11])[None], calendar(DATES[begin : begin + 11])[None]
+        )
         with torch.inference_mode():
             said = model.forecast(batch)[0].numpy()
         came = whole[begin + 8 : begin + 11, 1:]
@@ -230,7 +232,7 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
     assert len(warned) == 1 and "kept no names and scales of columns" in warned[0]
     learned = EVERY[: round(0.6 * MORE)]
     values = torch.from_numpy(((EVERY - learned.mean(0)) / learned.std(0))[-8:].astype(numpy.float32))
-    batch = Windows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
+    batch = SeriesWindows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
     with torch.inference_mode():
         said = load(old).forecast(batch)[0].double().numpy()
     assert numpy.allclose(found, said * learned.std(0)[1:] + learned.mean(0)[1:], rtol=1e-6, atol=1e-6)
@@ -266,7 +268,7 @@ def test_a_series_far_from_zero_that_moves_by_little_keeps_its_digits(tmp_path: 
     assert run(["forecast", f"{tmp_path}/run", "--data", spec, "--out", f"{tmp_path}/x.csv"]) == 0
     learned = level[: round(0.6 * ROWS)]
     values = torch.from_numpy(((level - learned.mean()) / learned.std())[-8:, None].astype(numpy.float32))
-    batch = Windows(torch.cat([values, torch.zeros(3, 1)])[None], calendar(DATES[ROWS - 8 : ROWS + 3])[None])
+    batch = SeriesWindows(torch.cat([values, torch.zeros(3, 1)])[None], calendar(DATES[ROWS - 8 : ROWS + 3])[None])
     with torch.inference_mode():
         said = load(tmp_path / "run").forecast(batch)[0, :, 0].double().numpy()
     found = numpy.array([float(row[1]) for row in rows_of(tmp_path / "x.csv")[1]])
@@ -374,8 +376,8 @@ def test_a_training_that_goes_on_keeps_the_scales_that_it_began_with(trained: st
     """A fresh model goes on to the weights of a training that never stopped, though it has no columns of its own."""
     spec, settings = written(tmp_path / "cab.csv", SHUFFLED), Settings(batch=2, measures=1)
     whole = load(trained)
-    train(whole, read_spec(spec), Steps(4), settings)
-    train(load(trained), read_spec(spec), Steps(4), settings, folder=tmp_path / "run", until=0.5)
+    train(whole, read_spec(spec), StepBudget(4), settings)
+    train(load(trained), read_spec(spec), StepBudget(4), settings, folder=tmp_path / "run", until=0.5)
     sizes = dict(word.split("=") for word in SIZES)
     fresh = informer(**{name: int(size) for name, size in sizes.items()}, channels=3, targets=2, calendar=5)
     fit(fresh, spec, steps=4, batch=2, measures=1, length=256, out=tmp_path / "run", resume=True)

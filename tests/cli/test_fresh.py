@@ -7,6 +7,7 @@ import pytest
 from kinformer.cli.support.lent_layers import lend_layers
 from kinformer.cli.support.member_cost import measure_in_new_process
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import parse_member_text
 
@@ -33,5 +34,5 @@ def test_a_refusal_is_told_in_one_line() -> None:
 
 @pytest.mark.prove
 def test_layers_that_are_lent_are_named_by_what_takes_them() -> None:
-    one = lend_layers("gpt", ["d=16", "depth=1", "heads=2", "length=64"], "env=t_maze,corridor=3")
+    one = lend_layers("gpt", ["d=16", "depth=1", "heads=2", "length=64"], resolve("env=t_maze,corridor=3"))
     assert measure_in_new_process(one, 2, 8)["parameters"] == sum(x.numel() for x in one.build(0).parameters())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support import training
+from kinformer.lab.data.resolve import DataSource
 from tests.cli.test_commands import fails
 
 SMALL = "d=16 depth=1 heads=2 length=8"
@@ -95,8 +95,8 @@ def test_a_right_command_is_refused_before_its_data_are_read(
     command: str, full: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read: list[object] = []
-    original: Callable[..., object] = training.read_spec
-    monkeypatch.setattr(training, "read_spec", lambda *given, **more: read.append(given) or original(*given, **more))
+    original: Callable[..., object] = DataSource.read
+    monkeypatch.setattr(DataSource, "read", lambda *given, **more: read.append(given) or original(*given, **more))
     member = ["gpt", *SMALL.split()] if command == "train" else ["gpt"]
     out = "run" if command == "train" else "all"
     fails(

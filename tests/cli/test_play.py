@@ -11,11 +11,11 @@ from matplotlib import image
 from PIL import Image
 
 from kinformer.cli.__main__ import run
-from kinformer.lab.data.offline import Offline
+from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.data.spec import read_spec
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
-from tests.lab.environments.test_rolling import COUNTING
+from tests.lab.data.test_roll_out import COUNTING
 
 SIZES: dict[str, Any] = {"context": 3, "steps": 500, "states": 3, "actions": 2, "discrete": True}
 
@@ -33,7 +33,7 @@ def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert [one["asked"] for one in played] == [1, 2, 3] and all(len(one["returns"]) == 5 for one in played)
     assert image.imread(out / "returns.png")[..., :3].std() > 0
     data = read_spec(f"offline={save}")  # the same episode twice is one
-    assert isinstance(data, Offline) and data.states == 3 and len(data.train.whole) >= 2
+    assert isinstance(data, EpisodeData) and data.states == 3 and len(data.train.whole) >= 2
 
 
 def test_an_episode_is_drawn_as_an_animation_and_steps_are_told_before_it_ends(
@@ -74,7 +74,7 @@ def test_of_an_environment_that_fails_the_ended_episodes_are_told_and_kept(
     assert last.startswith("kinformer: ") and "of 8 episodes had ended, and are told" in last and "at step" in last
     assert "Traceback" not in said.err and "returned" in said.out
     ended = read_spec(f"offline={save}")
-    assert isinstance(ended, Offline)
+    assert isinstance(ended, EpisodeData)
 
 
 def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

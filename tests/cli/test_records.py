@@ -11,7 +11,7 @@ from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import read
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from tests.cli.test_commands import fails
 from tests.lab.train import tiny
 
@@ -46,7 +46,7 @@ def test_all_that_a_training_keeps_names_the_whole_data(files: Path, capsys: pyt
     whole, out = f"{spec(files)},valid={files}/valid", files / "run"
     assert told(out / "metrics.jsonl")["data"] == whole
     assert told(out / "config.json")["trained_on"] == told(out / "best/config.json")["trained_on"] == whole
-    assert Run(out).state()["begun"]["data"] == whole
+    assert RunFolder(out).state()["begun"]["data"] == whole
     capsys.readouterr()
     assert run(["evaluate", str(out), "--data", spec(files, ",documents=blank"), "--split", "valid", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -154,7 +154,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_refused_as_it_was(files: Pat
     import hashlib
 
     def begun_before() -> None:
-        path = files / "run/trainer" / str(Run(files / "run").step) / "trainer.json"
+        path = files / "run/trainer" / str(RunFolder(files / "run").step) / "trainer.json"
         state = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("sum", "decisions")}
         now = state["begun"]
         state["begun"] = {"member": now["member"], **now["keywords"], **now["settings"]}

@@ -15,10 +15,11 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.training import prepare
 from kinformer.cli.support.training_phases import plan_phases
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from tests.cli.test_commands import fails
 
 Command = Callable[..., list[str]]
@@ -58,7 +59,7 @@ def test_a_run_is_gone_on_with_and_made_longer(
     fails(capsys, command("--resume", "--lr", "0.1"), "got --lr 0.1, expected --lr 0.002. Pass --lr 0.002")
     fails(capsys, command("--resume", "--schedule", "linear"), "got --schedule linear, expected --schedule cosine")
     fails(capsys, command("--resume", "--eps", "1e-9"), "got --eps 1e-09, expected --eps 1e-08")
-    assert Run(tmp_path / "run").step == 9
+    assert RunFolder(tmp_path / "run").step == 9
 
 
 def test_weights_of_another_run_are_begun_with(
@@ -132,7 +133,7 @@ def test_longformer_s_five_phases_are_four_words(tmp_path: Path) -> None:
     """Lengths, steps, rates and windows of appendix B of arXiv:2004.05150, from the first phase and what follows it."""
     (tmp_path / "text").write_bytes(b"x" * 1000)
     one = parse_member("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
-    job = prepare(f"text={tmp_path}/text", 430_000, None, batch=1, length=2048, lr=2.5e-4)
+    job = prepare(resolve(f"text={tmp_path}/text"), 430_000, None, batch=1, length=2048, lr=2.5e-4)
     phases = plan_phases(one, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path)
     settings = [phase.job.settings for phase in phases]
     assert [given.length for given in settings] == [2048, 4096, 8192, 16384, 23040]
@@ -156,7 +157,7 @@ def test_sigterm_ends_a_command_with_its_own_code_and_all_saved(tmp_path: Path, 
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM and "stopped at step" in err.splitlines()[-1]
-    assert Run(tmp_path / "run").step == History.read(tmp_path / "run").step >= 5
+    assert RunFolder(tmp_path / "run").step == History.read(tmp_path / "run").step >= 5
 
 
 def test_what_cannot_be_gone_on_with_is_told_and_kept(

@@ -10,14 +10,14 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.core.numbering import numbered
-from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.core.numbering import context_of_tokens
+from kinformer.decoding.calibrated import apply_calibration, save_calibration
 from kinformer.lab.calibrate.threshold_search import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.thresholds import Kept
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.thresholds import MeasuredThresholds
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -59,7 +59,7 @@ def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     assert kept["full"] == pytest.approx(full[0]) and full[1] == 3
     cheapest = min(kept["kept"], key=lambda one: one["layers"])  # within 1 of an accuracy are all
     assert kept["threshold"] == cheapest["threshold"] and kept["layers"] == cheapest["layers"]
-    assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
+    assert apply_calibration(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--temperature", "0"]) == 0
     assert "as calibrated" in capsys.readouterr().err
 
@@ -94,7 +94,10 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
         "kinformer.lab.calibrate.threshold_search.search",
-        lambda measure, depth, draws: (measure(torch.tensor(drawn)), [Kept(one, 0.0, 0.0) for one in drawn])[1],
+        lambda measure, depth, draws: (
+            measure(torch.tensor(drawn)),
+            [MeasuredThresholds(one, 0.0, 0.0) for one in drawn],
+        )[1],
     )
     heard: list[int] = []
     found = search_thresholds(model, batches, 4, within, heard.append)
@@ -119,7 +122,7 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     leaves = []
     with torch.no_grad():
         for batch in batches:
-            ctx = numbered(batch[:, :-1]).replace(taps=("0",))
+            ctx = context_of_tokens(batch[:, :-1]).replace(taps=("0",))
             state = model.logits(batch[:, :-1], None, ctx).taps["0"]
             best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
             leaves.append(best[..., 0] - best[..., 1])
@@ -131,14 +134,15 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     by_hand = 2 - (sure >= 0.9 * drawn[..., None] + fall).double().mean((1, 2))
     assert torch.allclose(found.tried[1].double(), by_hand, atol=1e-6)
     assert not torch.allclose(by_hand, 2 - (sure >= drawn[..., None]).double().mean((1, 2)), atol=1e-2)
-    assert found.chosen and model.exits.rule.threshold == Decaying(found.candidates[-1].threshold, 32)
+    assert found.chosen and model.exits.rule.threshold == DecayingThreshold(found.candidates[-1].threshold, 32)
 
 
 def test_where_none_is_as_good_it_is_the_full_model(
     out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "kinformer.lab.calibrate.threshold_search._candidate", lambda t, found: Kept(t, -float(len(t)), 2.0)
+        "kinformer.lab.calibrate.threshold_search._candidate",
+        lambda t, found: MeasuredThresholds(t, -float(len(t)), 2.0),
     )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out

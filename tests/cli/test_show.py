@@ -78,7 +78,7 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     ("name", "own", "written"),
     [
         ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
-        ("biases/masked", "_Decay(", "\n  Masked(lambda x: "),
+        ("biases/masking", "_Decay(", "\n  FunctionMasking(lambda x: "),
         ("depth/act", "_example(", "\n  from kinformer.nn.depth.act import ACT\n"),
     ],
 )
@@ -136,7 +136,7 @@ def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no part or member 'Bannd'; the nearest" in (err := refused(capsys, "Bannd")) and "'Band'" in err
-    assert "Undone" not in (err := refused(capsys, "nope")) and "slopes" not in err  # no helpers
+    assert "ReversibleFunction" not in (err := refused(capsys, "nope")) and "slopes" not in err  # no helpers
     assert "Bnad in 'Causal() & Bnad(3)' is not a pattern; the nearest is 'Band'" in refused(
         capsys, "Causal() & Bnad(3)"
     )

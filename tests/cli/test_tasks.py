@@ -23,7 +23,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_small_model_learns_to_copy(learned: Path) -> None:
     history = History.read(learned)
     assert history.metric.name == "accuracy" and history.best.valid > 0.9
-    assert 0 < history.best.others["rows all right"] <= history.best.valid
+    assert 0 < history.best.extras["rows all right"] <= history.best.valid
     assert history.points[0].valid < history.best.valid
     config = json.loads((learned / "config.json").read_text())
     assert config["metric"]["name"] == "accuracy" and config["trained_length"] == 7

@@ -8,7 +8,7 @@ import pytest
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.decoding.spelling import pieces
+from kinformer.decoding.spelling import tokenize_blocks
 from kinformer.lab.data.text import read
 
 TEXT = b"".join(b"The cat no. %d sat on the m\xc3\xa4t,\r\nand it slept.\n\n" % n for n in range(150))
@@ -35,7 +35,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
 def test_a_text_that_comes_in_blocks_has_the_tokens_of_the_whole(there: Path, size: int) -> None:
     model = load(there / "gpt")
     blocks = (TEXT[first : first + size] for first in range(0, len(TEXT), size))
-    assert [token for piece in pieces(model, blocks) for token in piece] == model.tokenizer.encode(TEXT)
+    assert [token for piece in tokenize_blocks(model, blocks) for token in piece] == model.tokenizer.encode(TEXT)
 
 
 def test_bits_are_told_for_bytes_and_perplexity_for_tokens(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias, ScoreFn
-from kinformer.core.cache import KV, widened, written
+from kinformer.core.cache import KV, update_cache, widen_caches
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.state import fork, leaves, reset, select, shared
+from kinformer.core.state import fork, leaves, reset, select, share_positions
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -38,7 +38,7 @@ def chunk(state, pos, pattern, own=True):
     ctx = Context(pos)
     k = pos[:, None, :, None].float()
     queries = Queries(torch.zeros_like(k), ctx.by_head)
-    return written(state, Keys(k, k, ctx.by_head, own=own), queries, pattern, ctx)
+    return update_cache(state, Keys(k, k, ctx.by_head, own=own), queries, pattern, ctx)
 
 
 def cache(pattern, slots, chunks):
@@ -86,7 +86,7 @@ def test_what_a_chunk_reads_is_what_was_kept_and_itself():
     ctx = Context(torch.tensor([[5, 6]]))
     k = torch.zeros(1, 1, 2, 1)
     keys = Keys(k, k, ctx.by_head)
-    same, none = written(None, keys, Queries(k, ctx.by_head), pattern, ctx)
+    same, none = update_cache(None, keys, Queries(k, ctx.by_head), pattern, ctx)
     assert same is keys and none is None
 
 
@@ -94,7 +94,7 @@ def test_a_first_chunk_reads_itself_alone():
     """Nothing was kept, so nothing is copied or masked for it."""
     ctx = Context(torch.arange(5)[None])
     keys = Keys(torch.randn(1, 1, 5, 1), torch.randn(1, 1, 5, 1), ctx.by_head)
-    read, state = written(empty(8), keys, Queries(keys.k, ctx.by_head), Causal(), ctx)
+    read, state = update_cache(empty(8), keys, Queries(keys.k, ctx.by_head), Causal(), ctx)
     assert (
         read is keys and torch.equal(state.k[:, :, :5], keys.k) and state.pos.tolist() == [[0, 1, 2, 3, 4, -1, -1, -1]]
     )
@@ -104,13 +104,13 @@ def test_a_step_reads_the_used_slots_and_needs_no_mask_where_it_may_read_them_al
     ctx = Context(torch.tensor([[3]]))
     *_, state = cache(Causal(), 64, [3])
     k = torch.zeros(1, 1, 1, 1)
-    read, _ = written(state, Keys(k, k, ctx.by_head), Queries(k, ctx.by_head), Causal(), ctx)
+    read, _ = update_cache(state, Keys(k, k, ctx.by_head), Queries(k, ctx.by_head), Causal(), ctx)
     assert read.k.shape[2] == 4
     assert ctx.memo.get(lambda: "not made", "mask", Causal(), ctx.by_head, read.pos, range(1), None) is None
     banded, ctx = Causal() & Band(1), Context(torch.tensor([[3]]))
     *_, state = cache(Causal(), 64, [3])
-    read, _ = written(state, Keys(k, k, ctx.by_head), Queries(k, ctx.by_head), banded, ctx)
-    mask = pairs(banded, ctx.by_head, read.pos, range(1))
+    read, _ = update_cache(state, Keys(k, k, ctx.by_head), Queries(k, ctx.by_head), banded, ctx)
+    mask = pair_mask(banded, ctx.by_head, read.pos, range(1))
     assert sorted(read.pos[0, 0][mask[0, 0, 0]].tolist()) == [2, 3]
 
 
@@ -160,7 +160,7 @@ def test_a_source_replaces_what_was_kept_and_is_read_until_the_next():
     assert read.pos.tolist() == [[[0, 1, 2]]] and kept(state, Full()) == [[0, 1, 2]]
     ctx = Context(torch.tensor([[5]]))
     queries = Queries(torch.zeros(1, 1, 1, 1), ctx.by_head)
-    again, same = written(state, None, queries, Full(), ctx)
+    again, same = update_cache(state, None, queries, Full(), ctx)
     assert not again.own and again.pos.tolist() == [[[0, 1, 2]]] and same is state
     _, state = chunk(state, torch.tensor([[0, 1]]), Full(), own=False)
     assert kept(state, Full()) == [[0, 1]]
@@ -176,7 +176,7 @@ def test_no_source_at_all_says_what_to_give():
     ctx = Context(torch.tensor([[5]]))
     for state in (None, empty(0)):
         with pytest.raises(ValueError, match=r"give Context\(source=..., source_pos=...\) in the first call"):
-            written(state, None, Queries(torch.zeros(1, 1, 1, 1), ctx.by_head), Full(), ctx)
+            update_cache(state, None, Queries(torch.zeros(1, 1, 1, 1), ctx.by_head), Full(), ctx)
 
 
 # Whole layers --------------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_a_wider_cache_holds_the_same():
     layer, x = layer_of(Causal()).requires_grad_(False), torch.randn(2, 9, 16, dtype=torch.float64)
     pos, labels = torch.arange(9).expand(2, 9), torch.zeros(2, 9).long()
     _, state = fed(layer, x[:, :5], pos[:, :5], labels, [5], layer.start(2, 5))
-    wide = widened(fork(state), layer.start(2, 20))
+    wide = widen_caches(fork(state), layer.start(2, 20))
     assert {leaf.shape[-1 if name in ("pos", "segment") else 2] for name, leaf in leaves(wide) if name != "now"} == {20}
     assert alike(live_of(wide, Causal()), live_of(state, Causal()))
     one, other = (fed(layer, x[:, 5:], pos[:, 5:], labels, [1, 3], each)[0] for each in (wide, state))
@@ -357,7 +357,7 @@ def test_layers_share_one_plan_and_look_at_the_device_once(monkeypatch):
     looks = []
     monkeypatch.setattr(Memo, "look", lambda self, *numbers, look=Memo.look: looks.append(1) or look(self, *numbers))
     stack = Stack([Attention(QKV(8, 2), Softmax(Causal() & Band(3))) for _ in range(3)]).requires_grad_(False)
-    state, x = shared(stack.start(2, 9)), torch.randn(2, 9, 8)
+    state, x = share_positions(stack.start(2, 9)), torch.randn(2, 9, 8)
     pos, counts, ys = torch.arange(9).expand(2, 9), [], []
     for lo, hi in ((0, 5), (5, 6), (6, 8), (8, 9)):
         out = stack(x[:, lo:hi], state, Context(pos[:, lo:hi]))

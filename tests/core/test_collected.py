@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.collected import Collected, added, concatenated, flow, met, summed
+from kinformer.core.collected import Collected, add_aux, add_stats, concatenate_outs, is_sent, wants_and_sends
 from kinformer.core.layer import Context, Layer, Out, PerToken, Want
 
 POS = torch.arange(3).expand(2, 3)
@@ -74,9 +74,11 @@ def test_repeated_blocks_are_added_up_where_they_count() -> None:
         found.call(n, part, x, counts=counts if n else torch.ones_like(counts))
     assert found.aux["n"].tolist() == [[2, 2, 1], [1, 2, 2]] and found.aux["fixed"].item() == 5
     assert found.stats["count"].item() == 48
-    assert summed({}, {"n": X[..., 0] + 1}, counts)["n"].tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert add_aux({}, {"n": X[..., 0] + 1}, counts)["n"].tolist() == [[1, 1, 0], [0, 1, 1]]
     sums = {"a": torch.tensor(1.0)}
-    assert added(sums, {"a": torch.tensor(2.0), "b": torch.tensor(3.0)}) == {"a": 3.0, "b": 3.0} and sums == {"a": 1.0}
+    assert add_stats(sums, {"a": torch.tensor(2.0), "b": torch.tensor(3.0)}) == {"a": 3.0, "b": 3.0} and sums == {
+        "a": 1.0
+    }
 
 
 def test_pieces_of_a_row_are_put_together() -> None:
@@ -85,11 +87,11 @@ def test_pieces_of_a_row_are_put_together() -> None:
         Part()(torch.arange(24.0).view(2, 3, 4)[:, lo:hi], torch.tensor(n), Context(POS[:, lo:hi]))
         for n, (lo, hi) in enumerate(((0, 1), (1, 3)))
     ]
-    found = concatenated(pieces)
+    found = concatenate_outs(pieces)
     assert torch.equal(found.y, whole.y) and torch.equal(found.taps["inner"], whole.taps["inner"])
     assert torch.equal(found.aux["n"], whole.aux["n"]) and found.aux["fixed"].item() == 5
     assert torch.equal(found.stats["count"], whole.stats["count"]) and int(found.state) == 2
-    assert concatenated(pieces[:1]) is pieces[0]
+    assert concatenate_outs(pieces[:1]) is pieces[0]
 
 
 WANT, MAY = Want("scores"), Want("scores", optional=True)
@@ -118,9 +120,11 @@ WANT, MAY = Want("scores"), Want("scores", optional=True)
     ],
 )
 def test_flow(layers: list, rising: bool, wants: set[Want], sends: set[str]) -> None:
-    found = flow([Part(*one) for one in layers], rising=rising)
+    found = wants_and_sends([Part(*one) for one in layers], rising=rising)
     assert (set(found[0]), found[1]) == (wants, frozenset(sends))
 
 
 def test_what_is_sent_without_a_place_meets_a_want_at_any() -> None:
-    assert met("0.1.scores", ["scores"]) and met("0.scores", ["0.scores"]) and not met("scores", ["0.scores"])
+    assert (
+        is_sent("0.1.scores", ["scores"]) and is_sent("0.scores", ["0.scores"]) and not is_sent("scores", ["0.scores"])
+    )

@@ -133,11 +133,11 @@ def test_other_positions_or_limits_begin_a_new_memo_and_other_fields_do_not() ->
 def test_under_cuts_prefixes_of_below_and_taps() -> None:
     value = PerToken(torch.zeros(2, 6))
     ctx = Context(POS, below={"task": value, "3.scores": value, "30.x": value}, taps=("3", "3.1.input", "31.0"))
-    found = ctx.under(3)
+    found = ctx.for_sublayer(3)
     assert set(found.below) == {"task", "scores"} and found.taps == ("1.input",)
-    assert found.memo is ctx.memo and ctx.under(4).taps == ()
+    assert found.memo is ctx.memo and ctx.for_sublayer(4).taps == ()
     plain = Context(POS)
-    assert plain.under(3) is plain
+    assert plain.for_sublayer(3) is plain
 
 
 def test_positions_by_head_are_one_object_for_all_layers() -> None:

@@ -11,15 +11,15 @@ from typing import Any, Literal
 import pytest
 
 from kinformer.core import discover
-from kinformer.core.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
+from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.core.keywords import as_texts, describe, nearest, signature, split
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import find_member_function
-from kinformer.laws.support import own
+from kinformer.laws.support import parts_file
 
 
 class Model:
-    member: Record
+    member: MemberRecord
 
 
 @member
@@ -42,7 +42,7 @@ def sample(
 
 def test_a_folder_is_the_registry() -> None:
     found = modules("patterns")
-    files = set(discover.own_files("patterns"))
+    files = set(discover.part_files("patterns"))
     assert set(found) >= files and list(found) == sorted(found)
     assert found["band"].__name__ == "kinformer.nn.patterns.band"
 
@@ -254,7 +254,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "own file.py"
     file.write_text(OWN)
     record = find_member(f"{file}:mine")(d=3).member
-    assert record == Record("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
+    assert record == MemberRecord("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
     file.write_text(OWN.replace('"x"', '"y"'))
     again = find_member(f"{file}:mine")().member
     assert again.keywords["name"] == "y" and again.sha256 != record.sha256
@@ -276,12 +276,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -> None:
     """A second import of memories/compressive.py made a Compression that StridedConv is none of."""
     module = next(one for one in modules(kind).values() if hasattr(one, "EXAMPLES"))
-    assert own.read(module.__file__).module is module
+    assert parts_file.read_parts(module.__file__).module is module
 
 
 def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> None:
     folder = discover.PACKAGE / "nn" / "memories"
-    assert all(len(own.read(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression"))
+    assert all(
+        len(parts_file.read_parts(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression")
+    )
 
 
 def test_a_member_of_the_library_by_its_path_is_that_member() -> None:

@@ -31,7 +31,7 @@ def test_text_is_the_pattern_and_its_repr_is_again(text):
 WRONG = {
     "Cusal() & Band(3)": "Cusal .* is not a pattern; the nearest is 'Causal'",
     "Bnad(3)": "Bnad .* is not a pattern; the nearest is 'Band'",
-    "Qqqqqqqq()": "is not a pattern; there are Axial|is not a pattern; there are Band",
+    "Qqqqqqqq()": "is not a pattern; there are Around, Axial|is not a pattern; there are Band",
     "Causal() & 3": "3 in .* is 3; & | ~ join patterns",
     "3 & Causal()": "3 in .* is 3; & | ~ join patterns",
     "~3": "3 in .* is 3; & | ~ join patterns",

@@ -50,7 +50,7 @@ def test_queries_are_cut_with_all_that_goes_with_them(place: str) -> None:
         assert torch.equal(piece.extras["gate"][b], whole.extras["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
-        made, few = whole.lazy["wide"].made(), piece.lazy["wide"].made()
+        made, few = whole.lazy["wide"].materialize(), piece.lazy["wide"].materialize()
         torch.testing.assert_close(few[b], made[b][:, at[b]])
 
 
@@ -72,17 +72,17 @@ def test_keys_are_cut_with_all_that_goes_with_them(place: str, pos_heads: int) -
 def test_products_with_numbers_that_are_not_made() -> None:
     """q.(W x + b) by x itself, and the mean of numbers by that of what they are made of."""
     unmade, q = not_made(G), torch.randn(B, H, 2, 3)
-    asked, constant = unmade.asked(q)
-    made = unmade.made().repeat_interleave(H // G, 1)
+    asked, constant = unmade.absorb_queries(q)
+    made = unmade.materialize().repeat_interleave(H // G, 1)
     weights = torch.rand(B, H, 2, N).softmax(-1)
     torch.testing.assert_close(asked @ unmade.x[:, None].mT + constant[..., None], q @ made.mT)
-    torch.testing.assert_close(unmade.mean(weights @ unmade.x[:, None]), weights @ made)
+    torch.testing.assert_close(unmade.project_mean(weights @ unmade.x[:, None]), weights @ made)
 
 
 def test_no_field_is_forgotten() -> None:
     """A field that is added must be cut too."""
-    assert set(Queries._fields) == {"q", "pos", "sides", "labels", "head", "tags", "unmade"}
-    assert set(Keys._fields) == {"k", "v", "pos", "sides", "labels", "tags", "own", "unmade"}
+    assert set(Queries._fields) == {"q", "pos", "extras", "labels", "head", "tags", "lazy"}
+    assert set(Keys._fields) == {"k", "v", "pos", "extras", "labels", "tags", "own", "lazy"}
 
 
 def test_detached_keys_learn_nothing() -> None:

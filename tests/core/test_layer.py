@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from kinformer.core.layer import Context, Layer, Out, PerToken, Want, prefixed, under
+from kinformer.core.layer import Context, Layer, Out, PerToken, Want, add_prefix, entries_under
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 
@@ -11,9 +11,9 @@ from kinformer.nn.depth.stack import Stack
 def test_under_keeps_undotted_entries_and_cuts_its_own_prefix() -> None:
     names = ["task", "0.scores", "1.scores", "1.2.deep", "10.far"]
     entries = {name: torch.tensor(n) for n, name in enumerate(names)}
-    seen = under(1, entries)
+    seen = entries_under(1, entries)
     assert {name: int(value) for name, value in seen.items()} == {"task": 0, "scores": 2, "2.deep": 3}
-    assert list(prefixed(3, {"0.ponder": torch.tensor(1)})) == ["3.0.ponder"]
+    assert list(add_prefix(3, {"0.ponder": torch.tensor(1)})) == ["3.0.ponder"]
 
 
 class Counts(Layer):

@@ -4,26 +4,26 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.core.loss import Penalty, check_known_penalties, gathered, penalties_of, weighted
+from kinformer.core.loss import Penalty, check_known_penalties, penalties_of, sum_over_layers, weighted_loss
 
 
 def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None:
     real = torch.tensor([[True, True, False], [True, False, False]])
     value = torch.tensor([[1.0, 2.0, 100.0], [6.0, 100.0, 100.0]])
-    sums = gathered({"0.1.ponder": value, "1.1.ponder": value, "0.0.span": torch.tensor(4.0)}, real)
+    sums = sum_over_layers({"0.1.ponder": value, "1.1.ponder": value, "0.0.span": torch.tensor(4.0)}, real)
     assert {name: one.item() for name, one in sums.items()} == {"ponder": 6.0, "span": 4.0}
-    assert gathered({"0.ponder": value}, torch.zeros_like(real))["ponder"].item() == 0.0
+    assert sum_over_layers({"0.ponder": value}, torch.zeros_like(real))["ponder"].item() == 0.0
 
 
 def test_weighed_adds_what_has_a_weight() -> None:
     sums = {"ponder": torch.tensor(6.0), "span": torch.tensor(4.0)}
-    assert weighted(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}, 0.0).item() == 3.0
+    assert weighted_loss(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}, 0.0).item() == 3.0
 
 
 def test_what_stands_at_padding_reaches_no_loss() -> None:
     real = torch.tensor([[True, False]])
     value = torch.tensor([[2.0, torch.nan]], requires_grad=True)
-    found = gathered({"ponder": value}, real)["ponder"]
+    found = sum_over_layers({"ponder": value}, real)["ponder"]
     assert found.item() == 2.0 and torch.autograd.grad(found, value)[0].tolist() == [[1.0, 0.0]]
 
 

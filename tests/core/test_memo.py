@@ -47,7 +47,7 @@ def test_a_tensor_that_is_gone_never_stands_for_another() -> None:
 
 def test_put_says_beforehand_what_get_finds_also_none() -> None:
     memo, make, pos = Memo(), Counted(), torch.arange(3)
-    memo.put(None, "mask", pos)
+    memo.store(None, "mask", pos)
     assert memo.get(make, "mask", pos) is None and make.made == 0
 
 
@@ -55,7 +55,7 @@ def test_put_holds_on_to_its_tensors_too() -> None:
     memo, make = Memo(), Counted()
     for n in range(200):
         pos = torch.full((1, 3), n)
-        memo.put(-n, "mask", pos)
+        memo.store(-n, "mask", pos)
         del pos
         other = torch.full((1, 3), n)
         assert memo.get(make, "mask", other) == n + 1

@@ -13,7 +13,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import received_attention, weights
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.scores.product import Product
 from kinformer.nn.patterns.band import Band
 
@@ -79,7 +79,7 @@ def test_scores_and_masks_of_a_piece_are_those_of_the_whole(rows: int, columns: 
     whole = request(9)
     at, to = pieces(9)[rows], pieces(9)[columns]
     piece = whole.piece(at, to)
-    for full, found in ((scores(whole), scores(piece)), (allowed(whole), allowed(piece))):
+    for full, found in ((scores(whole), scores(piece)), (full_mask(whole), full_mask(piece))):
         wanted = torch.stack([full[b][:, _index(at, b)][:, :, _index(to, b)] for b in range(B)])
         assert torch.allclose(found.double(), wanted.double(), atol=1e-12)
 
@@ -108,8 +108,8 @@ def test_weights_and_mass_are_the_dense_softmax_where_a_bias_reads_labels_and_pa
     """Any rows, also beyond the block of queries that received_attention takes at a time."""
     whole = request(length)
     found = read(whole, "reference")
-    logits = scores(whole).masked_fill(~allowed(whole), -torch.inf)
-    dense = torch.where(allowed(whole).any(-1, keepdim=True), logits.softmax(-1), 0.0).nan_to_num()
+    logits = scores(whole).masked_fill(~full_mask(whole), -torch.inf)
+    dense = torch.where(full_mask(whole).any(-1, keepdim=True), logits.softmax(-1), 0.0).nan_to_num()
     torch.testing.assert_close(found.y, dense @ whole.keys.v.repeat_interleave(H // G, 1))
     for at in (torch.arange(length).expand(B, -1), torch.stack([torch.randperm(length)[:5] for _ in range(B)])):
         rows = weights(whole, found.lse, at)

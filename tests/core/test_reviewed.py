@@ -26,11 +26,11 @@ from kinformer.core.scores.product import Product
 from kinformer.core.state import fork
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.elu import ELU
-from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.mechanisms.update import Update
+from kinformer.nn.mechanisms.state_update import StateUpdate
 from kinformer.nn.memories.hidden import Hidden
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
@@ -135,8 +135,8 @@ def test_nan_is_a_score_and_no_missing_key(impl: str) -> None:
     assert found.y[:, :, :3].isfinite().all()
 
 
-@pytest.mark.parametrize("update", [Sum, GatedSum, Delta])
-def test_queries_learn_step_by_step_where_keys_are_frozen(update: type[Update]) -> None:
+@pytest.mark.parametrize("update", [AdditiveUpdate, GatedUpdate, DeltaUpdate])
+def test_queries_learn_step_by_step_where_keys_are_frozen(update: type[StateUpdate]) -> None:
     layer = Attention(TiedKV(16, 2), LinearAttention(ELU(), update=update())).double()
     layer.requires_grad_(False)
     layer.projection.q.weight.requires_grad_(True)

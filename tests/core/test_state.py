@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from kinformer.core.state import Exact, detach, fork, leaves, map_state, reset, select, shared
+from kinformer.core.state import UncastState, detach, fork, leaves, map_state, reset, select, share_positions
 
 
 class Tree(NamedTuple):
@@ -53,7 +53,7 @@ def test_reset_names_a_leaf_of_a_plain_sequence_by_its_parent():
 
 
 def test_what_must_keep_its_digits_is_in_an_object_that_nothing_looks_into():
-    state = (Exact({"sum": torch.ones(2, dtype=torch.float64), "pos": torch.tensor([1, 2])}),)
+    state = (UncastState({"sum": torch.ones(2, dtype=torch.float64), "pos": torch.tensor([1, 2])}),)
     assert [name for name, _ in leaves(state)] == ["sum", "pos"]
     copy = fork(state)
     copy[0].inside["sum"][0] = 9.0
@@ -61,7 +61,7 @@ def test_what_must_keep_its_digits_is_in_an_object_that_nothing_looks_into():
     assert reset(state, torch.tensor([True, False]))[0].inside["pos"].tolist() == [-1, 2]
     assert select(state, torch.tensor([1]))[0].inside["pos"].tolist() == [2]
     halved = map_state(lambda _, x: x.half(), state)
-    assert isinstance(halved[0], Exact) and halved[0].inside["sum"].dtype == torch.float16
+    assert isinstance(halved[0], UncastState) and halved[0].inside["sum"].dtype == torch.float16
 
 
 def test_a_tensor_that_layers_share_is_one_afterwards_too():
@@ -81,6 +81,6 @@ def test_shared_makes_one_tensor_of_equal_fresh_positions_and_of_nothing_else():
     def fresh(slots):
         return {"pos": torch.full((2, slots), -1), "now": torch.zeros(2).long(), "k": torch.zeros(2, slots)}
 
-    one, two, wide = shared((fresh(4), fresh(4), fresh(6)))
+    one, two, wide = share_positions((fresh(4), fresh(4), fresh(6)))
     assert one["pos"] is two["pos"] and one["now"] is two["now"] is wide["now"]
     assert one["pos"] is not wide["pos"] and wide["pos"].shape == (2, 6) and one["k"] is not two["k"]

@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.discover import find_member
 from kinformer.core.model import Model
-from kinformer.core.vocabulary import rows
+from kinformer.core.vocabulary import check_token_rows
 
 SIZE = {"d": 8, "depth": 1, "heads": 1, "vocab": 11}
 
@@ -29,6 +29,6 @@ def test_pairs_name_a_token_of_either_side() -> None:
 
 def test_what_is_no_row_of_tokens_is_told() -> None:
     with pytest.raises(TypeError, match=r"tokens are whole numbers, and torch.float32 came; give them .long\(\)"):
-        rows(torch.zeros(1, 2))
+        check_token_rows(torch.zeros(1, 2))
     with pytest.raises(ValueError, match=r"tokens are rows \[B T\], and \[3\] came; give one row as tokens\[None\]"):
-        rows(torch.arange(3))
+        check_token_rows(torch.arange(3))

@@ -6,14 +6,14 @@ from itertools import combinations
 import pytest
 import torch
 
-from kinformer.decoding.consistency import losses, misplaced, ruled, unlike, written
+from kinformer.decoding.consistency import differing_places, losses, rouge_loss, use_rule, write_texts
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.text import read
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 
 SIZES = {"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11}
 
@@ -38,10 +38,10 @@ def test_texts_are_apart_by_their_longest_common_subsequence() -> None:
         ("a", "a" * 9),
     ):
         wanted = 1 - 2 * longest(one, other) / (len(one) + len(other))
-        assert unlike(one.encode(), other.encode()) == pytest.approx(wanted)
-        assert unlike(other.encode(), one.encode()) == pytest.approx(wanted)
-    assert unlike([], []) == misplaced([], []) == 0
-    assert misplaced(b"abcd", b"abxd") == 0.25 and misplaced(b"ab", b"abcd") == 0.5
+        assert rouge_loss(one.encode(), other.encode()) == pytest.approx(wanted)
+        assert rouge_loss(other.encode(), one.encode()) == pytest.approx(wanted)
+    assert rouge_loss([], []) == differing_places([], []) == 0
+    assert differing_places(b"abcd", b"abxd") == 0.25 and differing_places(b"ab", b"abcd") == 0.5
 
 
 def test_losses_are_beside_the_full_model_s_text_or_beside_its_risk() -> None:
@@ -60,7 +60,7 @@ def test_layers_are_those_that_each_new_token_was_read_with() -> None:
     prompts = [[1, 2, 3], [4], [5, 6]]
     given = Prompts(prompts, prompts, 6)
     told: list[int] = []
-    found = written(model, given, told.append)
+    found = write_texts(model, given, told.append)
     assert told == [3]
     taken = []
     for prompt, text in zip(prompts, found.texts, strict=True):
@@ -68,14 +68,14 @@ def test_layers_are_those_that_each_new_token_was_read_with() -> None:
         assert row[0, len(prompt) :].tolist() == text
         taken += model.logits(row[:, :-1]).aux["exit"][0, len(prompt) - 1 :].tolist()
     assert found.layers == pytest.approx(sum(taken) / len(taken)) and len(set(taken)) > 1
-    with layers_used(gpt(**SIZES)) as none:
+    with record_layers_used(gpt(**SIZES)) as none:
         assert none == []
 
 
 def test_nobody_leaves_and_the_rule_comes_back() -> None:
     model = calm(threshold=0.0, temperature=None, **SIZES).eval()
     own, row = model.exits.rule, torch.tensor([[1, 2, 3]])
-    with ruled(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         full = model.logits(row)
         assert (full.aux["exit"] == 3).all()
     assert model.exits.rule is own and (model.logits(row).aux["exit"] == 1).all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.decoding.filling import ROUNDS, blanks, chances, filled
+from kinformer.decoding.filling import ROUNDS, blank_probabilities, encode_blanks, fill_blanks
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
 
@@ -23,7 +23,7 @@ def test_an_underscore_is_a_blank_and_a_backslash_takes_that_from_it() -> None:
     mask = 999
 
     def spelled(text: bytes) -> list[int | str]:
-        return ["?" if token == mask else chr(token) for token in blanks(text, list, mask).tolist()]
+        return ["?" if token == mask else chr(token) for token in encode_blanks(text, list, mask).tolist()]
 
     assert spelled(b"the wh_le") == [*"the wh", "?", *"le"]
     assert spelled(b"__") == ["?", "?"]
@@ -36,8 +36,8 @@ def test_an_underscore_is_a_blank_and_a_backslash_takes_that_from_it() -> None:
 def test_chances_are_those_of_the_hidden_places(model: MLM) -> None:
     tokens = torch.tensor([1, model.mask, 3, 4, model.mask, 0])
     wanted = model.eval().logits(tokens[None]).y[0, [1, 4]].softmax(-1)
-    torch.testing.assert_close(chances(model.train(), tokens), wanted)
-    assert model.training and chances(model, tokens).shape == (2, 11)
+    torch.testing.assert_close(blank_probabilities(model.train(), tokens), wanted)
+    assert model.training and blank_probabilities(model, tokens).shape == (2, 11)
 
 
 def test_the_surest_is_filled_in_first_and_known_to_the_others(model: MLM) -> None:
@@ -48,7 +48,7 @@ def test_the_surest_is_filled_in_first_and_known_to_the_others(model: MLM) -> No
         y = model.eval().logits(torch.tensor([wanted])).y[0].softmax(-1)
         place = max(open_places, key=lambda place: float(y[place].max().detach()))
         wanted[place] = int(y[place].argmax())
-    assert filled(model, tokens).tolist() == wanted
+    assert fill_blanks(model, tokens).tolist() == wanted
     assert tokens.tolist().count(model.mask) == 3, "what was given stays"
 
 
@@ -56,7 +56,7 @@ def test_many_blanks_are_filled_in_few_rounds(model: MLM, monkeypatch: pytest.Mo
     model, calls = bert(d=16, depth=1, heads=2, length=512, vocab=11), []
     logits = model.logits
     monkeypatch.setattr(model, "logits", lambda *given: calls.append(1) or logits(*given))
-    found = filled(model, torch.full((150,), model.mask))
+    found = fill_blanks(model, torch.full((150,), model.mask))
     assert (found < 11).all() and 150 / 3 <= len(calls) <= ROUNDS
 
 
@@ -64,6 +64,6 @@ def test_beyond_learned_positions_it_slides(model: MLM) -> None:
     tokens = torch.arange(50) % 11
     tokens[40] = model.mask
     with pytest.warns(UserWarning, match="50 tokens are more than the 32 positions"):
-        found = chances(model, tokens)
+        found = blank_probabilities(model, tokens)
     # the table of 32 slides by half: position 40 is read in the window that begins at 16
     torch.testing.assert_close(found, model.eval().logits(tokens[None, 16:48]).y[0, [24]].softmax(-1))

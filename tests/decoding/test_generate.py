@@ -12,7 +12,7 @@ import kinformer
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
-from kinformer.core.numbering import Numbered
+from kinformer.core.numbering import NumberedState
 from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves
 from kinformer.decoding.draw import keep_top_k, keep_top_p
@@ -343,7 +343,7 @@ def test_the_state_has_the_models_dtype(model: LM) -> None:
     started: list[torch.dtype] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *given: Any, **more: Any) -> Out:
         started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
         return logits(tokens, state, *given, **more)
 
@@ -422,7 +422,7 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
     slots: list[set[int]] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *given: Any, **more: Any) -> Out:
         slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
         return logits(tokens, state, *given, **more)
 

@@ -7,7 +7,7 @@ import torch
 
 from kinformer.core.discover import find_member
 from kinformer.core.evaluating import evaluating
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.writing import WritingSettings, write_all
 
@@ -41,7 +41,7 @@ def test_a_measurement_counts_each_predicted_token_of_each_document(
     """Documents of unequal lengths are padded in a batch; the last token of each predicts nothing."""
     model = build(name, **keywords)
     begins = torch.tensor([sum(map(len, DOCUMENTS[:n])) for n in range(len(DOCUMENTS))])
-    part = Part(torch.tensor(sum(DOCUMENTS, [])), begins)
+    part = SplitTokens(torch.tensor(sum(DOCUMENTS, [])), begins)
     measured = evaluate(model, part, 12)
     taken: list[float] = []
     with evaluating(model):
@@ -49,7 +49,7 @@ def test_a_measurement_counts_each_predicted_token_of_each_document(
             if len(document) > 1:
                 taken += model.logits(torch.tensor([document[:-1]])).aux[aux][0].tolist()
     assert measured.count == len(taken) == 16 and len(set(taken)) > 1
-    assert measured.others[measure] == pytest.approx(sum(taken) / len(taken))
+    assert measured.extras[measure] == pytest.approx(sum(taken) / len(taken))
 
 
 def test_a_text_has_a_number_of_layers_for_each_token_that_was_written(float64: None) -> None:

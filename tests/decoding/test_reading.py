@@ -13,7 +13,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
 from kinformer.decoding.generate import generate
-from kinformer.decoding.reading import Reading, read
+from kinformer.decoding.prefill import PrefilledText, prefill
 from kinformer.decoding.saved import StateError, fingerprint, load_reading, save_reading
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -25,7 +25,7 @@ TEXT = torch.randint(0, VOCAB, (1, 23), generator=torch.Generator().manual_seed(
 pytestmark = pytest.mark.filterwarnings("ignore:.*positions that this model has learned")
 
 
-def asked(model: Writer, reading: Reading, prompts: list[list[int]], beam: int) -> list[list[int]]:
+def asked(model: Writer, reading: PrefilledText, prompts: list[list[int]], beam: int) -> list[list[int]]:
     """What the model says after each prompt, in one batch."""
     width = max(map(len, prompts))
     rows = torch.tensor([[-1] * (width - len(p)) + [int(reading.last), *p] for p in prompts])
@@ -40,10 +40,10 @@ def test_asking_is_reading_again(form: str, beam: int, float64: None, tmp_path: 
     prompts = [[], [4, 4, 0, 3, 1]]
     whole = [torch.cat([TEXT[0], torch.tensor(p, dtype=torch.long)])[None] for p in prompts]
     wanted = [generate(model, row, 4, temperature=0, beam=beam)[0, -4:].tolist() for row in whole]
-    reading = read(model, TEXT.split(4, 1), 23)
+    reading = prefill(model, TEXT.split(4, 1), 23)
     assert reading.tokens == 23
     save_reading(reading, model, tmp_path / "state")
-    for one in (reading, read(model, [TEXT], 23), load_reading(tmp_path / "state", model)):
+    for one in (reading, prefill(model, [TEXT], 23), load_reading(tmp_path / "state", model)):
         assert asked(model, one, prompts, beam) == wanted
 
 
@@ -66,7 +66,7 @@ def test_the_saved_state_of_every_member_goes_on(size: int, tmp_path: Path, prov
     count = 0
     for name, model in readers(None if prove else 2):
         text = model.sample(1, 13, 0)
-        reading = read(model, text.split(size, 1), 13)
+        reading = prefill(model, text.split(size, 1), 13)
         save_reading(reading, model, tmp_path / "state")
         loaded = load_reading(tmp_path / "state", model)
         for (place, leaf), (same, restored) in zip(leaves(reading.state), leaves(loaded.state), strict=True):
@@ -86,24 +86,24 @@ def test_a_state_goes_on_where_the_table_of_positions_ends() -> None:
     model = sinkhorn_transformer(d=16, depth=2, heads=2, block=4, length=16, vocab=VOCAB).eval()
     for length, steps in ((7, 3), (12, 5), (15, 9), (16, 1), (30, 20)):
         text = model.sample(1, length, 0)
-        reading = read(model, text.split(3, 1), length)
+        reading = prefill(model, text.split(3, 1), length)
         wanted = generate(model, text, steps, temperature=0)[:, length:]
         assert torch.equal(generate(model, reading.last, steps, temperature=0, state=reading.times(1))[:, 1:], wanted)
 
 
 def test_it_says_how_much_it_has_read_and_leaves_the_model_as_it_was() -> None:
     model, heard = writer("rotary").train(), list[int]()
-    read(model, TEXT.split(10, 1), 5, heard.append)
+    prefill(model, TEXT.split(10, 1), 5, heard.append)
     assert heard == [10, 20, 23] and model.training
 
 
 def test_what_keeps_no_state_or_reads_nothing_is_refused() -> None:
     with pytest.raises(NoState):
-        read(bert(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
+        prefill(bert(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
     with pytest.raises(ValueError, match="reads a source and writes a target"):
-        read(transformer(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
+        prefill(transformer(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
     with pytest.raises(ValueError, match="the text is empty"):
-        read(writer("rotary"), [], 0)
+        prefill(writer("rotary"), [], 0)
 
 
 # Files that are none of this model's ---------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_what_keeps_no_state_or_reads_nothing_is_refused() -> None:
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Writer, Path]:
     model = writer("rotary")
-    save_reading(read(model, [TEXT], 23), model, tmp_path / "state")
+    save_reading(prefill(model, [TEXT], 23), model, tmp_path / "state")
     return model, tmp_path / "state"
 
 
@@ -165,5 +165,5 @@ def test_a_file_is_replaced_in_one_step(kept: tuple[Writer, Path], monkeypatch: 
 
     monkeypatch.setattr("kinformer.checkpoint.files.os.replace", full)
     with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
-        save_reading(read(model, [TEXT[:, :4]], 4), model, path)
+        save_reading(prefill(model, [TEXT[:, :4]], 4), model, path)
     assert path.read_bytes() == data and [file.name for file in path.parent.iterdir()] == [path.name]

@@ -5,17 +5,17 @@ import functools
 import warnings
 from typing import Any
 
-from kinformer.laws.support.judging import Judged, laws, verdict
+from kinformer.laws.support.judging import JudgedPart, laws, verdict
 from tests.discovered import discovered_in
 
 
 @functools.cache
-def examples(kind: str, file: str) -> dict[str, Judged]:
+def examples(kind: str, file: str) -> dict[str, JudgedPart]:
     """The examples of a file, by name."""
     return {example.name: example for example in discovered_in(kind, file)}
 
 
-def example(name: str) -> Judged:
+def example(name: str) -> JudgedPart:
     """The example called "kind.file.n", or the executor called "executors.file"."""
     return examples(*name.split(".")[:2])[name]
 

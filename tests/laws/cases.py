@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 from kinformer.core.discover import kinds
-from kinformer.laws.support.judging import Judged, laws, over, words
+from kinformer.laws.support.judging import JudgedPart, kinds_judged, kinds_of, laws
 from tests.discovered import EXECUTORS, discovered, discovered_in
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
@@ -30,20 +30,20 @@ def cases(*parts: str) -> list[tuple[str, str]]:
     """Pairs of a law and the name of an example; the law is "" for an example that no law judges.
 
     parts: files, each "kind.file". All laws judge all examples of these files. Without `parts` the pairs are a sample
-        over all files, in the long run every pair.
+        kinds_judged all files, in the long run every pair.
     """
     chosen = list(_all_laws(parts) if parts else _sampled_laws())
     pairs = [(law, example.name) for example, names in chosen for law in laws() if law in names]
     return pairs + [("", example.name) for example, names in chosen if not names]
 
 
-def _all_laws(parts: Sequence[str]) -> Iterator[tuple[Judged, set[str]]]:
+def _all_laws(parts: Sequence[str]) -> Iterator[tuple[JudgedPart, set[str]]]:
     for part in parts:
         for example in discovered_in(*part.split(".")):
-            yield example, _laws_over(words(example))
+            yield example, _laws_over(kinds_of(example))
 
 
-def _sampled_laws() -> Iterator[tuple[Judged, set[str]]]:
+def _sampled_laws() -> Iterator[tuple[JudgedPart, set[str]]]:
     """Examples with the laws that judge them: the first example of each part, in the long run every example.
 
     Some laws judge one of three parts, and one of four parts is compiled, in folders whose parts are more than a few
@@ -60,9 +60,9 @@ def _sampled_laws() -> Iterator[tuple[Judged, set[str]]]:
         file = example.name.rpartition(".")[0]
         part = (file, type(example.part).__name__)
         if PROVE:
-            yield example, _laws_over(words(example))
+            yield example, _laws_over(kinds_of(example))
         elif part not in parts:
-            names = _laws_over(words(example))
+            names = _laws_over(kinds_of(example))
             if not example.name.startswith(tuple(f"{place}." for place in COMPILED)):
                 names = names.difference(("compiles",))
             if "compiles" in names and file not in PLAINEST and next(skips):
@@ -82,12 +82,12 @@ def _sampled_laws() -> Iterator[tuple[Judged, set[str]]]:
         elif example.kind == "pattern":
             yield example, _laws_over({"pattern"})
         elif example.kind == "member":
-            yield example, {next(law_in_turn)} & _laws_over(words(example)) or {"runs"}
+            yield example, {next(law_in_turn)} & _laws_over(kinds_of(example)) or {"runs"}
         parts.add(part)
         files.add(file)
 
 
-def _learnt_by(example: Judged) -> set[type]:
+def _learnt_by(example: JudgedPart) -> set[type]:
     """The classes by which a model learns."""
     classes = {type(part) for part in example.part.modules()}
     return {kind for kind in classes if not set(LEARNT_BY).isdisjoint(kind.__module__.split("."))}
@@ -95,4 +95,4 @@ def _learnt_by(example: Judged) -> set[type]:
 
 def _laws_over(subjects: set[str]) -> set[str]:
     """The names of the laws that judge such subjects."""
-    return {name for name, law in laws().items() if over(law) & subjects}
+    return {name for name, law in laws().items() if kinds_judged(law) & subjects}

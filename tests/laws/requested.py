@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 from _pytest.mark.expression import Expression
 
-from kinformer.core.discover import kinds, own_files
+from kinformer.core.discover import kinds, part_files
 from tests.discovered import EXECUTORS
 
 ID = re.compile(r"\[(?:\w+-)?(\w+\.\w+)(?:\.\d+)?\]$")
@@ -26,7 +26,7 @@ def requested_parts(config: pytest.Config, test_file: str) -> list[str]:
     keyword = config.option.keyword
     if not keyword or re.search(r"\bnot\b", keyword):
         return []
-    laws = tuple(own_files("laws"))
+    laws = tuple(part_files("laws"))
     chosen = [part for part in every if _may_match(keyword, test_file, laws, part)]
     return chosen if len(chosen) < len(every) else []
 
@@ -34,7 +34,7 @@ def requested_parts(config: pytest.Config, test_file: str) -> list[str]:
 def _files() -> Iterator[str]:
     for kind in (*kinds(), EXECUTORS):
         plugins = {point.name for point in entry_points(group=f"kinformer.{kind}")}
-        for file in sorted({*own_files(kind), *plugins}):
+        for file in sorted({*part_files(kind), *plugins}):
             yield f"{kind}.{file}"
 
 

@@ -16,7 +16,7 @@ from kinformer.core.loss import Loss, Penalty
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import EvaluationSums
 from kinformer.core.pair_map import PairMap
-from kinformer.core.pattern import Index, Pattern, pairs
+from kinformer.core.pattern import Index, Pattern, pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
@@ -528,7 +528,7 @@ class PicksByAll(Naive):
         each = queries.q.shape[1] // keys.k.shape[1]
         k, v = keys.k.repeat_interleave(each, 1), keys.v.repeat_interleave(each, 1)
         scores, real = queries.q @ k.mT, (keys.pos >= 0)[:, :, None]
-        may = pairs(self.pattern, queries.pos, keys.pos, range(queries.q.shape[1]))
+        may = pair_mask(self.pattern, queries.pos, keys.pos, range(queries.q.shape[1]))
         stands_out = scores.masked_fill(~real, -torch.inf).amax(-1) > 2
         some = may.any(-1, keepdim=True)
         chosen = torch.where(stands_out[..., None], scores, 0.0).masked_fill(~may, -torch.inf)
@@ -688,7 +688,7 @@ class ForgetsAtWork(Mean):
 class Unlimited(Softmax):
     """It reads what a batch shuts out."""
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         return self.pattern
 
 

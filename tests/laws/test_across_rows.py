@@ -1,10 +1,10 @@
-"""A part that compares the rows of a batch says so by `across_rows`, by which a training in pieces warns."""
+"""A part that compares the rows of a batch says so by `across_rows_reasons`, by which a training in pieces warns."""
 
 import pytest
 from torch import nn
 
 from kinformer.core.discover import kinds
-from kinformer.lab.train.pieces import across_rows
+from kinformer.lab.train.pieces import across_rows_reasons
 from tests.discovered import discovered
 
 LAWS = {"batch_mates", "shard"}
@@ -25,12 +25,12 @@ BROKEN = [one for one in EXAMPLES if LAWS & one.breaks.keys()]
 
 
 def test_whoever_depends_on_batch_mates_says_so() -> None:
-    silent = {one.name.rpartition(".")[0] for one in BROKEN if not across_rows(one.part)}
+    silent = {one.name.rpartition(".")[0] for one in BROKEN if not across_rows_reasons(one.part)}
     assert silent == OTHERWISE.keys()
     assert len(BROKEN) - len(silent) >= 3
 
 
 @pytest.mark.prove
 def test_whoever_says_so_depends_on_batch_mates() -> None:
-    said = [one for one in EXAMPLES if isinstance(one.part, nn.Module) and across_rows(one.part)]
+    said = [one for one in EXAMPLES if isinstance(one.part, nn.Module) and across_rows_reasons(one.part)]
     assert said and all(LAWS & one.breaks.keys() for one in said)

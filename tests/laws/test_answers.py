@@ -8,7 +8,7 @@ import numpy
 import pytest
 from numpy.random import Generator
 
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 from kinformer.lab.tasks.copy import Copy
 from kinformer.laws import answers
 
@@ -17,7 +17,7 @@ from kinformer.laws import answers
 class Made(Task):
     """Copies whose rows are changed."""
 
-    change: Callable[[Row, Generator], Row] = lambda row, chance: row
+    change: Callable[[TaskRow, Generator], TaskRow] = lambda row, chance: row
     scores: float = 0.1
 
     @property
@@ -28,12 +28,12 @@ class Made(Task):
     def guessing(self) -> float:
         return self.scores
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         return self.change(Copy().row(chance), chance)
 
 
 def answered(answer: Callable[[bytes, Generator], bytes]) -> Made:
-    return Made(lambda row, chance: Row([(row.question, answer(row.answer, chance))]))
+    return Made(lambda row, chance: TaskRow([(row.question, answer(row.answer, chance))]))
 
 
 unseeded = numpy.random.default_rng(0)
@@ -41,11 +41,11 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "not seeded": (Made(lambda row, chance: Copy().row(unseeded)), "rows from the same seed differ"),
     "one row": (Made(lambda row, chance: Copy().row(numpy.random.default_rng(0))), "different seeds are the same"),
     "by chance": (
-        Made(lambda row, chance: Row([(b"a|", b"ab"[(n := int(chance.integers(2))) : n + 1])])),
+        Made(lambda row, chance: TaskRow([(b"a|", b"ab"[(n := int(chance.integers(2))) : n + 1])])),
         "the question 'a|' has the answers '",
     ),
     "too long": (answered(lambda answer, chance: answer + b"a"), "has 26 symbols, and width says at most 25"),
-    "no question": (Made(lambda row, chance: Row([(b"", row.answer)])), "begins with an answer"),
+    "no question": (Made(lambda row, chance: TaskRow([(b"", row.answer)])), "begins with an answer"),
     "no answer": (answered(lambda answer, chance: b""), "asks for nothing"),
     "not printed": (answered(lambda answer, chance: answer[:-1] + b"\n"), "has a symbol that is not printed"),
     "several lengths": (

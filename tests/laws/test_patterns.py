@@ -19,9 +19,9 @@ from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
-from kinformer.laws.support.batch import varied
-from kinformer.laws.support.finding import Unjudged
-from kinformer.laws.support.requests import of_each_feature
+from kinformer.laws.support.batch import vary_rows
+from kinformer.laws.support.findings import Unjudged
+from kinformer.laws.support.requests import requests_of_each_feature
 from kinformer.nn.patterns.columns import Columns
 from kinformer.nn.patterns.shifted import Shifted
 
@@ -59,7 +59,7 @@ def test_requests_are_drawn_of_every_kind():
     """Biases, reads with and without an lse, groups, value heads of their own, padding: all of it in every run."""
     seen = Counter()
     for seed in range(impl.DRAWS):
-        request = impl.drawn(impl.LENGTH, None, seed)
+        request = impl.draw_request(impl.LENGTH, None, seed)
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
         seen += Counter(
@@ -85,7 +85,7 @@ def test_requests_are_drawn_of_every_kind():
 @pytest.mark.parametrize("pattern", [pattern for pattern in ATOMS if pattern.tensors()], ids=repr)
 def test_a_batch_is_varied_so_that_its_rows_read_otherwise(pattern):
     """Also where a row brings one number, which no shift changes."""
-    rows = [varied(pattern).matrix(16, b=b).tolist() for b in range(2)]
+    rows = [vary_rows(pattern).matrix(16, b=b).tolist() for b in range(2)]
     assert rows[0] != rows[1]
 
 
@@ -97,7 +97,7 @@ def sort_of(pattern):
 def test_each_feature_is_asked_beside_each_other_under_each_sort_of_pattern():
     """Full() with full rows and pairs of its own came in none of 3,000 requests that were drawn."""
     seen = set()
-    for make in of_each_feature():
+    for make in requests_of_each_feature():
         request = make(impl.LENGTH)
         rows = None if request.rows is None else tuple(request.rows.tolist())
         where = request.where is not None
@@ -147,9 +147,9 @@ def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
     """`where` dropped from what needs no mask: only Full() of whole rows, without an lse, tells."""
-    honest = sdpa.added
+    honest = sdpa.additive_mask
     whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
-    monkeypatch.setattr(sdpa, "added", lambda request: None if whole(request) else honest(request))
+    monkeypatch.setattr(sdpa, "additive_mask", lambda request: None if whole(request) else honest(request))
     assert "in y under Full(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
     monkeypatch.undo()
     assert list(impl.judge(sdpa)) == []
@@ -162,8 +162,8 @@ def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
 
 def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     """Only a pattern with tensors of the batch knows rows apart."""
-    honest = pieces.Planned
-    monkeypatch.setattr(pieces, "Planned", lambda found, rows, *more: honest(found, None, *more))
+    honest = pieces.PlannedRead
+    monkeypatch.setattr(pieces, "PlannedRead", lambda found, rows, *more: honest(found, None, *more))
     said = [one for one in impl.judge(pieces) if "bias" not in one]
     assert said and all("in y under" in one and "by batch rows" in one for one in said)
 
@@ -201,6 +201,6 @@ def test_a_faulty_executor_is_caught(spoiled, says):
 
 
 def test_what_an_executor_refuses_is_counted():
-    asked = impl.DRAWS + len(list(of_each_feature()))
+    asked = impl.DRAWS + len(list(requests_of_each_feature()))
     with pytest.raises(Unjudged, match=f"refused, {asked} times: not today"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))

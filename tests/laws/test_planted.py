@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from kinformer.core.example import Example
-from kinformer.laws.support.judging import Judged, Verdict, laws, verdict
+from kinformer.laws.support.judging import JudgedPart, Verdict, laws, verdict
 
 
 class Fault(NamedTuple):
@@ -47,8 +47,8 @@ FAULTS = [
     ),
     Fault(
         "nn.projections.tied_kv",
-        'self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c',
-        'self.c if one_of("name", name, ("q", "k", "v")) == "v" else self.q',
+        'self.q if check_option("name", name, ("q", "k", "v")) == "q" else self.c',
+        'self.c if check_option("name", name, ("q", "k", "v")) == "v" else self.q',
         "projection",
         "matrix('k') makes another k than it does itself",
     ),
@@ -131,7 +131,7 @@ def planted(fault: Fault) -> ModuleType:
 
 def judged(fault: Fault, module: ModuleType) -> list[Verdict]:
     examples = [Example.of(entry) for entry in module.EXAMPLES]
-    found = [verdict(fault.law, laws()[fault.law], Judged.of("it", one)) for one in examples]
+    found = [verdict(fault.law, laws()[fault.law], JudgedPart.of("it", one)) for one in examples]
     return [said for said in found if said is not None]
 
 

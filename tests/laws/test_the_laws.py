@@ -46,10 +46,10 @@ from kinformer.laws import (
     sharp,
     targets,
 )
-from kinformer.laws.support.finding import Unjudged
+from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.forms import forms
-from kinformer.laws.support.judging import Judged, laws, verdict
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.judging import JudgedPart, laws, verdict
+from kinformer.laws.support.subject import Subject, TrainingSubject
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
 from kinformer.models.classifier import Classifier
@@ -79,11 +79,11 @@ def mechanism(make: Callable[[], Mechanism], **more: Any) -> Subject:
     return toy(lambda: Attention(QKV(16, 2), make(), **across), **more)
 
 
-def trained(kind: type[LM]) -> Trained:
+def trained(kind: type[LM]) -> TrainingSubject:
     def make() -> LM:
         return kind(8, 16, PreNorm(Attention(QKV(16, 2), Softmax(Causal()))))
 
-    return Trained(make(), make)
+    return TrainingSubject(make(), make)
 
 
 def unmasked() -> LM:
@@ -218,7 +218,7 @@ def test_the_smallest_example_is_told() -> None:
 def test_a_row_longer_than_told_may_not_fail() -> None:
     with pytest.raises(IndexError, match="longer than start was told"):
         list(chunk.judge(toy(spoiled.Ends)))
-    assert verdict("chunk", chunk, Judged("toy", spoiled.Ends)).end == "broken"
+    assert verdict("chunk", chunk, JudgedPart("toy", spoiled.Ends)).end == "broken"
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
@@ -264,13 +264,13 @@ def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() 
 def test_a_nan_at_padding_that_reaches_a_weight_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = mechanism(lambda: Softmax(Causal()))
     assert list(padding.judge(subject)) == []
-    monkeypatch.setattr(layer, "_cleaned", lambda x, ctx: (x, ctx))
+    monkeypatch.setattr(layer, "_zero_padding", lambda x, ctx: (x, ctx))
     said = next(padding.judge(subject))
     assert "NaN or infinite numbers at padding matter (the gradient of projection.qkv.weight)" in said
 
 
 def test_a_weight_called_place_is_no_place() -> None:
-    assert verdict("groups", groups, Judged("toy", lambda: spoiled.HasAPlace(Full()))).end == "holds"
+    assert verdict("groups", groups, JudgedPart("toy", lambda: spoiled.HasAPlace(Full()))).end == "holds"
 
 
 @pytest.mark.parametrize("law", [peek, padding], ids=lambda law: law.__name__)
@@ -294,13 +294,13 @@ def test_a_mechanism_is_judged_with_one_key_head_and_across_at_equal_and_other_l
 
 def test_the_two_planted_bugs_are_found_whatever_else_they_refuse() -> None:
     """Groups that are ignored, and keys told apart by the queries' positions: no example of theirs names these uses."""
-    assert "share" in verdict("groups", groups, Judged("toy", lambda: spoiled.IgnoresGroups(Full()))).text
-    said = verdict("padding", padding, Judged("toy", spoiled.ByTheQueries))
+    assert "share" in verdict("groups", groups, JudgedPart("toy", lambda: spoiled.IgnoresGroups(Full()))).text
+    said = verdict("padding", padding, JudgedPart("toy", spoiled.ByTheQueries))
     assert said.end == "broken" and "padding of the source matters" in said.text
 
 
 def test_a_refusal_is_an_answer_and_is_told() -> None:
-    said = verdict("runs", runs, Judged("toy", spoiled.PicksByAll))
+    said = verdict("runs", runs, JudgedPart("toy", spoiled.PicksByAll))
     assert said.end == "holds"
     assert [place for place, _ in said.unjudged] == ["across", "across, one key head, a source as long"]
     assert all("refused: reads its own row" in why for _, why in said.unjudged)
@@ -314,15 +314,15 @@ class Refuses(spoiled.Naive):
 
 
 def test_the_plain_use_may_not_be_refused() -> None:
-    said = verdict("runs", runs, Judged("toy", Refuses))
+    said = verdict("runs", runs, JudgedPart("toy", Refuses))
     assert said.end == "broken" and "it fails: ValueError: not today" in said.text
 
 
 # Breaks ---------------------------------------------------------------------------------------------------------------
 
 
-def judged(example: Example) -> Judged:
-    return Judged.of("toy", example)
+def judged(example: Example) -> JudgedPart:
+    return JudgedPart.of("toy", example)
 
 
 def test_a_break_is_declared_for_one_example_and_one_law() -> None:
@@ -368,7 +368,7 @@ def test_a_state_that_is_used_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_state_that_is_not_widened_whole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "widened", lambda state, like: like)
+    monkeypatch.setattr(rows, "widen_caches", lambda state, like: like)
     said = next(rows.judge(mechanism(lambda: Softmax(Causal()))))
     assert "a state with more slots goes on otherwise" in said
 
@@ -438,7 +438,7 @@ def test_penalties_of_an_encoder_are_judged_in_the_loss() -> None:
         def make() -> Seq2Seq:
             return kind(8, 16, spoiled.Sized(16), MLP(16))
 
-        return list(targets.judge(Trained(make(), make)))
+        return list(targets.judge(TrainingSubject(make(), make)))
 
     assert told(Seq2Seq) == []
     assert told(spoiled.ForgetsItsEncoder) == ["it declares the penalty 'size', and reports 'nll'"]
@@ -463,7 +463,7 @@ def test_frozen_weights_break_no_law() -> None:
     for law in (padding, autocast, gradients, derivative):
         assert list(law.judge(toy(frozen_layer))) == []
     for law in (padding, autocast, shard):
-        assert list(law.judge(Trained(frozen_model(), frozen_model))) == []
+        assert list(law.judge(TrainingSubject(frozen_model(), frozen_model))) == []
     assert list(empty_rows.judge(toy(frozen_model, vocab=8))) == []
 
 
@@ -521,7 +521,7 @@ def test_padding_of_rows_that_have_a_label_is_judged() -> None:
         return Classifier(11, 16, PreNorm(Attention(QKV(16, 2), Softmax(Full()))), pooling=pooling)
 
     right, wrong = (
-        Trained(classifier(kind()), lambda kind=kind: classifier(kind())) for kind in (MeanPooler, AllColumns)
+        TrainingSubject(classifier(kind()), lambda kind=kind: classifier(kind())) for kind in (MeanPooler, AllColumns)
     )
     assert list(padding.judge(right)) == []
     assert "tokens give another loss with more padding right" in next(padding.judge(wrong))
@@ -538,7 +538,7 @@ class WantsHint(spoiled.ReadsUnsaid):
 
 def test_a_reader_above_its_sender_runs_and_one_without_is_refused_or_not_judged() -> None:
     assert list(runs.judge(toy(lambda: Stack([spoiled.Hints(), WantsHint()])))) == []
-    assert verdict("runs", runs, Judged("toy", WantsHint)).end == "nothing"
+    assert verdict("runs", runs, JudgedPart("toy", WantsHint)).end == "nothing"
     LM(8, 16, Stack([spoiled.Hints(), WantsHint()]))
     for wired_wrong in ([WantsHint()], [WantsHint(), spoiled.Hints()], [spoiled.Toy(), WantsHint()]):
         with pytest.raises(ValueError, match="wants 'hint' from below, and no block beneath it sends that"):

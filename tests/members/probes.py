@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.jitter import jitter
+from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 from tests.by_hand import first_read
@@ -52,7 +52,7 @@ def check_lowest(
     `heads` are those that the layer joins, as many as its heads of queries unless given.
     """
     if noise:
-        jitter(model)
+        add_parameter_noise(model)
     with torch.no_grad():
         layer, x, y = first_read(model, torch.randint(0, VOCAB, (1, length)))
         by_head = torch.stack([read(Heads(layer, x), h) for h in range(heads or layer.sizes.heads)])
@@ -62,7 +62,7 @@ def check_lowest(
 
 def receptive_field(model: Any, length: int = LENGTH) -> Bool[Tensor, "T T"]:
     """True at [i, j] if the logits at token i depend on the embedded token j."""
-    jitter(model)
+    add_parameter_noise(model)
     embedded: list[Tensor] = []
     handle = model.embedding.register_forward_hook(lambda _layer, _tokens, out: embedded.append(out))
     y = model.eval().logits(torch.randint(0, VOCAB, (1, length))).y[0]
@@ -95,7 +95,7 @@ def cached_numbers(model: Any) -> int:
 
 def first_part(model: Any, kind: type[nn.Module], length: int = LENGTH) -> tuple[Any, Tensor, Tensor]:
     """The first part of a kind, its input [T D] and its output [T D] where the model reads a row of random tokens."""
-    jitter(model)
+    add_parameter_noise(model)
     part = next(part for part in model.modules() if isinstance(part, kind))
     rows: list[Tensor] = []
     handle = part.register_forward_hook(lambda _part, arguments, out: rows.extend((arguments[0][0], out.y[0])))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.acting import Seen
+from kinformer.core.acting import TimeStep
 from kinformer.core.layer import State
 from kinformer.members.agent import agent
-from kinformer.models.support.remembering import told_one
+from kinformer.models.support.recurrent_actor import single_step
 
 TINY = "gpt(d=8, depth=1, heads=2, length=64)"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -44,14 +44,16 @@ def test_keywords_reach_the_model() -> None:
 def test_observations_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
     model = agent(stack=TINY, observations=shape)
     batch = model.sample(2, 3, 0)
-    one, other = model(batch), model(batch._replace(told=batch.told._replace(observed=batch.told.observed + 50)))
-    assert one.total.isfinite() and one.total != other.total
+    steps = batch.observations
+    changed = batch._replace(observations=steps._replace(observed=steps.observed + 50))
+    loss, other = model(batch), model(changed)
+    assert loss.total.isfinite() and loss.total != other.total
 
 
 def test_at_the_start_all_actions_are_about_as_likely() -> None:
     torch.manual_seed(0)
     model = agent(stack=TINY, actions=5)
-    likely = model.policy.of(model.says(model.sample(3, 6, 0).told).policy).probs
+    likely = model.policy.distribution(model.says(model.sample(3, 6, 0).observations).policy).probs
     torch.testing.assert_close(likely, torch.full_like(likely, 0.2), atol=0.03, rtol=0)
 
 
@@ -65,9 +67,9 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
         state = actor.start(2)
         for n in range(first, 4):
             begins = torch.full((2,), n in (first, 2))
-            action, state = actor.act(Seen(seen[n], reward * ~begins, begins), state)
+            action, state = actor.act(TimeStep(seen[n], reward * ~begins, begins), state)
             state = state._replace(acted=torch.ones_like(state.acted))
-        return model.says(told_one(seen[0], state.acted, reward), state.state).policy
+        return model.says(single_step(seen[0], state.acted, reward), state.state).policy
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
@@ -77,7 +79,7 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
 @pytest.mark.parametrize("discrete", [True, False])
 def test_an_actor_of_no_rows_does_nothing(observations: tuple[int, ...], discrete: bool) -> None:
     actor = agent(stack=TINY, observations=observations, discrete=discrete, actions=2).actor()
-    seen = Seen(torch.zeros(0, math.prod(observations)), torch.zeros(0), torch.zeros(0, dtype=torch.bool))
+    seen = TimeStep(torch.zeros(0, math.prod(observations)), torch.zeros(0), torch.zeros(0, dtype=torch.bool))
     state = actor.start(0)
     for _ in range(2):
         done, state = actor.act(seen, state)
@@ -87,7 +89,7 @@ def test_an_actor_of_no_rows_does_nothing(observations: tuple[int, ...], discret
 def test_what_stands_at_padding_has_no_gradient() -> None:
     model = agent(stack=TINY)
     batch = model.sample(2, 4, 0)
-    batch.told.marks[1, 2:] = -1
+    batch.observations.marks[1, 2:] = -1
     log_p, found = batch.log_p, []
     for there in (0.0, -1e3):
         log_p[1, 2:] = there
@@ -113,11 +115,11 @@ def test_a_policy_says_as_much_under_autocast(discrete: bool) -> None:
 def test_an_actor_is_told_what_was_done_in_place_of_its_own_action() -> None:
     model = agent(stack=TINY, observations=(3,))
     actor, reward, begins = model.actor(seed=1), torch.zeros(2), torch.ones(2, dtype=torch.bool)
-    own, begun = actor.act(Seen(torch.ones(2, 3), reward, begins), actor.start(2))
+    own, begun = actor.act(TimeStep(torch.ones(2, 3), reward, begins), actor.start(2))
 
     def read(acted: torch.Tensor | None) -> torch.Tensor:
-        _, state = actor.act(Seen(torch.ones(2, 3), reward, ~begins, acted), begun)
-        return model.says(told_one(torch.ones(2, 3), own, reward), state.state).value
+        _, state = actor.act(TimeStep(torch.ones(2, 3), reward, ~begins, acted), begun)
+        return model.says(single_step(torch.ones(2, 3), own, reward), state.state).value
 
     with torch.no_grad():
         assert torch.equal(read(None), read(own)) and (read(own) != read(1 - own)).all()

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from kinformer.decoding.generate import generate
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.positions.learned import Learned
 
@@ -31,7 +31,7 @@ def test_the_paper_s_models_have_their_millions_of_parameters(depth: int, traini
 
 def test_what_the_paper_varies_is_a_keyword() -> None:
     model = al_rfou(**TINY)
-    assert all(isinstance(layer, Placed) and isinstance(layer.block, PostNorm) for layer in model.body.layers)
+    assert all(isinstance(layer, PositionedBlock) and isinstance(layer.block, PostNorm) for layer in model.body.layers)
     assert len({id(layer.position.table.weight) for layer in model.body.layers}) == 3 and model.position is None
     assert (len(model.further), [len(heads) for heads in model.beneath]) == (1, [2, 2])
     assert (model.lower, model.everywhere, model.weight, model.body.norm) == (True, True, 0.5, None)
@@ -69,7 +69,7 @@ def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
         for at in range(begin + 9, end):
             log_p = model.logits(text[None, at - 9 : at]).y[0, -1].log_softmax(-1)
             bits.append(-float(log_p[text[at]]) / math.log(2))
-    found = evaluate(model, Part(text, torch.tensor([0, 16, 21, 31])), 9, stride=1, full=True)
+    found = evaluate(model, SplitTokens(text, torch.tensor([0, 16, 21, 31])), 9, stride=1, full=True)
     assert found.count == len(bits) == 8 and found.value == pytest.approx(sum(bits) / 8, rel=1e-12)
     half = evaluate(model, text, 9, full=True)  # windows half of their length apart: the last four of each
     assert half.count == 39 - 5

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import kinformer as kf
-from kinformer.core.jitter import jitter
+from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.members import axial_transformer as member
 from tests.members.probes import count
 
@@ -18,7 +18,7 @@ TINY: dict[str, Any] = {"shape": (1, ROWS, COLUMNS), "d": 16, "heads": 2, "outer
 
 def field(model: kf.Image) -> torch.Tensor:
     """True at [i, j] if the distribution of value i depends on the embedded value j, in the order of rows."""
-    jitter(model)
+    add_parameter_noise(model)
     embedded: list[torch.Tensor] = []
     model.values.embedding.register_forward_hook(lambda _layer, _values, out: embedded.append(out))
     values, _ = model.eval().inputs(model.sample(1, 0, 0))

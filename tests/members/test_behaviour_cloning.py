@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import kinformer as kf
-from kinformer.core.batch import Steps
+from kinformer.core.batch import EpisodeSteps
 from tests.members.probes import count
 from tests.members.test_decision_transformer import LENGTH, TINY, fields
 
@@ -32,7 +32,7 @@ def test_a_decision_transformer_and_a_shorter_pattern_are_noticed() -> None:
 
 def test_returns_change_no_loss() -> None:
     model = kf.behaviour_cloning(**TINY).eval()
-    batch = Steps(*(x.double() if x.is_floating_point() else x for x in model.sample(2, LENGTH, 0)))
+    batch = EpisodeSteps(*(x.double() if x.is_floating_point() else x for x in model.sample(2, LENGTH, 0)))
     assert torch.equal(model(batch).total, model(batch._replace(returns=batch.returns + 5)).total)
 
 

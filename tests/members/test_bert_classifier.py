@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.jitter import jitter
+from kinformer.core.parameter_noise import add_parameter_noise
 from tests.members.probes import count, multi_head
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,7 +30,7 @@ def encoded(model: kf.Classifier, tokens: list[int]) -> torch.Tensor:
 
 def check(model: kf.Classifier, pool: str) -> None:
     """softmax scores W p + b: p = tanh(W' h_[CLS] + b'), [CLS] before the row, or the mean of the row's tokens."""
-    jitter(model)
+    add_parameter_noise(model)
     tokens = torch.tensor([[3, 1, 4, 1, 5], [2, 7, -1, -1, -1]])
     scores = model.eval().scores(tokens)
     for row, scored in zip(tokens.tolist(), scores, strict=True):

@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.laws import any_length, padding
-from kinformer.laws.support.judging import Judged, verdict
+from kinformer.laws.support.judging import JudgedPart, verdict
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.random import Random
@@ -110,7 +110,7 @@ def test_draws_differ_by_layer_and_are_those_of_the_checkpoint(tmp_path: Path) -
 @pytest.mark.parametrize("law", [any_length, padding])
 def test_laws_with_nodes_and_the_published_draw(law: ModuleType) -> None:
     given = {**SIZES, "depth": 2, "heads": 2, "form": "etc", "draw": "published", "nodes": 2}
-    found = verdict("law", law, Judged("bigbird", lambda: bigbird(**given)))
+    found = verdict("law", law, JudgedPart("bigbird", lambda: bigbird(**given)))
     assert found is not None and found.end == "holds", found
 
 

@@ -7,7 +7,7 @@ import torch
 
 from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
-from kinformer.laws.support.copying import copy_at_distance
+from kinformer.laws.learns import copy_at_distance
 from kinformer.members.bp_transformer import bp_transformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.span_nodes import SpanNodes

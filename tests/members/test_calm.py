@@ -8,10 +8,10 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry
+from kinformer.lab.train.stages import carry_weights
 from kinformer.members.calm import calm
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
@@ -21,7 +21,7 @@ def test_a_probe_is_trained_after_the_layers_of_another_calm() -> None:
     torch.manual_seed(0)
     old = calm(**TINY)
     new = calm(**TINY, confidence="probe", frozen=True)
-    carry(old, new)
+    carry_weights(old, new)
     probe = set(new.exits.rule.parameters())
     assert {p for p in new.parameters() if p.requires_grad} == probe and len(probe) == 2
     optimiser = torch.optim.SGD([p for p in new.parameters() if p.requires_grad], 0.5)
@@ -62,7 +62,7 @@ def test_a_probe_changes_no_layer_in_a_training() -> None:
         model = calm(**TINY, confidence="probe")
         model.alpha = alpha
         data = Batches([model.sample(4, 13, seed) for seed in range(5)])
-        train(model, data, Steps(20), Settings(batch=4, length=12, lr=1e-2, clip=0.05, measures=1))
+        train(model, data, StepBudget(20), Settings(batch=4, length=12, lr=1e-2, clip=0.05, measures=1))
         models.append({name: weight for name, weight in model.state_dict().items() if ".rule." not in name})
     for other in models[1:]:
         assert all(torch.equal(weight, other[name]) for name, weight in models[0].items())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinformer.core.mechanism import NoState
-from kinformer.lab.train.stages import carry
+from kinformer.lab.train.stages import carry_weights
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
 from kinformer.nn.mechanisms.clustered import Clustered
@@ -37,11 +37,11 @@ def test_with_a_trained_berts_weights_and_enough_clusters_it_is_bert(form: Any, 
     for weight in trained.parameters():
         torch.nn.init.normal_(weight)
     model = clustered_transformer(form=form, clusters=12, bits=500, **SMALL).eval()
-    carry(trained, model)
+    carry_weights(trained, model)
     tokens = torch.randperm(11)[None]
     torch.testing.assert_close(model.logits(tokens).y, trained.logits(tokens).y)
     few = clustered_transformer(form=form, clusters=2, **({"topk": 1} if form == "improved" else {}), **SMALL).eval()
-    carry(trained, few)
+    carry_weights(trained, few)
     assert not torch.allclose(few.logits(tokens).y, trained.logits(tokens).y)
 
 

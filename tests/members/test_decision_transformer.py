@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import kinformer as kf
-from kinformer.core.batch import Steps
-from kinformer.core.jitter import jitter
+from kinformer.core.batch import EpisodeSteps
+from kinformer.core.parameter_noise import add_parameter_noise
 from tests.members.probes import count
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -18,12 +18,12 @@ TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "context": LENGTH, "sta
 
 def fields(model: kf.Trajectory) -> dict[str, torch.Tensor]:
     """By kind of token the matrix that is True at [t, u] if action t depends on the embedded token of step u."""
-    jitter(model)
+    add_parameter_noise(model)
     embedded: dict[str, torch.Tensor] = {}
     for name in ("of_returns", "of_states", "of_actions"):
         if (layer := getattr(model, name)) is not None:
             layer.register_forward_hook(lambda _layer, _inputs, out, name=name: embedded.update({name: out}))
-    batch = Steps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
+    batch = EpisodeSteps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
     actions = model.eval().says(batch).actions[0]
     by_kind = {}
     for name, x in embedded.items():
@@ -57,7 +57,7 @@ def test_a_shorter_pattern_and_cloning_without_returns_are_noticed() -> None:
 def test_tokens_stand_as_return_state_action_with_one_vector_for_the_step() -> None:
     model, tokens = kf.decision_transformer(**TINY).eval(), []
     model.body.register_forward_pre_hook(lambda _body, arguments: tokens.append(arguments[0]))
-    batch = Steps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
+    batch = EpisodeSteps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
     model.says(batch)
     for t in range(LENGTH):
         when = model.of_times.weight[t]

@@ -6,7 +6,7 @@ import torch
 from kinformer.decoding.generate import generate
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.rules import Confident, Geometric, Multinomial
+from kinformer.nn.exits.rules import ConfidenceThreshold, Geometric, Multinomial
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
@@ -21,7 +21,11 @@ def test_classifiers_and_oracles_are_keywords() -> None:
     assert isinstance(rule, Geometric) and isinstance(rule.oracle, Correctness)
     assert (rule.threshold, len(rule.stop), rule.oracle.price, rule.oracle.sigma) == ((0.4, 0.6), 2, 0.3, 2.0)
     rule = depth_adaptive(**TINY, classifier="probability", threshold=0.7).body.rule
-    assert isinstance(rule, Confident) and isinstance(rule.confidence, SoftmaxProbability) and rule.threshold == 0.7
+    assert (
+        isinstance(rule, ConfidenceThreshold)
+        and isinstance(rule.confidence, SoftmaxProbability)
+        and rule.threshold == 0.7
+    )
 
 
 @pytest.mark.parametrize("classifier", ["multinomial", "geometric", "probability"])

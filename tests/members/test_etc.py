@@ -10,7 +10,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.lab.data.text import read
 from kinformer.lab.train.fit import fit
 from kinformer.laws import any_length, padding
-from kinformer.laws.support.judging import Judged, verdict
+from kinformer.laws.support.judging import JudgedPart, verdict
 from kinformer.members.etc import etc
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
@@ -120,5 +120,5 @@ def test_binary_matrices_say_who_reads_whom_in_each_direction() -> None:
 @pytest.mark.parametrize("projections", ["four", "shared"])
 def test_laws_with_hard_masks(law, projections) -> None:
     keywords = {**SMALL, "projections": projections, "hard": ("g2l", "l2g"), "order": True, "vocab": 11}
-    found = verdict("law", law, Judged("etc", lambda: etc(**keywords)))
+    found = verdict("law", law, JudgedPart("etc", lambda: etc(**keywords)))
     assert found is not None and found.end == "holds", found

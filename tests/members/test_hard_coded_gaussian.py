@@ -13,7 +13,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from tests.members.probes import LENGTH, Heads, check_lowest
 from tests.members.test_forms import TINY, attentions
 
@@ -50,7 +50,7 @@ def test_hard_coded_heads_take_offsets_in_turn_and_own_values_alone() -> None:
     assert {offsets(layer) for layer in encoder} == {(-1, 0, 1, -1)}
     assert {offsets(layer) for layer in decoder} == {(-1, 0, -1, 0)}
     for layer in (*encoder, *decoder):
-        assert type(layer.projection) is Values and type(layer.mechanism) is Unnormalised
+        assert type(layer.projection) is ValueProjection and type(layer.mechanism) is Unnormalised
         assert layer.mechanism.bias.sigma == (0.5,) * 4
     (layer, *_) = attentions(kf.hard_coded_gaussian(**TINY, offsets=(3,), weights="softmax", pattern="Band(4)"))
     assert offsets(layer) == (3, 3) and type(layer.mechanism) is Softmax and layer.mechanism.pattern == Band(4)
@@ -68,7 +68,7 @@ def test_what_is_read_across_is_learned_by_all_by_one_head_or_by_none() -> None:
     )
     assert [layer.sizes.heads for layer in last] == [1] and type(last[0].projection) is QKV
     assert last[0].sizes.v_dim == 16 and attentions(kf.hard_coded_gaussian(**TINY, head_dim=5))[0].sizes.v_dim == 5
-    assert len(coded) == 2 and all(type(layer.projection) is Values for layer in coded)
+    assert len(coded) == 2 and all(type(layer.projection) is ValueProjection for layer in coded)
     (layer, *_) = attentions(kf.hard_coded_gaussian(**TINY, across="hard_coded", ratio=1.5), cross=True)
     assert layer.mechanism.bias.ratio == 1.5
     within = attentions(kf.hard_coded_gaussian(**TINY, across="hard_coded", ratio=1.5), cross=False)

@@ -8,7 +8,7 @@ import torch
 from kinformer.attend import attend
 from kinformer.core.layer import Context
 from kinformer.members.image_transformer import IN_ROWS, TINY, image_transformer
-from kinformer.models.support.logistics import Logistics
+from kinformer.models.support.logistic_mixture import LogisticMixture
 from kinformer.nn.attention import Attention
 from kinformer.nn.patterns.image_1d import Image1D
 from kinformer.nn.patterns.image_2d import Image2D
@@ -80,7 +80,7 @@ def test_keywords_choose_the_form_in_pixels() -> None:
     of_pixels = image_transformer(**TINY, form="2d", output="logistics", tile=(2, 1), around=(1, 3))
     assert patterns(of_pixels) == [Image2D(4, (2, 1), (1, 3))] * 2
     assert len(of_values.values.embedding.weight) == 2 * 256
-    assert of_values.steps == 32 and of_pixels.steps == 16 and isinstance(of_pixels.values, Logistics)
+    assert of_values.steps == 32 and of_pixels.steps == 16 and isinstance(of_pixels.values, LogisticMixture)
     unnamed = image_transformer((1, 28, 12), form="2d", d=16, depth=1)
     assert patterns(unnamed) == [Image2D(12, (7, 6), (7, 6))]
     for norm, stack in (("post", torch.nn.Identity), ("pre", torch.nn.Module)):

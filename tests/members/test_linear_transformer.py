@@ -19,8 +19,8 @@ from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.maps.relu import ReLU
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.decayed import Decayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, Sum
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate
 
 
 @pytest.mark.parametrize("name", ["linear_transformer", "performer"])
@@ -152,7 +152,7 @@ def test_the_performer_as_an_encoder_reads_both_ways() -> None:
 
 def test_the_linear_transformers_updates_and_features_reach_its_mechanism() -> None:
     sizes = {"d": 16, "depth": 1, "heads": 2, "length": 16, "vocab": 11}
-    for name, kind in (("sum", Sum), ("gated", GatedSum), ("decayed", Decayed), ("delta", Delta)):
+    for name, kind in (("sum", AdditiveUpdate), ("gated", GatedUpdate), ("decayed", Decayed), ("delta", DeltaUpdate)):
         for features, map in (("elu", ELU), ("relu", ReLU)):
             model = find_member("linear_transformer")(**sizes, features=features, update=name)
             mechanism = model.body.layers[0].layers[0].mechanism

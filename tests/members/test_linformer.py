@@ -10,10 +10,10 @@ from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.mechanism import NoState
 from kinformer.members.linformer import linformer
 from kinformer.nn.mechanisms.shortened import Shortened
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.max_pooled import MaxPooled
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "depth": 3, "vocab": 11, "length": 12}
 
@@ -46,7 +46,7 @@ def test_sharing_counts_matrices_once_and_is_saved(sharing: Any, matrices: int, 
 def test_keywords_reach_the_parts() -> None:
     by_layer = shorteners(linformer(k=(6, 4, 2), **SMALL))
     assert [(type(part), part.length, part.k) for part in by_layer] == [(Linformer, 12, k) for k in (6, 4, 2)]
-    for projection, kind in (("mean", Pooled), ("max", MaxPooled), ("convolution", Convolved)):
+    for projection, kind in (("mean", MeanPooled), ("max", MaxPooled), ("convolution", ConvShortener)):
         found = shorteners(linformer(k=(6, 4, 3), projection=projection, **SMALL))  # type: ignore[arg-type]
         assert [(type(part), part.size) for part in found] == [(kind, size) for size in (2, 3, 4)]
     kernels = shorteners(linformer(k=4, projection="convolution", sharing="layerwise", **SMALL))

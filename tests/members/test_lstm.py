@@ -31,8 +31,8 @@ def test_each_layer_is_its_equation() -> None:
 
 
 def test_rows_that_are_read_backwards_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = mixer._whole
-    monkeypatch.setattr(mixer, "_whole", lambda cell, x, now: whole(cell, x.flip(1), now))
+    whole = mixer._run_full_rows
+    monkeypatch.setattr(mixer, "_run_full_rows", lambda cell, x, now: whole(cell, x.flip(1), now))
     with pytest.raises(AssertionError):
         check(kf.lstm(d=D, depth=DEPTH, vocab=11))
 

@@ -12,7 +12,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "vocab": 11, "length": 40}
 
@@ -26,7 +26,7 @@ def test_layers_take_turns() -> None:
     assert [isinstance(one, Shortened) for one in found] == [letter == "M" for letter in "LMLML"]
     local, compressed = found[:2]
     assert isinstance(local, Softmax) and local.pattern == Causal() & Block(7)
-    assert isinstance(compressed, Shortened) and isinstance(compressed.shorten, Convolved)
+    assert isinstance(compressed, Shortened) and isinstance(compressed.shorten, ConvShortener)
     assert compressed.shorten.size == 4 and compressed.shorten.weight.v is None and compressed.null is not None
     plain = mechanisms(memory_compressed_transformer(depth=3, layers="MML", **SMALL))
     assert [isinstance(one, Shortened) for one in plain] == [True, True, False]
@@ -46,7 +46,7 @@ def test_it_caches_a_key_for_each_group() -> None:
     model = memory_compressed_transformer(depth=2, block=4, **SMALL)
     local, compressed = (block[0] for block in model.start(1, 30).body)
     assert local.k.shape[2] == 4
-    assert (compressed.made.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
+    assert (compressed.short.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
 
 
 def test_layers_share_what_is_known_of_positions() -> None:

@@ -66,12 +66,12 @@ def _no_flags() -> list[str]:
     from kinformer.nn.biases.adaptive_span import DynamicSpan
     from kinformer.nn.depth.act import Halting
     from kinformer.nn.exits.confidence import Probe, Saturation
-    from kinformer.nn.exits.rules import Confident, Geometric
+    from kinformer.nn.exits.rules import ConfidenceThreshold, Geometric
 
     return refusals(
         [
             lambda: Halting(8, strict="no"),  # type: ignore[arg-type]
-            lambda: Confident(Saturation(), 0.5, strict="no"),  # type: ignore[arg-type]
+            lambda: ConfidenceThreshold(Saturation(), 0.5, strict="no"),  # type: ignore[arg-type]
             lambda: Geometric(8, 2, shared="no"),  # type: ignore[arg-type]
             lambda: Probe(8, balance="no"),  # type: ignore[arg-type]
             lambda: DynamicSpan(8, itself="no"),  # type: ignore[arg-type]

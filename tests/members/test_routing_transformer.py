@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.lab.train.peek import reads_ahead
+from kinformer.lab.train.reads_ahead import reads_ahead
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.support.wiring import SINUSOIDS, Positions
 from kinformer.models.lm import LM
@@ -74,7 +74,7 @@ def test_blocks_from_the_top_route_with_half_of_their_heads(routed: int | None, 
 
 def test_keys_of_heads_that_route_are_their_queries(float64: None) -> None:
     projection = tiny().body.layers[0].layers[0].projection
-    queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
+    queries, keys = projection.queries_and_keys(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
     assert torch.equal(queries.q[:, 2:], keys.k[:, 2:]) and not torch.allclose(queries.q[:, :2], keys.k[:, :2])
 
 
@@ -122,7 +122,7 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
     assert null.null_k is not None and paper.null_k is None
     assert not torch.allclose(read, less) and not torch.allclose(read, more)
     projection = tiny(shared=False).body.layers[0].layers[0].projection
-    queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
+    queries, keys = projection.queries_and_keys(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
     assert not torch.allclose(queries.q[:, 2:], keys.k[:, 2:])
     for wrong in ({"window": 3}, {"shared": False}):
         with pytest.raises(ValueError, match="alone=zero has no effect with .*, or give window!=none and shared=false"):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.jitter import jitter
+from kinformer.core.parameter_noise import add_parameter_noise
 from tests.members.probes import count, multi_head
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -23,9 +23,9 @@ def mab(block: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(h + mlp.down(mlp.up(h).relu()), (D,), *block.norms[1].parameters())
 
 
-def check(model: kf.Sets) -> None:
+def check(model: kf.SetRegressor) -> None:
     """head(SAB(PMA_2(ISAB_3(X)))): ISAB(X) = MAB(X, MAB(I, X)), PMA(Z) = MAB(S, rFF(Z)), SAB(X) = MAB(X, X)."""
-    jitter(model)
+    add_parameter_noise(model)
     elements, _, _ = model.eval().sample(1, 6, 0)
     answer = model.says(elements.double(), torch.zeros(1, 6, dtype=torch.long))
     x = model.embedding(elements[0].double())
@@ -61,23 +61,23 @@ def test_points_or_seeds_that_read_themselves_are_noticed(fault: str, monkeypatc
 def test_the_order_of_elements_does_not_matter_and_each_of_them_does(keywords: dict[str, Any]) -> None:
     sizes = {key: value for key, value in SMALL.items() if key != "seeds" or "pooling" not in keywords}
     model = kf.set_transformer(**{**sizes, **keywords}).eval()
-    jitter(model)
+    add_parameter_noise(model)
     elements, marks = torch.randn(1, 7, 2), torch.zeros(1, 7, dtype=torch.long)
     order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
     torch.testing.assert_close(model.says(elements[:, order], marks), model.says(elements, marks))
-    encoded = model.encoded(elements, marks).y[0]
-    torch.testing.assert_close(model.encoded(elements[:, order], marks).y[0], encoded[order])
+    encoded = model.encode(elements, marks).y[0]
+    torch.testing.assert_close(model.encode(elements[:, order], marks).y[0], encoded[order])
     for n in range(7):
         changed = elements.clone()
         changed[0, n] += 3.0
-        assert not torch.allclose(model.encoded(changed, marks).y[0, (n + 1) % 7], encoded[(n + 1) % 7], atol=1e-9)
+        assert not torch.allclose(model.encode(changed, marks).y[0, (n + 1) % 7], encoded[(n + 1) % 7], atol=1e-9)
 
 
 def test_elements_that_read_alone_hear_nothing_of_one_another() -> None:
     model = kf.set_transformer(d=D, depth=2, encoder="alone", pooling="mean", decoder=0, inputs=2).eval()
     elements, marks = torch.randn(1, 5, 2), torch.zeros(1, 5, dtype=torch.long)
-    alone = [model.encoded(elements[:, n : n + 1], marks[:, :1]).y[0, 0] for n in range(5)]
-    torch.testing.assert_close(model.encoded(elements, marks).y[0], torch.stack(alone))
+    alone = [model.encode(elements[:, n : n + 1], marks[:, :1]).y[0, 0] for n in range(5)]
+    torch.testing.assert_close(model.encode(elements, marks).y[0], torch.stack(alone))
 
 
 def test_inducing_points_cost_one_block_more_and_m_vectors() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.lab.cost.cost import cost, counting, drawn, filled
+from kinformer.lab.cost.cost import cost, counting, filled_state, sample_rows
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.members.spalm import spalm
 from kinformer.members.transformer_xl import transformer_xl
@@ -52,7 +52,7 @@ def test_it_trains_is_kept_and_writes(made: Path, capsys: pytest.CaptureFixture[
 def test_what_is_not_trained_is_multiplied_once_and_a_copy_shares_it(made: Path) -> None:
     told = cost(spalm(datastore=str(made / "store"), **SMALL), 1, 8)
     own, other = cost(spalm(**SMALL), 1, 8).flops, load(made / "xl").eval()
-    batch, state = drawn(other, 1, 8), filled(other, 1, 8)
+    batch, state = sample_rows(other, 1, 8), filled_state(other, 1, 8)
     with torch.no_grad(), counting() as frozen:  # it keeps keys, which are not projected again as in training
         other(batch, state, 0.5)
     keys, head = 2 * 8 * (len(TEXT) - 1) * SMALL["d"], 2 * 8 * 256 * SMALL["d"]

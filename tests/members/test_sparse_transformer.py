@@ -9,7 +9,7 @@ import torch
 from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
 from kinformer.members.sparse_transformer import TEXT, TINY, sparse_transformer
-from kinformer.members.support.factors import Sets, Use, layers, sets
+from kinformer.members.support.factors import Sets, Use, factor_patterns, layer_patterns
 from kinformer.models.image import Image
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -39,7 +39,7 @@ def pairs(pattern: Pattern, length: int, h: int = 0) -> Read:
 @pytest.mark.parametrize(("p", "length"), [(2, 33), (3, 61)])
 @pytest.mark.parametrize(("window", "far"), [("paper", L), ("code", L - 1)])
 def test_every_set_is_its_equation(attention: Sets, p: int, length: int, window: str, far: int) -> None:
-    found = sets(attention, L, 2, 2, p, window)
+    found = factor_patterns(attention, L, 2, 2, p, window)
     assert len(found) == p
     for m, turns in enumerate(found):
         assert len(turns) == (2 if attention == "fixed" and m else 1)
@@ -56,7 +56,7 @@ def test_p_steps_of_p_sets_reach_all_that_was_before(attention: Sets, p: int, wi
     """Child et al., section 4.2; each step costs about the p-th root of what was before."""
     length = 40
     known = torch.eye(length, dtype=torch.double)
-    for (pattern,) in sets(attention, 3, 1, 1, p, window):
+    for (pattern,) in factor_patterns(attention, 3, 1, 1, p, window):
         # what a position knows after a layer: what those that it reads, and itself, knew
         known = ((pattern.matrix(length).double() + torch.eye(length)) @ known).clamp_max(1)
     assert torch.equal(known.bool(), torch.ones(length, length).tril().bool())
@@ -67,7 +67,7 @@ def test_p_steps_of_p_sets_reach_all_that_was_before(attention: Sets, p: int, wi
 def test_layers_and_heads_use_the_sets_as_the_paper_says(use: Use, sub_blocks: int) -> None:
     """Family row 47: layer n uses n mod p, or all use the union, or head h uses h mod p."""
     p, length, c = 3, 61, 1
-    found = layers(sets("fixed", L, c, sub_blocks, p, "paper"), use, 5)
+    found = layer_patterns(factor_patterns("fixed", L, c, sub_blocks, p, "paper"), use, 5)
     for n, h in itertools.product(range(5), range(7)):
         at = h // p % sub_blocks if use == "heads" else h % sub_blocks
         mine = {"interleaved": {n % p}, "merged": set(range(p)), "heads": {h % p}}[use]
@@ -79,7 +79,7 @@ def test_layers_and_heads_use_the_sets_as_the_paper_says(use: Use, sub_blocks: i
 def test_its_attention_is_a_loop_over_what_each_head_reads() -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 4, 23, 3, generator=g, dtype=torch.double) for _ in range(3))
-    (pattern,) = layers(sets("fixed", L, 1, 2, 2, "paper"), "heads", 1)
+    (pattern,) = layer_patterns(factor_patterns("fixed", L, 1, 2, 2, "paper"), "heads", 1)
     y = attend(q, k, v, pattern=pattern).y
     for h, i in itertools.product(range(4), range(23)):
         keys = [j for j in range(23) if said("fixed", h % 2, 2, i, j, 1, h // 2 % 2, L)]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import kinformer as kf
-from kinformer.core.jitter import jitter
 from kinformer.core.layer import Context
+from kinformer.core.parameter_noise import add_parameter_noise
 from tests.members.probes import count
 from tests.members.test_star_transformer import SMALL, rounds_by_hand
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 def check(model: kf.Classifier, pool: str) -> None:
     """W p + b: p is the largest of each number over (h_t + s) / 2 of a row's tokens, or the relay s alone."""
-    jitter(model)
+    add_parameter_noise(model)
     tokens = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 1, -1, -1]])
     scores = model.eval().scores(tokens)
     for row, scored in zip(tokens, scores, strict=True):
         real = row[row >= 0][None]
-        h, s = rounds_by_hand(model.body, model.embedded(real, Context.of(real))[0])
+        h, s = rounds_by_hand(model.body, model.embed_tokens(real, Context.of(real))[0])
         pooled = s if pool == "relay" else ((h + s) / 2).amax(0)
         torch.testing.assert_close(scored, model.head.weight @ pooled + model.head.bias)
 

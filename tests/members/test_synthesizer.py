@@ -9,7 +9,7 @@ from kinformer.core.scores.product import Product
 from kinformer.members.synthesizer import synthesizer
 from kinformer.models.mlm import MLM
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense
 from kinformer.nn.scores.factorised_random import FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture
@@ -35,7 +35,7 @@ def attention(**keywords: object):
 def test_each_kind_scores_as_it_is_named(kind: str) -> None:
     layer = attention(scores=kind)
     assert type(layer.mechanism.score) is KINDS[kind]
-    assert type(layer.projection) is (QKV if kind == "product" else Values)
+    assert type(layer.projection) is (QKV if kind == "product" else ValueProjection)
     learned = any(name.endswith("table") for name, _ in layer.named_parameters())
     assert learned is (kind == "random")
 
@@ -45,7 +45,7 @@ def test_mixtures_hold_what_is_named() -> None:
     assert type(layer.mechanism.score) is Mixture and type(layer.projection) is QKV
     assert [type(one) for one in layer.mechanism.score.scores] == [RandomSynthesizer, Product]
     other = attention(scores=("random", "dense"), weights="sum")
-    assert type(other.projection) is Values and other.mechanism.score.weights is None
+    assert type(other.projection) is ValueProjection and other.mechanism.score.weights is None
 
 
 def test_its_keywords_change_what_they_name() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
-from kinformer.laws.support.subject import Sampled, built
+from kinformer.laws.support.subject import SampledBatch, build_module
 
 LENGTHS = (13, 64)
 NEVER_READ = {
@@ -28,7 +28,7 @@ def tables(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 def unread_rows(model: Any) -> Iterator[str]:
     for length in LENGTHS:
-        batch = Sampled(model.sample(3, min(length, model.window or length), 0)).to(torch.float64)
+        batch = SampledBatch(model.sample(3, min(length, model.window or length), 0)).to(torch.float64)
         model(batch.x).total.backward()
     for name, table in tables(model):
         unread = 0 if table.grad is None else int((table.grad == 0).all(-1).sum())
@@ -42,7 +42,7 @@ def test_each_row_of_a_table_of_a_member_s_bias_is_read(files: tuple[str, ...]) 
     judged = [
         (name, one) for name, one in examples("members") if name not in NEVER_READ and (name in files or not files)
     ]
-    models = [(name, built(one.make).train()) for name, one in judged]
+    models = [(name, build_module(one.make).train()) for name, one in judged]
     found = {name for name, model in models if any(tables(model))}
     wrong = [(name, unread) for name, model in models if any(tables(model)) for unread in unread_rows(model)]
     assert not wrong and len(found) >= (len(files) or 5)

@@ -26,7 +26,7 @@ from kinformer.members.transformer import transformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.relative import Relative
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.patterns.band import Band
@@ -107,7 +107,7 @@ def test_per_layer_adds_positions_anew_before_each_block(position: str, float64:
     table = {"length": 9} if position == "learned" else {}
     model = gpt(**{**SMALL, "depth": 3}, position=position, per_layer=True, **table).eval()
     blocks = list(model.body.layers)
-    assert model.position is None and all(isinstance(block, Placed) for block in blocks)
+    assert model.position is None and all(isinstance(block, PositionedBlock) for block in blocks)
     tables = {id(weight) for block in blocks for weight in block.position.parameters()}
     assert len(tables) == (3 if position == "learned" else 0)
     assert model.window == (9 if position == "learned" else None)

@@ -6,7 +6,7 @@ from torch import nn
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context
-from kinformer.models.auxiliary import AuxiliaryLM
+from kinformer.models.auxiliary_lm import AuxiliaryLM
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
 from tests.nn.depth.test_early_exit import DEPTH, D, blocks

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.peek import leaks, reads_ahead
+from kinformer.lab.train.reads_ahead import leaks, reads_ahead
 from kinformer.models.image import EXAMPLES, Image
-from kinformer.models.support.categorical import Categorical
-from kinformer.models.support.logistics import Logistics
-from kinformer.models.support.values import Values
+from kinformer.models.support.categorical_intensities import CategoricalIntensities
+from kinformer.models.support.intensities import Intensities
+from kinformer.models.support.logistic_mixture import LogisticMixture
 
 BLOCKED, ENLARGING = EXAMPLES
 
@@ -40,13 +40,13 @@ def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tu
     """A loop that reads the picture anew for each step, and of it nothing that comes later."""
     model = made(n)
     pixels, labels = model.sample(2, 0, 3)
-    source = {} if model.encoder is None else {"source": model.smaller(pixels)}
+    source = {} if model.encoder is None else {"source": model.downsample(pixels)}
     places = steps(model.shape, block, model.values.n)
     values = torch.tensor([[[int(row[place]) for place in step] for step in places] for row in pixels])
     bits = 0.0
     for t in range(values.shape[1]):
         y = model.says(values[:, : t + 1], **source)[:, t:]
-        bits += float(model.values.surprise(y, values[:, t : t + 1]).sum()) / math.log(2)
+        bits += float(model.values.nll(y, values[:, t : t + 1]).sum()) / math.log(2)
     total, count = model.judge((pixels, labels)).totals["bits per dimension"]
     assert int(count) == pixels.numel() and math.isclose(float(total), bits, rel_tol=1e-12)
     loss = model((pixels, labels))
@@ -57,7 +57,7 @@ def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tu
 def test_the_boldest_picture_is_the_likeliest_of_each_step(n: int) -> None:
     """Drawn one by one with a state, at temperature 0; said again of the whole picture at once without one."""
     model = made(n)
-    source = model.smaller(model.sample(2, 0, 1)[0])
+    source = model.downsample(model.sample(2, 0, 1)[0])
     pixels = model.draw(2, temperature=0.0, source=source)
     values = model.rows(pixels)
     y = model.says(values, **({} if source is None else {"source": source}))
@@ -90,7 +90,7 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
 def test_each_channel_has_vectors_of_its_own() -> None:
     """As the Image Transformer wants it, whether a picture goes in at once, in blocks, or a step at a time."""
     model = made(0)
-    assert isinstance(model.values, Categorical)
+    assert isinstance(model.values, CategoricalIntensities)
     tables = model.values.embedding.weight.view(3, 256, 16)
     pixels = model.sample(1, 0, 2)[0]
     values = model.rows(pixels)
@@ -104,12 +104,12 @@ def test_each_channel_has_vectors_of_its_own() -> None:
 @pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-37, 1e-3])
 def test_a_cold_draw_of_intensities_is_the_likeliest(temperature: float) -> None:
     torch.manual_seed(0)
-    values, y = Categorical(8), 50 * torch.randn(20, 8)
+    values, y = CategoricalIntensities(8), 50 * torch.randn(20, 8)
     likeliest = [row.index(max(row)) for row in values.head(y).tolist()]
     assert values.draw(y, torch.rand(20, 1), temperature)[:, 0].tolist() == likeliest
 
 
-def mixture(values: Logistics, y: torch.Tensor, pixel: list[int]) -> float:
+def mixture(values: LogisticMixture, y: torch.Tensor, pixel: list[int]) -> float:
     """p(pixel) from the formula, by loops and the logistic function itself."""
     numbers = values.head(y).tolist()
     m, c = values.mixtures, values.n
@@ -136,10 +136,10 @@ def mixture(values: Logistics, y: torch.Tensor, pixel: list[int]) -> float:
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_a_mixture_of_logistics_is_the_papers_formula(channels: int) -> None:
     torch.manual_seed(0)
-    values = Logistics(8, channels, 3).double()
+    values = LogisticMixture(8, channels, 3).double()
     y = torch.randn(8, dtype=torch.double) * 2
     pixels = torch.randint(256, (20, channels)).tolist() + [[0] * channels, [255] * channels]
-    told = values.surprise(y.expand(1, len(pixels), -1), torch.tensor(pixels)[None])[0]
+    told = values.nll(y.expand(1, len(pixels), -1), torch.tensor(pixels)[None])[0]
     for pixel, one in zip(pixels, told.tolist(), strict=True):
         assert math.isclose(math.exp(-one), mixture(values, y, pixel), rel_tol=1e-8)
 
@@ -149,22 +149,22 @@ def test_a_mixture_of_logistics_is_the_papers_formula(channels: int) -> None:
 def test_the_probabilities_of_all_pixels_make_one(sharp: float) -> None:
     """Also where the scale is a fraction of a bin, where a density would be far off."""
     torch.manual_seed(1)
-    values = Logistics(4, 2, 2).double()
+    values = LogisticMixture(4, 2, 2).double()
     values.head.bias.data[2 * 3 : 2 * 5] = sharp  # the log scales
     at = torch.arange(256)
     pixels = torch.cartesian_prod(at, at)
     y = torch.randn(4, dtype=torch.double).expand(1, len(pixels), -1)
-    assert math.isclose(float((-values.surprise(y, pixels[None])).exp().sum()), 1.0, rel_tol=1e-9)
+    assert math.isclose(float((-values.nll(y, pixels[None])).exp().sum()), 1.0, rel_tol=1e-9)
 
 
-@pytest.mark.parametrize("make", [lambda: Categorical(4), lambda: Logistics(4, 1, 3)])
+@pytest.mark.parametrize("make", [lambda: CategoricalIntensities(4), lambda: LogisticMixture(4, 1, 3)])
 def test_what_is_drawn_is_as_frequent_as_it_is_likely(make) -> None:
     torch.manual_seed(2)
-    values: Values = make().double()
+    values: Intensities = make().double()
     y = torch.randn(4, dtype=torch.double)
     count = 20_000
     drawn = values.draw(y.expand(count, -1), torch.rand(count, values.draws, dtype=torch.double), 1.0)[:, 0]
-    p = (-values.surprise(y.expand(1, 256, -1), torch.arange(256)[None, :, None])).exp()[0].detach()
+    p = (-values.nll(y.expand(1, 256, -1), torch.arange(256)[None, :, None])).exp()[0].detach()
     for lo, hi in ((0, 1), (0, 60), (60, 128), (128, 200), (200, 256), (255, 256)):
         share, there = float(p[lo:hi].sum()), float(((drawn >= lo) & (drawn < hi)).double().mean())
         assert abs(there - share) < 5 * (share * (1 - share) / count) ** 0.5 + 1e-9
@@ -205,7 +205,7 @@ def test_wrong_pictures_are_one_line() -> None:
         made(1).draw(1)
     for shape, block, says in (((3, 4), (1, 1), "are not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
         with pytest.raises(ValueError, match=says):
-            Image(shape, Categorical(16), model.body, block=block)
+            Image(shape, CategoricalIntensities(16), model.body, block=block)
 
 
 def test_it_learns_a_picture_by_heart() -> None:

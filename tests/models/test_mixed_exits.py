@@ -19,7 +19,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.classifiers import PerExit
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.rules import Confident, Drawn, Multinomial, Rule
+from kinformer.nn.exits.rules import ConfidenceThreshold, Multinomial, Rule, UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
@@ -33,7 +33,7 @@ ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
 
 def build(rule: Rule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
     norms = [LayerNorm(D) for _ in range(DEPTH)]
-    body = EarlyExit(blocks(), norms, rule, chance=Drawn(DEPTH) if chance else None, gamma=gamma)
+    body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if chance else None, gamma=gamma)
     model = MultiExit(7, D, body, **keywords)  # type: ignore[arg-type]
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)
@@ -44,15 +44,15 @@ def head(model: MultiExit, n: int) -> torch.nn.Module:
     return model.head.each[n] if isinstance(model.head, PerExit) else model.head
 
 
-class Watched(Drawn):
+class Watched(UniformExit):
     """What was drawn: by reading, the exit of each token."""
 
     def __init__(self) -> None:
         super().__init__(DEPTH)
         self.exits: list[Tensor] = []
 
-    def told(self, state: object, ctx: Context) -> Tensor:
-        self.exits.append(super().told(state, ctx))
+    def begin_call(self, state: object, ctx: Context) -> Tensor:
+        self.exits.append(super().begin_call(state, ctx))
         return self.exits[-1]
 
 
@@ -82,7 +82,7 @@ def mixed(model: MultiExit, exits: Tensor) -> float:
 @pytest.mark.parametrize("outputs", ["shared", "each"])
 @pytest.mark.parametrize("learns", [False, True])
 def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str, float64: None) -> None:
-    rule = Multinomial(D, DEPTH) if learns else Confident(SoftmaxResponse(), 0.5)
+    rule = Multinomial(D, DEPTH) if learns else ConfidenceThreshold(SoftmaxResponse(), 0.5)
     model = build(rule, True, paths=3, outputs=outputs, tie=False, alpha=0.4).train()
     model.body.chance = Watched()
     loss = model(BATCH)
@@ -121,7 +121,7 @@ def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: 
     with torch.no_grad():
         loss = model.train()((source, target)).parts["exits"]
     total, count = 0.0, 0
-    (read, wanted), drawn = model.taught((source, target)), model.decoder.chance.exits
+    (read, wanted), drawn = model.framed_targets((source, target)), model.decoder.chance.exits
     assert len(drawn) == 2 and len(torch.stack(drawn).unique()) == DEPTH
     for exits in drawn:
         for b in range(2):
@@ -136,7 +136,7 @@ def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: 
 
 
 def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
-    model = build(Confident(SoftmaxResponse(), 0.5), True, paths=2).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.5), True, paths=2).eval()
     with torch.no_grad():
         want = model(BATCH).total
         model.body.chance = None
@@ -144,8 +144,8 @@ def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
 
 
 def test_exits_are_drawn_evenly() -> None:
-    rule, pos = Drawn(DEPTH), torch.zeros(100, 200, dtype=torch.long)
-    told = rule.told((), Context(pos))
+    rule, pos = UniformExit(DEPTH), torch.zeros(100, 200, dtype=torch.long)
+    told = rule.begin_call((), Context(pos))
     exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
     for n in range(DEPTH, 0, -1):
         exits = torch.where(rule(states[:n], Context(pos), told), n, exits)
@@ -155,7 +155,9 @@ def test_exits_are_drawn_evenly() -> None:
 
 def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: None) -> None:
     layers = [PreNorm(Attention(QKV(D, 2), Softmax(Causal(), dropout=0.3)), MLP(D)) for _ in range(DEPTH)]
-    body = EarlyExit(layers, LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(DEPTH)).train()
+    body = EarlyExit(
+        layers, LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(DEPTH)
+    ).train()
     x, ctx, grads = torch.randn(2, 5, D), Context(torch.arange(5).expand(2, 5), run=True), []
     for call in (lambda z: body(z, None, ctx).y, lambda z: recomputed(lambda z: body(z, None, ctx).y, z)):
         torch.manual_seed(0)
@@ -165,21 +167,23 @@ def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: N
 
 
 def test_mixed_training_carries_no_state() -> None:
-    model = build(Confident(SoftmaxResponse(), 0.5), True)
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.5), True)
     with pytest.raises(ValueError, match=r"^mixed training reads a row several times[^\n]*$"):
         model(BATCH, model.start(2, 7))
     with pytest.raises(ValueError, match="^gamma=0.5: give"):
-        EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(DEPTH), gamma=0.5)
-    with pytest.raises(ValueError, match=r"^Drawn\(3\) came for 4 layers"):
-        EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(3))
+        EarlyExit(
+            blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(DEPTH), gamma=0.5
+        )
+    with pytest.raises(ValueError, match=r"^UniformExit\(3\) came for 4 layers"):
+        EarlyExit(blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(3))
     with pytest.raises(ValueError, match="give tie=False$"):
-        build(Confident(SoftmaxResponse(), 0.5), outputs="each")
+        build(ConfidenceThreshold(SoftmaxResponse(), 0.5), outputs="each")
 
 
 def test_scaled_gradients_are_those_of_algorithm_1(float64: None) -> None:
     """By hand: SCALE(x, g) = g x + (1 - g) stop(x), of the logits by g_n, of what goes up by 1 / g_(n+1)."""
     gamma, weights = 0.3, [math.sqrt(n + 1) for n in range(DEPTH)]
-    model = build(Confident(SoftmaxResponse(), 0.5), gamma=gamma, weights="sqrt").train()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.5), gamma=gamma, weights="sqrt").train()
     scale = [gamma * (DEPTH - n) for n in range(1, DEPTH)] + [1.0]
 
     def scaled(x: Tensor, by: float) -> Tensor:
@@ -205,7 +209,7 @@ def test_scaled_gradients_are_those_of_algorithm_1(float64: None) -> None:
 
 @torch.no_grad()
 def test_each_exit_is_read_by_its_own_classifier_and_asked_by_it(float64: None) -> None:
-    model = build(Confident(SoftmaxResponse(), 0.86), outputs="each", tie=False).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.86), outputs="each", tie=False).eval()
     states = model.logits(ROWS, None, Context(torch.arange(5).expand(2, 5), run=True, taps=("0",))).taps["0"]
     best = model.head.each[0](model.body.heads[0](states)).softmax(-1).sort(-1).values
     out = model.logits(ROWS)
@@ -226,7 +230,7 @@ def test_they_are_keywords_of_the_member() -> None:
     plain = depth_adaptive(**tiny)
     assert plain.body.chance is None and plain.body.gammas == (1.0,) * 3 and plain.head.weight is plain.embedding.weight
     model = depth_adaptive(**tiny, paths=4, outputs="each")
-    assert isinstance(model.body.chance, Drawn) and model.paths == 4 and len(model.head.each) == 3
+    assert isinstance(model.body.chance, UniformExit) and model.paths == 4 and len(model.head.each) == 3
     assert depth_adaptive(**tiny, gamma=0.5).body.gammas == (1.0, 0.5, 1.0)
     pairs = depth_adaptive(**tiny, form="encoder_decoder", outputs="each", paths=2)
     assert torch.isfinite(pairs(pairs.sample(2, 5, 0)).total)

@@ -21,7 +21,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
@@ -62,7 +62,7 @@ def naive(model: MultiExit) -> tuple[list[list[float]], list[list[float]]]:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_loss_is_that_of_all_exits_and_of_the_probe(training: bool, float64: None) -> None:
-    model = build(Confident(Probe(D), 0.5), weights="linear", alpha=0.3).train(training)
+    model = build(ConfidenceThreshold(Probe(D), 0.5), weights="linear", alpha=0.3).train(training)
     with torch.no_grad():
         loss, (nll, wrong) = model(BATCH), naive(model)
     count = len(nll[0])
@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_all_exits_and_of_the_probe(training: bool, float64:
 
 
 def test_the_probe_learns_and_teaches_nothing_beneath(float64: None) -> None:
-    model = build(Confident(Probe(D), 0.5))
+    model = build(ConfidenceThreshold(Probe(D), 0.5))
     parts = model(BATCH).parts
     own = list(model.body.rule.parameters())
     others = [p for p in model.parameters() if all(p is not one for one in own)]
@@ -131,12 +131,12 @@ def test_the_shares_of_a_balanced_probe_are_a_running_mean_over_whole_batches(fl
 
 def test_the_loss_of_a_rule_is_weighed_by_alpha_alone() -> None:
     with pytest.raises(ValueError, match=r"'leaving' has another keyword for its weight; give alpha=2.0"):
-        build(Confident(Probe(D), 0.5), penalties={"leaving": 2.0})
+        build(ConfidenceThreshold(Probe(D), 0.5), penalties={"leaving": 2.0})
 
 
 def test_in_training_nobody_leaves_an_lm_either(float64: None) -> None:
     """The loss of the last exit goes through all layers, not through those that a token happened to take."""
-    body = EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.0))
+    body = EarlyExit(blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.0))
     model = LM(7, D, body)
     model(BATCH).total.backward()
     assert all(layer.layers[1].up.weight.grad.any() for layer in body.layers)
@@ -144,7 +144,7 @@ def test_in_training_nobody_leaves_an_lm_either(float64: None) -> None:
 
 
 def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64: None) -> None:
-    model = build(Confident(SoftmaxResponse(), 0.2)).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.2)).eval()
     with torch.no_grad():
         judged, out = model.judge(BATCH).totals, model.logits(BATCH[:, :-1])
     real = BATCH[:, 1:].masked_fill(BATCH[:, :-1] < 0, -1) >= 0
@@ -179,7 +179,7 @@ def test_a_body_without_exits_and_other_weights_are_refused() -> None:
     with pytest.raises(ValueError, match="^body is of the kind Stack; give an EarlyExit"):
         unchecked(MultiExit.__init__)(torch.nn.Module.__new__(MultiExit), 7, D, Stack(blocks()))
     with pytest.raises(ValueError, match="alpha=-1.0"):
-        build(Confident(SoftmaxResponse(), 0.2), alpha=-1.0)
+        build(ConfidenceThreshold(SoftmaxResponse(), 0.2), alpha=-1.0)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -188,7 +188,7 @@ def test_padding_behind_a_row_changes_nothing_of_the_loss(training: bool, float6
     torch.manual_seed(0)
     block = PostNorm(Attention(QKV(D, 2), Softmax(Causal())), MLP(D))
     layers = [ACT(Universal(block, 3), Halting(D, bias=-1.0)) for _ in range(2)]
-    body = EarlyExit(layers, LayerNorm(D), Confident(Probe(D), 0.5))
+    body = EarlyExit(layers, LayerNorm(D), ConfidenceThreshold(Probe(D), 0.5))
     model = MultiExit(7, D, body, penalties={"ponder": 0.5}).train(training)
     behind = torch.cat([BATCH, torch.full((2, 3), -1)], 1)
     with torch.no_grad():
@@ -210,11 +210,11 @@ class Around(Layer):
         return Out(x, state)
 
 
-@pytest.mark.parametrize("rule", [lambda: Confident(Probe(D), 0.5), lambda: Geometric(D, DEPTH)])
+@pytest.mark.parametrize("rule", [lambda: ConfidenceThreshold(Probe(D), 0.5), lambda: Geometric(D, DEPTH)])
 def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[], Rule]) -> None:
     body, plain, named = EarlyExit(blocks(), LayerNorm(D), rule()), Stack(blocks()), type(rule()).__name__
     with pytest.raises(ValueError, match=f"^MultiExitSeq2Seq would train nothing of {named}"):
-        MultiExitSeq2Seq(7, D, body, EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5)))
+        MultiExitSeq2Seq(7, D, body, EarlyExit(blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5)))
     with pytest.raises(ValueError, match=rf"^LM would train nothing of {named}.*; use MultiExit over it$"):
         LM(7, D, Around(body))
     for encoder, decoder in ((body, plain), (plain, body)):
@@ -222,7 +222,7 @@ def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[],
             ValueError, match=f"^Seq2Seq would train nothing of {named}.*; use MultiExitSeq2Seq over it$"
         ):
             Seq2Seq(7, D, encoder, decoder)
-    inside = EarlyExit([Around(body)] * 2, LayerNorm(D), Confident(SoftmaxResponse(), 0.5))
+    inside = EarlyExit([Around(body)] * 2, LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5))
     with pytest.raises(ValueError, match=f"^MultiExit would train nothing of {named}"):
         MultiExit(7, D, inside)
     MultiExit(7, D, body)

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.models.seq2seq import framed
+from kinformer.models.seq2seq import frame_target
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, Confident, Multinomial, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Multinomial, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -99,9 +99,9 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     """A share of each target's probability is spread over all entries."""
     model = build(BySequence(D, DEPTH), smoothing=0.6)
     taps = tuple(map(str, range(DEPTH)))
-    read, wanted = framed(TARGET, VOCAB + 1, VOCAB)
+    read, wanted = frame_target(TARGET, VOCAB + 1, VOCAB)
     encoded, pos = model.encode(SOURCE)
-    ctx = numbered(read).replace(source=encoded.y, source_pos=pos, taps=taps)
+    ctx = context_of_tokens(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)
     want = 0.0
     for n in range(DEPTH):
@@ -139,7 +139,7 @@ def test_a_row_leaves_at_its_exit_in_one_call_and_token_by_token(float64: None) 
 
 
 def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64: None) -> None:
-    model = build(Confident(SoftmaxResponse(), 0.75)).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.75)).eval()
     with torch.no_grad():
         judged = model.judge((SOURCE, TARGET)).totals
         read = torch.cat([torch.full((2, 1), VOCAB + 1), TARGET[:2]], 1)[:1]
@@ -154,7 +154,7 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
 
 def test_who_is_sure_never_counts_what_is_never_written(float64: None) -> None:
     """The entry that is only read has the largest score of all, and takes no share of a probability."""
-    model = build(Confident(SoftmaxResponse(), 0.9)).eval()
+    model = build(ConfidenceThreshold(SoftmaxResponse(), 0.9)).eval()
     with torch.no_grad():
         want = model.logits(TARGET[:1], source=SOURCE[:1])
         before = want.aux["exit"]

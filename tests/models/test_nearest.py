@@ -12,10 +12,10 @@ from kinformer.core.neighbours import Entries
 from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
-from kinformer.models.continuous_cache import ContinuousCache, _Kept
+from kinformer.models.continuous_cache import ContinuousCache, _History
 from kinformer.models.lm import LM
-from kinformer.models.nearest import Nearest
-from kinformer.models.support.by_token import by_token, mixed
+from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
+from kinformer.models.support.by_token import log_p_by_token, mix_log_p
 
 TAP = "1.1.input"  # what the feed-forward of the second block reads
 
@@ -48,7 +48,7 @@ def state_of(lm: LM, row: Int[Tensor, " T"]) -> tuple[Float[Tensor, "T d"], Floa
 def test_the_equation_of_knn_lm(k: int, weight: float, temperature: float) -> None:
     lm, rows, store = model(), tokens(), entries()
     with torch.no_grad():
-        ours = Nearest(lm, store, TAP, k=k, weight=weight, temperature=temperature).logits(rows).y.exp()
+        ours = NearestNeighbourLM(lm, store, TAP, k=k, weight=weight, temperature=temperature).logits(rows).y.exp()
     for row, found in zip(rows, ours, strict=True):
         states, own, _ = state_of(lm, row)
         for t in range(len(row)):
@@ -85,8 +85,8 @@ def test_the_probabilities_of_both_together_sum_to_one_and_are_mixed_in_turn() -
     lm, rows, store = model(), tokens(), entries()
     cached = ContinuousCache(lm, size=4, weight=0.2)
     with torch.no_grad():
-        both = Nearest(cached, store, TAP, k=4, weight=0.3).logits(rows).y.exp()
-        alone = Nearest(lm, store, TAP, k=4, weight=1.0).logits(rows).y.exp()
+        both = NearestNeighbourLM(cached, store, TAP, k=4, weight=0.3).logits(rows).y.exp()
+        alone = NearestNeighbourLM(lm, store, TAP, k=4, weight=1.0).logits(rows).y.exp()
         inner = cached.logits(rows).y.exp()
     torch.testing.assert_close(both.sum(-1), torch.ones_like(both[..., 0]))
     torch.testing.assert_close(both, 0.3 * alone + 0.7 * inner)
@@ -96,16 +96,16 @@ def test_an_empty_store_leaves_the_model_as_it_is() -> None:
     lm, rows = model(), tokens()
     store = Entries(torch.zeros(0, 16, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
     with torch.no_grad():
-        torch.testing.assert_close(Nearest(lm, store, TAP).logits(rows).y, lm.logits(rows).y.log_softmax(-1))
+        torch.testing.assert_close(NearestNeighbourLM(lm, store, TAP).logits(rows).y, lm.logits(rows).y.log_softmax(-1))
 
 
 def test_what_is_far_less_likely_keeps_its_digits() -> None:
-    found = by_token(torch.tensor([0.0, -300.0, -301.0]), torch.tensor([4, 2, 2]), 6)
+    found = log_p_by_token(torch.tensor([0.0, -300.0, -301.0]), torch.tensor([4, 2, 2]), 6)
     wanted = -300 + math.log(1 + math.exp(-1))
     assert float(found[2]) == pytest.approx(wanted, abs=1e-4)
     assert found.isneginf().tolist() == [True, True, False, True, False, True]
-    assert by_token(torch.tensor([0.0]), torch.tensor([-1]), 3).isneginf().all()
-    assert not mixed(torch.full((3,), -1.0), found[:3], 1.0).isnan().any()
+    assert log_p_by_token(torch.tensor([0.0]), torch.tensor([-1]), 3).isneginf().all()
+    assert not mix_log_p(torch.full((3,), -1.0), found[:3], 1.0).isnan().any()
 
 
 def test_the_cache_looks_back_in_float32_under_autocast() -> None:
@@ -113,15 +113,15 @@ def test_the_cache_looks_back_in_float32_under_autocast() -> None:
     rows = tokens()
     h = 3 * torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(4))
     pos, one = torch.arange(7).expand(2, 7), ContinuousCache(lm, size=5, theta=2.0)
-    kept = _Kept(h, rows, pos)
+    kept = _History(h, rows, pos)
     like = torch.zeros(2, 7, 11)
-    wanted = one._likely(h, pos, kept, like)
+    wanted = one._cache_log_p(h, pos, kept, like)
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(one._likely(h, pos, kept, like), wanted)
+        torch.testing.assert_close(one._cache_log_p(h, pos, kept, like), wanted)
 
 
 def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, counts, search = Nearest(model(), entries(), TAP, k=4), list[int](), Entries.search
+    one, counts, search = NearestNeighbourLM(model(), entries(), TAP, k=4), list[int](), Entries.search
     monkeypatch.setattr(
         Entries, "search", lambda self, queries, k: (counts.append(len(queries)), search(self, queries, k))[1]
     )
@@ -134,28 +134,28 @@ def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_tokens_leave_is_refused() -> None:
     with pytest.raises(ValueError, match="tokens leave this model early.*give a model without exits"):
-        Nearest(calm(d=16, depth=2, heads=2, length=8, vocab=11), entries(), TAP)
+        NearestNeighbourLM(calm(d=16, depth=2, heads=2, length=8, vocab=11), entries(), TAP)
 
 
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"weight": 1.5}, {"temperature": 0.0}])
 def test_numbers_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Nearest(model(), entries(), TAP, **wrong)  # type: ignore[arg-type]
+        NearestNeighbourLM(model(), entries(), TAP, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no inner state"):
-        Nearest(model(), entries(), "9.1.input").logits(tokens())
+        NearestNeighbourLM(model(), entries(), "9.1.input").logits(tokens())
 
 
 def test_what_the_store_says_is_written_by_drawing_and_by_search() -> None:
     """A store in which every state is followed by token 7."""
     store = Entries(entries().keys, torch.full((12,), 7))
-    sure = Nearest(ContinuousCache(model(), size=5), store, TAP, k=3, weight=0.999)
+    sure = NearestNeighbourLM(ContinuousCache(model(), size=5), store, TAP, k=3, weight=0.999)
     prompts = torch.tensor([[-1, -1, 3], [1, 2, 3]])
     assert generate(sure, prompts, 6, temperature=0)[:, 3:].eq(7).all()
     assert generate(sure, prompts, 6, beam=3)[:, 3:].eq(7).all()
 
 
 def test_rows_are_searched_as_they_would_be_alone() -> None:
-    one = Nearest(ContinuousCache(model(), size=5, weight=0.4), entries(), TAP, k=4, temperature=8.0)
+    one = NearestNeighbourLM(ContinuousCache(model(), size=5, weight=0.4), entries(), TAP, k=4, temperature=8.0)
     prompts = torch.tensor([[-1, -1, 3, 5], [1, 2, 3, 4]])
     together = generate(one, prompts, 8, beam=3)
     assert generate(one, prompts[:1, 2:], 8, beam=3).equal(together[:1, 2:])

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.models.support.pieces import LEAST, Pieces
+from kinformer.models.spalm import LEAST, PieceIndex
 
 
 def covered(text: Int[Tensor, " N"], piece: Int[Tensor, " n"]) -> set[int]:
@@ -20,7 +20,7 @@ def test_runs_are_what_a_loop_finds(kinds: int, length: int) -> None:
     chance = torch.Generator().manual_seed(length)
     text = torch.randint(kinds, (200,), generator=chance)
     text = torch.cat([text, text[:40], text[90:130]])
-    pieces = Pieces(text)
+    pieces = PieceIndex(text)
     for at in (0, 5, 95, 280 - length):
         piece = text[at : at + length]
         runs = pieces.runs(piece)
@@ -30,7 +30,7 @@ def test_runs_are_what_a_loop_finds(kinds: int, length: int) -> None:
 
 def test_what_is_short_or_not_there_is_not_found() -> None:
     text = torch.arange(50)
-    assert Pieces(text).runs(text[: LEAST - 1]).shape == (0, 2)
-    assert Pieces(text).runs(text[:LEAST].flip(0)).shape == (0, 2)
-    assert Pieces(text).runs(torch.cat([text[-LEAST:], text[:1]])).shape == (0, 2)
-    assert Pieces(text[:3]).runs(text[:LEAST]).shape == (0, 2)
+    assert PieceIndex(text).runs(text[: LEAST - 1]).shape == (0, 2)
+    assert PieceIndex(text).runs(text[:LEAST].flip(0)).shape == (0, 2)
+    assert PieceIndex(text).runs(torch.cat([text[-LEAST:], text[:1]])).shape == (0, 2)
+    assert PieceIndex(text[:3]).runs(text[:LEAST]).shape == (0, 2)

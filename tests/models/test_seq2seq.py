@@ -10,7 +10,7 @@ from kinformer.core.loss import Penalty
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.decoding.generate import generate
 from kinformer.members.transformer import transformer
-from kinformer.models.seq2seq import Seq2Seq, framed
+from kinformer.models.seq2seq import Seq2Seq, frame_target
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 
@@ -57,7 +57,7 @@ def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> T
 
 def test_framed_puts_begin_before_and_end_behind() -> None:
     target = torch.tensor([[-1, 4, 5, -1], [4, 5, 6, 7], [-1, -1, -1, 3], [-1, -1, -1, -1], [3, -1, -1, -1]])
-    read, wanted = framed(target, 21, 20)
+    read, wanted = frame_target(target, 21, 20)
     for row, want, given in zip(read.tolist(), wanted.tolist(), target.tolist(), strict=True):
         tokens = [n for n in given if n >= 0]
         pairs = [(r, w) for r, w in zip(row, want, strict=True) if r >= 0 or w >= 0]

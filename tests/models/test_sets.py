@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.support.answers import Count, Number
+from kinformer.models.support.answers import CountAnswer, NumberAnswer
 
 TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "inputs": 3}
 WAYS: tuple[dict[str, Any], ...] = (
@@ -49,8 +49,8 @@ def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
     order = torch.randperm(40)
     want, elsewhere = model.says(elements, marks), elements[:, order]
     assert (model.says(elsewhere, marks) - want).abs().max() <= 1e-6 * want.abs().max()
-    moved = model.encoded(elements, marks).y[:, order]
-    assert (model.encoded(elsewhere, marks).y - moved).abs().max() <= 1e-6 * moved.abs().max()
+    moved = model.encode(elements, marks).y[:, order]
+    assert (model.encode(elsewhere, marks).y - moved).abs().max() <= 1e-6 * moved.abs().max()
 
 
 def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
@@ -59,7 +59,7 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
     off = (number.says(elements, marks) - right).abs()
     loss = number((elements, marks, right))
     torch.testing.assert_close(loss.total, off.mean())
-    assert loss.count == 3 and number.metric == Number.metric
+    assert loss.count == 3 and number.metric == NumberAnswer.metric
     total, count = number.judge((elements, marks, right)).totals["absolute error"]
     torch.testing.assert_close(total, off.detach().sum())
     assert count == 3
@@ -68,14 +68,14 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
     nats = torch.stack([-torch.distributions.Poisson(r).log_prob(n) for r, n in zip(rate, right, strict=True)])
     torch.testing.assert_close(model((elements, marks, right)).total, nats.mean())
     judged = model.judge((elements, marks, right)).totals
-    assert next(iter(judged)) == Count.metric.name == "accuracy"
+    assert next(iter(judged)) == CountAnswer.metric.name == "accuracy"
     said = rate.floor()
     likeliest = torch.distributions.Poisson(rate[:, None]).log_prob(torch.arange(9.0)).argmax(1)
     assert torch.equal(said, likeliest.double()) and float(judged["accuracy"][0]) == float((said == right).sum())
 
 
 def test_a_count_of_rate_nothing_is_finite() -> None:
-    answer, head = Count(), torch.tensor([-200.0, 0.0], requires_grad=True)
+    answer, head = CountAnswer(), torch.tensor([-200.0, 0.0], requires_grad=True)
     loss = answer.loss(answer.says(head), torch.tensor([2.0, 0.0])).sum()
     assert loss.isfinite() and torch.autograd.grad(loss, head)[0].isfinite().all()
     assert math.isclose(float(answer.loss(torch.tensor([3.0]), torch.tensor([0.0]))), 3.0)

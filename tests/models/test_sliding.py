@@ -13,7 +13,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer
-from kinformer.models.support.sliding import Sliding
+from kinformer.models.support.sliding import SlidingReader
 
 SIZES: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "vocab": 11, "dropout": 0.0}
 SAYS = "more than the {} positions that this model has learned"
@@ -38,7 +38,7 @@ def test_each_token_is_read_by_the_rule_however_the_row_is_cut(most: int) -> Non
     rows = torch.randint(0, 11, (3, 17))
     rows[1, :4], rows[2, :13] = -1, -1  # rows of 17, 13 and 4 tokens slide each at its own time
     for cuts in ([1] * 17, [14, 1, 1, 1]):
-        reader = Sliding(model, most)
+        reader = SlidingReader(model, most)
         state: Any = reader.start(3, 17)
         seen = 0
         for width in cuts:
@@ -54,7 +54,7 @@ def test_each_token_is_read_by_the_rule_however_the_row_is_cut(most: int) -> Non
 
 def test_rows_of_its_state_are_selected_as_beam_search_does() -> None:
     model, tokens = writer(), torch.randint(0, 11, (2, 9))
-    reader = Sliding(model, 4)
+    reader = SlidingReader(model, 4)
     state = select(reader.logits(tokens[:, :7], reader.start(2, 9)).state, torch.tensor([1, 1, 0]))
     out = reader.logits(tokens[[1, 1, 0], 7:8], state, last=True)
     torch.testing.assert_close(out.y[2, -1], last(model, tokens[0, :8].tolist(), 4), rtol=0, atol=1e-12)

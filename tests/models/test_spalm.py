@@ -15,8 +15,7 @@ from kinformer.decoding.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
-from kinformer.models.spalm import SPALM, own_runs
-from kinformer.models.support.pieces import Pieces
+from kinformer.models.spalm import SPALM, PieceIndex, own_runs
 
 LENGTH = 9
 
@@ -83,12 +82,12 @@ def test_what_is_left_out_is_the_row_and_no_more() -> None:
     whole, frozen = text(), base()
     store = of_text(frozen, whole)
     row = whole[10 : 10 + LENGTH]
-    own = own_runs(Pieces(store.values()), TokenBatch(row[None]))
+    own = own_runs(PieceIndex(store.values()), TokenBatch(row[None]))
     assert own.tolist() == [[[[10, 10 + LENGTH - 1]]] * (LENGTH - 1)]
     model = spalm(frozen, store, k=5)
     keys = states(frozen, row[:-1])[None]
     real = torch.ones(1, LENGTH - 1, dtype=torch.bool)
-    mine, every = model.found(keys, real, own), model.found(keys, real, None)
+    mine, every = model.find_neighbours(keys, real, own), model.find_neighbours(keys, real, None)
     outside = [n for n in range(len(store.tokens)) if not 10 <= n < 10 + LENGTH - 1]
     rest = Entries(store.keys[outside], store.tokens[outside]).search(keys[0], 5)
     assert mine.tokens[0].equal(rest.tokens)
@@ -100,13 +99,15 @@ def test_rows_are_found_by_document_and_without_padding() -> None:
     store = Entries(torch.zeros(39, 16), whole[1:])
     rows = torch.stack([torch.cat([whole[3:12], whole[20:30]]), torch.cat([torch.full((8,), -1), whole[8:19]])])
     documents = torch.tensor([[0] * 9 + [1] * 10, [0] * 19])
-    found = own_runs(Pieces(store.values()), TokenBatch(rows, None, documents))
+    found = own_runs(PieceIndex(store.values()), TokenBatch(rows, None, documents))
     none = [[torch.iinfo(torch.long).max] * 2]
     assert found[0].tolist() == [[[3, 11]]] * 9 + [[[20, 29]]] * 9
     assert found[1].tolist() == [none] * 8 + [[[8, 18]]] * 10
     few = TokenBatch(rows[:, 8:13], None, documents[:, 8:13])
     every = [[0, torch.iinfo(torch.long).max]]
-    assert own_runs(Pieces(store.values()), few).tolist() == [[none] + [every] * 3, [every] * 4], "too short to be told"
+    assert own_runs(PieceIndex(store.values()), few).tolist() == [[none] + [every] * 3, [every] * 4], (
+        "too short to be told"
+    )
 
 
 @pytest.mark.parametrize("size", [2, 5, 8, 9, 12])
@@ -116,8 +117,8 @@ def test_documents_of_any_length_find_nothing_of_themselves(size: int) -> None:
     model = spalm(frozen, of_text(frozen, whole[:size]), k=3).train()
     batch, real = TokenBatch(whole[None, :size]), torch.ones(1, size - 1, dtype=torch.bool)
     keys = states(frozen, whole[: size - 1])[None]
-    assert float(model.found(keys, real, None).distances[0, :, 0].abs().amax()) < 1e-12
-    assert (model.found(keys, real, own_runs(model.pieces, batch)).tokens < 0).all()
+    assert float(model.find_neighbours(keys, real, None).distances[0, :, 0].abs().amax()) < 1e-12
+    assert (model.find_neighbours(keys, real, own_runs(model.pieces, batch)).tokens < 0).all()
 
 
 def test_a_row_that_repeats_itself_asks_for_no_more_than_it_covers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +167,9 @@ def test_scores_and_distances_are_in_float32_or_better(how: str) -> None:
         if how == "bfloat16":
             h = h.bfloat16()
             model.bfloat16()
-        wanted = copy.deepcopy(model).float().gated(h.float(), found)
+        wanted = copy.deepcopy(model).float().mix_by_gate(h.float(), found)
         with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
-            z, gate = model.gated(h, found)
+            z, gate = model.mix_by_gate(h, found)
     assert z.dtype == h.dtype and gate.dtype == torch.float32
     torch.testing.assert_close(gate, wanted[1])
     torch.testing.assert_close(z, wanted[0].to(h.dtype))

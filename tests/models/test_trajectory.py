@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import Seen
-from kinformer.core.batch import Steps
+from kinformer.core.acting import TimeStep
+from kinformer.core.batch import EpisodeSteps
 from kinformer.core.mechanism import NoState
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
-from kinformer.models.support.measured import Measured, Scales
+from kinformer.models.support.scale_buffers import EpisodeScales, ScaleBuffers
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.act import ACT, Halting
@@ -32,17 +32,17 @@ def built(**keywords: Any) -> Trajectory:
     return made.double().eval()
 
 
-def scales(model: Trajectory, delayed: bool = False) -> Scales:
+def scales(model: Trajectory, delayed: bool = False) -> EpisodeScales:
     numbers = torch.full((0 if model.discrete else model.actions,), 3.0)
     mean, deviation, span = torch.tensor([1.0, 0.0, -1.0]), torch.tensor([2.0, 1.0, 0.5]), torch.tensor([-1.0, 9.0])
-    return Scales(mean, deviation, torch.tensor(9.0), numbers, span, torch.tensor(delayed))
+    return EpisodeScales(mean, deviation, torch.tensor(9.0), numbers, span, torch.tensor(delayed))
 
 
-def batch(model: Trajectory, length: int = 4) -> Steps:
-    return Steps(*(part.double() if part.is_floating_point() else part for part in model.sample(3, length, 0)))
+def batch(model: Trajectory, length: int = 4) -> EpisodeSteps:
+    return EpisodeSteps(*(part.double() if part.is_floating_point() else part for part in model.sample(3, length, 0)))
 
 
-def padded(steps: Steps, left: int, right: int) -> Steps:
+def padded(steps: EpisodeSteps, left: int, right: int) -> EpisodeSteps:
     """The same with garbage around, where times say that nothing is."""
     wide = []
     for part in steps:
@@ -50,7 +50,7 @@ def padded(steps: Steps, left: int, right: int) -> Steps:
         whole = torch.full(sizes, 7, dtype=part.dtype) if part is not steps.times else torch.full(sizes, -1)
         whole[:, left : left + part.shape[1]] = part
         wide.append(whole)
-    return Steps(*wide)
+    return EpisodeSteps(*wide)
 
 
 @torch.no_grad()
@@ -61,7 +61,7 @@ def test_the_loss_is_what_loops_over_the_equations_give(keywords: dict[str, Any]
     steps, nll, beside = batch(model), 0.0, 0.0
     steps = steps._replace(times=steps.times + torch.tensor([[0], [5], [11]]))  # rows begin anywhere in an episode
     for r in range(3):
-        found = read_by_loops(model, Steps(*(part[r : r + 1] for part in steps)))
+        found = read_by_loops(model, EpisodeSteps(*(part[r : r + 1] for part in steps)))
         for t in range(4):
             at_state, at_action = found[3 * t + 1], found[3 * t + 2]
             said = model.action(at_state)
@@ -78,7 +78,7 @@ def test_the_loss_is_what_loops_over_the_equations_give(keywords: dict[str, Any]
     assert math.isclose(float(loss.total), nll + model.beside * beside, rel_tol=1e-9) and int(loss.count) == 12
 
 
-def read_by_loops(model: Any, steps: Steps) -> Tensor:
+def read_by_loops(model: Any, steps: EpisodeSteps) -> Tensor:
     """What the body makes of the tokens of one row [3T D]."""
     keep = scales(model)
     tokens = []
@@ -129,7 +129,7 @@ def test_an_action_is_said_by_what_came_before_it_alone() -> None:
     for part in (0, 1, 2):  # returns, states, actions of step 2
         other = steps[part].clone()
         other[:, 2] = 1 - other[:, 2]
-        got = model.says(Steps(*(other if n == part else one for n, one in enumerate(steps)))).actions
+        got = model.says(EpisodeSteps(*(other if n == part else one for n, one in enumerate(steps)))).actions
         same = 3 if part == 2 else 2  # an action is read by the steps after it
         assert torch.equal(got[:, :same], want[:, :same]) and not torch.allclose(got[:, same:], want[:, same:])
     cloner: Any = behaviour_cloning(**TINY, dropout=0.0).double().eval()
@@ -149,7 +149,7 @@ def test_it_acts_by_the_last_steps_and_what_is_left_of_the_return(delayed: bool)
     actor, done = model.actor(asked), []
     state = actor.start(2)
     for t in range(9):
-        action, state = actor.act(Seen(observed[t], rewards[t], begins[t]), state)
+        action, state = actor.act(TimeStep(observed[t], rewards[t], begins[t]), state)
         done.append(action)
     for row, first, last in ((0, 0, 8), (1, 0, 4), (1, 5, 8)):
         for t in range(first, last + 1):
@@ -158,18 +158,18 @@ def test_it_acts_by_the_last_steps_and_what_is_left_of_the_return(delayed: bool)
             left = torch.tensor([[float(asked[row]) - one for one in lost]]).double()
             acted = torch.stack([*(done[n][row] for n in range(lo, t)), torch.zeros(model.actions)])[None]
             times = torch.arange(lo - first, t - first + 1)[None]
-            said = model.says(Steps(left, observed[lo : t + 1, row][None].double(), acted, times)).actions[0, -1]
+            said = model.says(EpisodeSteps(left, observed[lo : t + 1, row][None].double(), acted, times)).actions[0, -1]
             torch.testing.assert_close(done[t][row].double(), 3 * said, atol=1e-6, rtol=0)  # what is kept is in float32
 
 
 def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_return_is_asked_for() -> None:
     model = built(discrete=False, actions=1)
     actor = model.actor()
-    seen = Seen(torch.randn(2, 3), torch.zeros(2), torch.ones(2, dtype=torch.bool))
+    seen = TimeStep(torch.randn(2, 3), torch.zeros(2), torch.ones(2, dtype=torch.bool))
     action, state = actor.act(seen, actor.start(2))
     assert action.shape == (2, 1) and float(action.abs().max()) <= 3
     assert torch.equal(state.steps.returns[:, -1], torch.full((2,), 9.0).double())
-    steps = Steps(*(part[:, -1:] for part in state.steps))
+    steps = EpisodeSteps(*(part[:, -1:] for part in state.steps))
     torch.testing.assert_close(action, 3 * model.says(steps).actions[:, 0])
 
 
@@ -203,16 +203,16 @@ def test_what_is_left_of_a_return_falls_by_little_in_a_bfloat16_model(discrete: 
     actor, begins = model.actor(torch.tensor([300.0])), torch.ones(1, dtype=torch.bool)
     state = actor.start(1)
     for _ in range(5):
-        action, state = actor.act(Seen(torch.randn(1, 3), torch.full((1,), 0.5) * ~begins, begins), state)
+        action, state = actor.act(TimeStep(torch.randn(1, 3), torch.full((1,), 0.5) * ~begins, begins), state)
         begins = torch.zeros_like(begins)
     assert action.isfinite().all() and state.steps.returns[0].tolist() == [299.5, 299.0, 298.5, 298.0]
 
 
 def test_what_is_kept_of_the_data_is_not_rounded_with_the_weights() -> None:
-    measured = Measured(2, 0)
+    measured = ScaleBuffers(2, 0)
     scales = {"mean": torch.tensor([1002.5, 0.0]), "deviation": torch.ones(2), "returns": torch.tensor(1e5)}
     scales |= {"actions": torch.ones(0), "span": torch.tensor([0.0, 1e5]), "delayed": torch.tensor(False)}
-    measured.tell(Scales(**scales))  # type: ignore[arg-type]
+    measured.tell(EpisodeScales(**scales))  # type: ignore[arg-type]
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         measured.to(dtype)
         torch.testing.assert_close(measured.mean.double(), scales["mean"].double())

@@ -4,7 +4,7 @@ import torch
 
 from kinformer.attend import attend
 from kinformer.core.layer import Context
-from kinformer.core.loss import gathered
+from kinformer.core.loss import sum_over_layers
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.attention import Attention
@@ -37,7 +37,7 @@ def test_adaptive_span_attention(golden: Golden) -> None:
 
     out = near(row, None, Context(pos, run=True))
     assert torch.allclose(out.y[:, -new:], near.aggregation(read.y, pos[:, -new:]), atol=1e-12, rtol=0)
-    close(golden.hyperparameters["loss_coeff"] * gathered(out.aux, pos >= 0)["span"], tensors["span_loss"])
+    close(golden.hyperparameters["loss_coeff"] * sum_over_layers(out.aux, pos >= 0)["span"], tensors["span_loss"])
 
 
 def built(golden: Golden) -> tuple[Attention, Attention]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
-from kinformer.nn.exits.rules import Confident
+from kinformer.nn.exits.rules import ConfidenceThreshold
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -44,7 +44,7 @@ def test_exits(golden: Golden) -> None:
     t = golden.tensors
     threshold = golden.hyperparameters["threshold"]
     layers, length, _ = t["logits"].shape
-    rule = Confident(SoftmaxResponse(nn.Identity()), threshold, strict=True)
+    rule = ConfidenceThreshold(SoftmaxResponse(nn.Identity()), threshold, strict=True)
     stack = EarlyExit([Replay(one) for one in t["logits"]], nn.Identity(), rule)
     ctx = Context(torch.arange(length)[None], run=True)
     out = stack.eval()(torch.zeros_like(t["logits"][:1]), None, ctx)

@@ -106,7 +106,7 @@ def test_the_loss_and_what_it_moves(golden: Golden) -> None:
         leaving = torch.cat([tensors["mem"], tensors["x"]], 1)[:, : tensors["x"].shape[1]]
         new, mem = down(leaving.mT).mT, tensors["mem"]
         there = [torch.ones(states.shape[:2], dtype=torch.bool) for states in (mem, new)]
-        loss = AttentionReconstruction("mse")(tensors["x"], mem, there[0], new, there[1], layer._content).mean()
+        loss = AttentionReconstruction("mse")(tensors["x"], mem, there[0], new, there[1], layer._read_content).mean()
     close(loss, tensors["attn_reconstruction_loss"])
     loss.backward()
     close(down.weight.grad, tensors["grad_W_c"])

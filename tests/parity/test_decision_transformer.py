@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import DecisionTransformerConfig, DecisionTransformerModel
 
-from kinformer.core.batch import Steps
+from kinformer.core.batch import EpisodeSteps
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.feedforward.mlp import Activation
@@ -81,7 +81,7 @@ def test_golden(golden: Golden) -> None:
     tensors = golden.tensors
     model, real = ours_of(golden.hyperparameters, tensors), tensors["mask"].bool()
     times = tensors["timesteps"].masked_fill(~real, -1)
-    said = model.says(Steps(tensors["returns_to_go"].squeeze(-1), tensors["states"], tensors["actions"], times))
+    said = model.says(EpisodeSteps(tensors["returns_to_go"].squeeze(-1), tensors["states"], tensors["actions"], times))
     left = None if said.returns is None else said.returns[..., None]
     for ours, name in ((said.actions, "action_preds"), (said.states, "state_preds"), (left, "return_preds")):
         if name in tensors:
@@ -110,7 +110,9 @@ def test_hugging_face_on_equal_weights(activation: str) -> None:
     )
     theirs: Any = shaken(DecisionTransformerModel(config).double().eval())
     theirs.encoder.wpe.weight.data.zero_()
-    batch = Steps(torch.randn(3, 4).double(), torch.randn(3, 4, 5).double(), torch.randn(3, 4, 2).double(), TIMES)
+    batch = EpisodeSteps(
+        torch.randn(3, 4).double(), torch.randn(3, 4, 5).double(), torch.randn(3, 4, 2).double(), TIMES
+    )
     real = TIMES >= 0
     with torch.no_grad():
         want = theirs(
@@ -140,7 +142,7 @@ OUTER = {
 INNER = {"W_qkv": "attn.c_attn", "W_o": "attn.c_proj", "W_1": "mlp.c_fc", "W_2": "mlp.c_proj"}
 
 
-def named(theirs: Any, batch: Steps) -> dict[str, Tensor]:
+def named(theirs: Any, batch: EpisodeSteps) -> dict[str, Tensor]:
     """Hugging Face's weights by the goldens' names, for row vectors."""
     its = dict(theirs.state_dict())
     found = {"actions": batch.actions, "state_preds": batch.states, "E_t": its["embed_timestep.weight"]}

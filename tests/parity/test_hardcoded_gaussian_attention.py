@@ -8,7 +8,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put
 
@@ -22,7 +22,9 @@ def test_hardcoded_gaussian_attention(golden: Golden, float64: None) -> None:
     stds = sizes.get("stds", sizes.get("std", 1.0))
     bias = HardCodedGaussian(tuple(sizes["offsets"]), tuple(stds) if isinstance(stds, list) else stds)
     pattern = Causal() if sizes.get("causal") else Full()
-    layer = Attention(Values(x.shape[-1], heads, v_dim=tensors["W_v"].shape[1] // heads), Unnormalised(pattern, bias))
+    layer = Attention(
+        ValueProjection(x.shape[-1], heads, v_dim=tensors["W_v"].shape[1] // heads), Unnormalised(pattern, bias)
+    )
     for ours, name in ((layer.projection.v, "v"), (layer.aggregation.linear, "o")):
         weight = tensors[f"W_{name}"].T
         put(ours, weight, tensors.get(f"b_{name}", torch.zeros(len(weight))))

@@ -47,7 +47,7 @@ def compare(golden: Golden) -> None:
     joined = y.reshape(len(y), y.shape[2], -1) if h.get("mix") else y.transpose(1, 2).flatten(2)
     close(joined @ t["W_o"] + t.get("b_o", torch.zeros(())), t["y"])
     if "top_queries" in t:
-        request, _ = mechanism.request(queries, keys, None, ctx)
+        request, _ = mechanism.make_request(queries, keys, None, ctx)
         assert torch.equal(mechanism.chosen(request).sort(-1).values, t["top_queries"])
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 
 from kinformer.core.neighbours import Entries
-from kinformer.models.support.by_token import by_token, log_probabilities, mixed
+from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -16,8 +16,8 @@ def test_knn_lm(golden: Golden) -> None:
     found = Entries(tensors["keys"], tensors["values"]).search(queries.flatten(0, -2), sizes["k"])
     own = log_probabilities(tensors["lm_logits"])
     scores = -found.distances / sizes.get("temperature", 1.0)
-    likely = by_token(scores, found.tokens, own.shape[-1]).view(own.shape)
+    likely = log_p_by_token(scores, found.tokens, own.shape[-1]).view(own.shape)
     close(likely.exp(), tensors["p_knn"])
-    close(mixed(own, likely, sizes["lambda"]), tensors["log_p"])
+    close(mix_log_p(own, likely, sizes["lambda"]), tensors["log_p"])
     tiny = math.log(torch.finfo(torch.float32).tiny)  # goldens are kept in float32, which calls what is smaller 0
     assert torch.equal(likely > tiny, tensors["p_knn"] > math.exp(tiny))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
@@ -24,17 +24,17 @@ def heads(golden: Golden) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return q, k, v, torch.arange(q.shape[2]).expand(len(q), -1)
 
 
-def begun(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor) -> Exact:
+def begun(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor) -> UncastState:
     sizes = HeadSizes(q.shape[1], k.shape[1], v.shape[1], k.shape[3], v.shape[3])
     return linear.start(StateSpec(len(q), q.shape[2], q.dtype, q.device), sizes)
 
 
-def read(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, state: Exact) -> Out:
+def read(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, state: UncastState) -> Out:
     ctx = Context(pos, run=True)
     return linear(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx)
 
 
-def s_and_z(state: Exact) -> tuple[Tensor, Tensor]:
+def s_and_z(state: UncastState) -> tuple[Tensor, Tensor]:
     """Sums with their scale put back; the last column is z."""
     whole = state.inside.s * state.inside.level.exp()[..., None, None]
     return whole[..., :-1], whole[..., -1]

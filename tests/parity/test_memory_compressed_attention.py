@@ -17,7 +17,7 @@ from kinformer.nn.mechanisms.null_key import NullKey
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from tests.parity.goldens import Golden, close, goldens
 from tests.parity.peers import put, put_qkv
 
@@ -28,7 +28,7 @@ def test_memory_compressed_attention(golden: Golden, float64: None) -> None:
     (batch, length, d), heads, ratio = given["x"].shape, sizes["heads"], sizes["ratio"]
     width = given["W_q"].shape[1] // heads
     null = NullKey(heads, width) if "null_k" in given else None
-    shorten = Convolved(ratio, width, heads=heads, tied=True, bias="b_c" in given, align="last")
+    shorten = ConvShortener(ratio, width, heads=heads, tied=True, bias="b_c" in given, align="last")
     pattern = Causal() if sizes.get("causal", True) else Full()
     projection = QKV(d, heads, head_dim=width, bias=any(f"b_{name}" in given for name in "qkv"))
     out = OutProjection(heads, width, d, bias="b_o" in given)
@@ -45,7 +45,7 @@ def test_memory_compressed_attention(golden: Golden, float64: None) -> None:
 
 
 @torch.no_grad()
-def fill(shorten: Convolved, null: NullKey | None, given: dict[str, Any]) -> None:
+def fill(shorten: ConvShortener, null: NullKey | None, given: dict[str, Any]) -> None:
     """Kernels are stored as torch.nn.Conv1d has them: [heads * out, in, place]."""
     heads, size, width, _ = shorten.weight.k.shape
     shorten.weight.k.copy_(given["W_c"].view(heads, width, width, size).permute(0, 3, 2, 1))

@@ -7,12 +7,12 @@ from torch import Tensor
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.generalised import GeneralisedKernel
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
-from kinformer.nn.mechanisms.update import Sums
+from kinformer.nn.mechanisms.state_update import LinearState
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -60,6 +60,6 @@ def test_causal(golden: Golden) -> None:
     map = favor(golden)
     s = q.new_zeros(*k.shape[:2], map.features(k.shape[3]), v.shape[3] + 1)
     s[..., -1] = 1e-6
-    state, ctx = Exact(Sums(s, map(k, False)[1][..., 0])), Context(pos, run=True)
+    state, ctx = UncastState(LinearState(s, map(k, False)[1][..., 0])), Context(pos, run=True)
     read = LinearAttention(map, piece=7)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx).y
     close(read.y, golden.tensors["out_causal"])

@@ -3,7 +3,7 @@
 import torch
 
 from kinformer.attend import attend
-from kinformer.members.support.factors import layers, sets
+from kinformer.members.support.factors import factor_patterns, layer_patterns
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -12,10 +12,10 @@ def test_sparse_transformer_patterns(golden: Golden) -> None:
     h, t = golden.hyperparameters, golden.tensors
     length, heads, stride, summary = h["L"], h["heads"], h["stride"], h["c"]
     # the published code's window has l keys, the paper's l + 1
-    (local,), (strided,) = sets("strided", stride, summary, 1, 2, "code")
+    (local,), (strided,) = factor_patterns("strided", stride, summary, 1, 2, "code")
     assert torch.equal(local.matrix(length).long(), t["mask_local"])
     assert torch.equal(strided.matrix(length).long(), t["mask_strided"])
-    (fixed,) = layers(sets("fixed", stride, summary, h["num_verts"], 2, "code"), "merged", 1)
+    (fixed,) = layer_patterns(factor_patterns("fixed", stride, summary, h["num_verts"], 2, "code"), "merged", 1)
     assert torch.equal(torch.stack([fixed.matrix(length, h=n).long() for n in range(heads)]), t["mask_fixed"])
     q, k, v = (t[name].unflatten(-1, (heads, -1)).transpose(1, 2) for name in ("q", "k", "v"))
     pos = torch.arange(length).expand(len(q), 1, -1)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -12,7 +12,7 @@ from kinformer.core.score import Score
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense
 from kinformer.nn.scores.synthesizer import DenseSynthesizer
 from tests.parity.goldens import Golden, close, goldens
@@ -68,7 +68,7 @@ def factorised(tensors: dict[str, Tensor], heads: int) -> tuple[Score, Tensor, T
 def layer_of(score: Score, tensors: dict[str, Tensor], value: str, causal: bool) -> Attention:
     """No output projection, as in the code."""
     weight = tensors[f"W_{value}"].T
-    projection = Values(weight.shape[1], score.heads, v_dim=len(weight) // score.heads)
+    projection = ValueProjection(weight.shape[1], score.heads, v_dim=len(weight) // score.heads)
     put(projection.v, weight, bias(tensors, f"b_{value}", len(weight)))
     return Attention(projection, Softmax(Causal() if causal else Full(), score=score), aggregation=Concat())
 
@@ -83,7 +83,7 @@ def read(layer: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     handle.remove()
     queries, keys, _, ctx = given[0]
     assert isinstance(ctx, Context)
-    request, _ = mechanism.request(queries, keys, None, ctx)
+    request, _ = mechanism.make_request(queries, keys, None, ctx)
     every = torch.arange(x.shape[1]).expand(len(x), -1)
     lse = mechanism(queries, keys, None, ctx).y.lse
     return weights(request, lse, every), y

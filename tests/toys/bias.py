@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads
 from kinformer.core.request import Request
 
 
@@ -15,7 +15,7 @@ class Decay(Bias):
         self.log_rate = nn.Parameter(torch.full((heads,), -2.3))
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads("Decay", len(self.log_rate), piece)
+        check_bias_heads("Decay", len(self.log_rate), piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

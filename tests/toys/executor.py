@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 
 SECONDS = 1e-3  # per query
 
@@ -21,7 +21,7 @@ def cost(request: Request) -> float | Refusal:
 
 def read(request: Request) -> AttentionOutput:
     """The same as the reference."""
-    logits = scores(request).masked_fill(~allowed(request), -torch.inf)
+    logits = scores(request).masked_fill(~full_mask(request), -torch.inf)
     rows = [_one(logits[:, :, n], request.keys.v) for n in range(logits.shape[2])]
     return AttentionOutput(torch.stack([y for y, _ in rows], 2), torch.stack([lse for _, lse in rows], 2))
 

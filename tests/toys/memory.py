@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
-from kinformer.core.memory import Memory, moved
+from kinformer.core.memory import Memory, update_slots
 from kinformer.core.patterns.segment import Segment
 
 
@@ -21,7 +21,7 @@ class Kept(NamedTuple):
     now: Int[Tensor, " B"]
 
 
-class Recent(Memory):
+class SeparableConvState(Memory):
     """The own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
 
     kind = Kept
@@ -39,9 +39,9 @@ class Recent(Memory):
     def forward(
         self, x: Float[Tensor, "B T D"], state: Kept, ctx: Context, read: Callable
     ) -> tuple[Tensor, Tensor, Kept, dict[str, Tensor]]:
-        both, plan = torch.cat([state.x, x], 1), moved(state.pos, state.now, ctx, self.reads)
+        both, plan = torch.cat([state.x, x], 1), update_slots(state.pos, state.now, ctx, self.reads)
         kept = cut(both, plan.order, 1).to(state.x.dtype)
-        return both.to(x.dtype), plan.both, Kept(kept, plan.pos, plan.now), {}
+        return both.to(x.dtype), plan.positions, Kept(kept, plan.pos, plan.now), {}
 
 
-EXAMPLES = (lambda: Recent(3),)
+EXAMPLES = (lambda: SeparableConvState(3),)

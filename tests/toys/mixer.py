@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 
 
 class Sum(NamedTuple):
@@ -25,7 +25,7 @@ class Average(Layer):
         self.d, self.gate = d, nn.Linear(2 * d, d)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Sum:
-        new = room(self, batch, length, dtype, device)
+        new = make_state_spec(self, batch, length, dtype, device)
         count = torch.zeros(batch, dtype=torch.long, device=new.device)
         return Sum(torch.zeros(batch, self.d, dtype=new.dtype, device=new.device), count)
 

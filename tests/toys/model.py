@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.layer import Layer, State
-from kinformer.core.loss import Loss, gathered
-from kinformer.core.model import EvaluationSums, Metric, Model, random_tokens, total
-from kinformer.core.numbering import numbered
+from kinformer.core.loss import Loss, sum_over_layers
+from kinformer.core.model import EvaluationSums, Metric, Model, random_tokens, sum_and_count
+from kinformer.core.numbering import context_of_tokens
 
 Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
@@ -35,17 +35,17 @@ class Classifier(Model):
     def judge(self, batch: Labelled, state: State | None = None) -> EvaluationSums:
         scores, _ = self._scores(batch[0])
         right = (scores.argmax(-1) == batch[1]).double()
-        return EvaluationSums({self.metric.name: total(right, torch.ones_like(right, dtype=torch.bool))})
+        return EvaluationSums({self.metric.name: sum_and_count(right, torch.ones_like(right, dtype=torch.bool))})
 
     def sample(self, rows: int, length: int, seed: int) -> Labelled:
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes
 
     def _scores(self, tokens: Int[Tensor, "B T"]) -> tuple[Tensor, dict[str, Tensor]]:
-        ctx, real = numbered(tokens), tokens >= 0
+        ctx, real = context_of_tokens(tokens), tokens >= 0
         out = self.body(self.embedding(tokens.clamp_min(0)), None, ctx)
         mean = out.y.where(real[..., None], 0.0).sum(1) / real.sum(1, keepdim=True).clamp_min(1)
-        return self.head(mean), gathered(out.aux, real)
+        return self.head(mean), sum_over_layers(out.aux, real)
 
 
 def _example() -> Classifier:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Twice(Task):
     def width(self) -> int:
         return 4
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         n = int(chance.integers(self.most))
-        return Row([(b"%02d=" % n, b"%d" % (2 * n % 10))])
+        return TaskRow([(b"%02d=" % n, b"%d" % (2 * n % 10))])
 
 
 EXAMPLES = (Twice,)

@@ -17,7 +17,7 @@ from torch import _C, Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from kinformer.attend.parts import Part, parts
+from kinformer.attend.parts import PatternPart, parts
 from kinformer.core.bias import at
 from kinformer.core.heads import cut
 from kinformer.core.layout import Dense, GatheredKeys, Residue
@@ -35,7 +35,7 @@ GRAPHS = 64  # one for each pattern, bias and shape: a pattern's numbers as symb
 compiled = functools.cache(functools.partial(torch.compile, fullgraph=True, dynamic=False))
 
 
-class Call(NamedTuple):
+class FlexCall(NamedTuple):
     """Blocks of pairs that are read together, how many they are, and the order in which it takes the tokens."""
 
     mask: BlockMask
@@ -44,7 +44,7 @@ class Call(NamedTuple):
     k: Int[Tensor, "#B S"] | None
 
 
-def asking(request: Request) -> float:
+def estimation_time(request: Request) -> float:
     """Seconds of looking at what a bias learns and adds."""
     return 5e-5
 
@@ -79,29 +79,29 @@ def cost(request: Request) -> float | Refusal:
 def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference, merged where parts are cheaper apart."""
     plan, _ = _plan(request)
-    reads = [_called(request, call, request.lse or len(plan) > 1) for call in plan]
+    reads = [_read_call(request, call, request.lse or len(plan) > 1) for call in plan]
     return reads[0] if len(reads) == 1 else merge(*reads)
 
 
-def _plan(request: Request) -> tuple[list[Call], float]:
+def _plan(request: Request) -> tuple[list[FlexCall], float]:
     """The cheapest calls and the pairs of their blocks: found once per forward, with one look at the device."""
     q, k, rows = request.queries, request.keys, request.rows
-    return request.memo.get(lambda: _made(request), "flex", request.pattern, q.pos, k.pos, q.head, q.q.shape, rows)
+    return request.memo.get(lambda: _make_plan(request), "flex", request.pattern, q.pos, k.pos, q.head, q.q.shape, rows)
 
 
-def _made(request: Request) -> tuple[list[Call], float]:
+def _make_plan(request: Request) -> tuple[list[FlexCall], float]:
     length, keys = request.queries.q.shape[2], request.keys.k.shape[2]
     size = BLOCK << max(0, math.ceil(math.log2(length * keys / BLOCK**2 / GRID) / 2))
-    plans = [[_listed(request, size, Part(Dense(), request.pattern))]]
+    plans = [[_make_call(request, size, PatternPart(Dense(), request.pattern))]]
     if request.queries.pos.shape[1] == request.keys.pos.shape[1] == 1:  # one order for all heads
-        plans.append([_listed(request, size, part) for part in parts(request.pattern, max(length, keys))])
+        plans.append([_make_call(request, size, part) for part in parts(request.pattern, max(length, keys))])
     counts = torch.stack([torch.stack([call.many for call in plan]).sum() for plan in plans]).tolist()
     counts[-1] += MERGED * (len(plans) - 1) * len(plans[-1]) * request.pairs / keys / size
     best = counts.index(min(counts))
     return plans[best], counts[best] * size**2
 
 
-def _listed(request: Request, size: int, part: Part) -> Call:
+def _make_call(request: Request, size: int, part: PatternPart) -> FlexCall:
     """The blocks of a part, by what `cover` says of those that hold a remainder in common; by head where it differs."""
     queries, layout = request.queries, part.layout
     q, k = (x if x.stride(0) else x[:1] for x in (queries.pos, request.keys.pos))
@@ -113,16 +113,18 @@ def _listed(request: Request, size: int, part: Part) -> Call:
         for x, kind in ((q, Residue), (k, Residue | GatheredKeys))
     )
     q_ends, k_ends = (_ends(cut(pos, order, 2), size, n) for pos, order in ((q, of_q), (k, of_k)))
-    found: dict[tuple, Tensor] = {}
+    kinds_of_blocks: dict[tuple, Tensor] = {}
     heads = range(queries.q.shape[1])
     kinds = [(part.where.of_head(queries.head + h), h % q.shape[1], h % k.shape[1]) for h in heads]
     for where, i, j in dict.fromkeys(kinds):
         a, b = q_ends[:, :, i, :, None], k_ends[:, :, j, None]  # [6 B N 1], [6 B 1 M]
-        some, every = where.cover(a[0], a[2], b[0], b[2])
-        some = some & (a[1] <= b[3]) & (b[1] <= a[3]) & (a[4] & b[4]).bool()
-        every = every & some & (a[5] & b[5]).bool()
-        found[where, i, j] = torch.stack((some & ~every, every)).int()
-    blocks = torch.stack([found[kind] for kind in (kinds if len(found) > 1 else kinds[:1])], 2)  # [2 B H N M]
+        any_pair, every = where.cover(a[0], a[2], b[0], b[2])
+        any_pair = any_pair & (a[1] <= b[3]) & (b[1] <= a[3]) & (a[4] & b[4]).bool()
+        every = every & any_pair & (a[5] & b[5]).bool()
+        kinds_of_blocks[where, i, j] = torch.stack((any_pair & ~every, every)).int()
+    blocks = torch.stack(
+        [kinds_of_blocks[kind] for kind in (kinds if len(kinds_of_blocks) > 1 else kinds[:1])], 2
+    )  # [2 B H N M]
     q_pos, k_pos, rows, head = cut(queries.pos, of_q, 2), cut(request.keys.pos, of_k, 2), request.rows, queries.head
 
     def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -131,9 +133,9 @@ def _listed(request: Request, size: int, part: Part) -> Call:
         return pattern(row, h + head, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)
 
     pattern, lengths = part.where, (q_pos.shape[2], k_pos.shape[2])
-    (some, every), number = blocks.sum(-1).int(), blocks.argsort(dim=-1, descending=True, stable=True).int()
-    mask = BlockMask.from_kv_blocks(some, number[0], every, number[1], size, allowed, lengths)
-    return Call(mask, blocks.sum((0, 3, 4)).expand(queries.q.shape[:2]).sum(), of_q, of_k)
+    (any_pair, every), number = blocks.sum(-1).int(), blocks.argsort(dim=-1, descending=True, stable=True).int()
+    mask = BlockMask.from_kv_blocks(any_pair, number[0], every, number[1], size, allowed, lengths)
+    return FlexCall(mask, blocks.sum((0, 3, 4)).expand(queries.q.shape[:2]).sum(), of_q, of_k)
 
 
 def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"]:
@@ -145,7 +147,7 @@ def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"
     return torch.cat((first, last, torch.stack((real.any(-1), real.all(-1)))))
 
 
-def _called(request: Request, call: Call, lse: bool) -> AttentionOutput:
+def _read_call(request: Request, call: FlexCall, lse: bool) -> AttentionOutput:
     piece = request if call.q is call.k is None else request.piece(call.q, call.k)
     q, k, v = (x if torch.is_grad_enabled() else x.detach() for x in (piece.queries.q, piece.keys.k, piece.keys.v))
     bias = None if piece.bias is None else piece.bias.bind(piece)

@@ -3,11 +3,11 @@
 import torch
 
 from kinformer.attend import kernel
-from kinformer.attend.kernel import added
+from kinformer.attend.kernel import additive_mask
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import ordinary
+from kinformer.core.transforms import are_plain_tensors
 
 CALL = 2e-5  # seconds
 SECONDS = 2e-11  # per score and number of a head's width: twice what is taken without a mask
@@ -21,11 +21,13 @@ def cost(request: Request) -> float | Refusal:
     plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
     if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
         return Refusal("it takes the product of query and key on a CPU, without bias or dropout, and values as wide")
-    if not ordinary(request.queries.q, request.keys.k, request.keys.v):
+    if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
 def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference."""
-    return kernel.read(kernel.Masked(request.scale), request.queries.q, request.keys.k, request.keys.v, added(request))
+    return kernel.read(
+        kernel.MaskedRead(request.scale), request.queries.q, request.keys.k, request.keys.v, additive_mask(request)
+    )

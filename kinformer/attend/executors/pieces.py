@@ -6,23 +6,24 @@ Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the r
 import torch
 
 from kinformer.attend import banded, explicit, kernel, operator
-from kinformer.attend.flash import Planned
-from kinformer.attend.lines import Alike, Run
-from kinformer.attend.plan import Sizes, of_runs
-from kinformer.attend.planning import planned
+from kinformer.attend.flash import PlannedRead
+from kinformer.attend.lines import PositionRun, RunPair
+from kinformer.attend.plan import plan_of_runs
+from kinformer.attend.plan_sizes import PlanSizes
+from kinformer.attend.planning import plan_request
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import ordinary
+from kinformer.core.transforms import are_plain_tensors
 
 PLAN = 2e-4  # seconds
 CALL = 1e-5  # seconds of a read that is one call of the kernel
 FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a head's width
 
 
-def asking(request: Request) -> float:
+def estimation_time(request: Request) -> float:
     """Seconds of a plan, unless it is found again: that of whole rows without padding, read by themselves."""
     return 0.0 if request.run and request.full and request.queries.pos is request.keys.pos else PLAN
 
@@ -33,22 +34,24 @@ def cost(request: Request) -> float | Refusal:
         return operator.cost(request)
     if request.where is not None:
         return Refusal("it asks the pattern which pairs are read, and fewer are")
-    if not ordinary(request.queries.q, request.keys.k, request.keys.v):
+    if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
         return Refusal("what comes from the block beneath is a matrix that it does not cut")
     if not request.pairs:
         return Refusal("it wants at least one pair")
-    found = planned(request)
-    if isinstance(found, Refusal):
-        return found
-    if not found.stages and (request.bias is not None or not kernel.serves(request)):
+    plan = plan_request(request)
+    if isinstance(plan, Refusal):
+        return plan
+    if not plan.stages and (request.bias is not None or not kernel.serves(request)):
         return Refusal("no query reads a key, and plain operations of nothing have no gradient")
-    told = request.bias is not None and type(request.bias).by_distance is not Bias.by_distance
-    rate = EXPLICIT if not kernel.serves(request) else FLASH if request.bias is None else BAND if told else EXPLICIT
-    once, width = found.only if request.bias is None else None, request.queries.q.shape[3] + request.keys.v.shape[3]
+    by_distance = request.bias is not None and type(request.bias).by_distance is not Bias.by_distance
+    rate = (
+        EXPLICIT if not kernel.serves(request) else FLASH if request.bias is None else BAND if by_distance else EXPLICIT
+    )
+    once, width = plan.only if request.bias is None else None, request.queries.q.shape[3] + request.keys.v.shape[3]
     if once is None or rate is EXPLICIT:
-        return found.pairs * rate * width
+        return plan.pairs * rate * width
     return CALL + once.pairs * request.queries.q.shape[:2].numel() * rate * width
 
 
@@ -56,21 +59,21 @@ def read(request: Request) -> AttentionOutput:
     """The same y and lse as the reference, merged from calls over tiles."""
     if torch.compiler.is_compiling():
         return operator.read(request)
-    found, queries, keys = planned(request), request.queries, request.keys
-    if isinstance(found, Refusal):
-        raise ValueError(found.reason)
+    plan, queries, keys = plan_request(request), request.queries, request.keys
+    if isinstance(plan, Refusal):
+        raise ValueError(plan.reason)
     fused = kernel.serves(request)
-    told = banded.asked(request, found) if fused else None
-    if told is None and (request.bias is not None or not fused):
-        return explicit.read(request, found)
-    q, band = (queries.q, None) if told is None else told
-    way = Planned(found, request.rows, request.scale, queries.head, 0 if band is None else band.most)
-    return kernel.read(way, q, keys.k, keys.v, *((None, None, None) if band is None else band[:3]))
+    with_band = banded.band_of(request, plan) if fused else None
+    if with_band is None and (request.bias is not None or not fused):
+        return explicit.read(request, plan)
+    q, band = (queries.q, None) if with_band is None else with_band
+    planned = PlannedRead(plan, request.rows, request.scale, queries.head, 0 if band is None else band.most)
+    return kernel.read(planned, q, keys.k, keys.v, *((None, None, None) if band is None else band[:3]))
 
 
 def work(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
     """What reading a row costs, as planned, over dense attention: of all pairs, or half of them where none is ahead."""
-    row = Run(0, length)
+    row = PositionRun(0, length)
     dense = heads * length**2 * (0.5 if pattern.reach()[1] <= 0 else 1)
-    plan = of_runs(pattern, Alike(row, row), Sizes(1, heads, heads, 0, width), torch.device("cpu"))
+    plan = plan_of_runs(pattern, RunPair(row, row), PlanSizes(1, heads, heads, 0, width), torch.device("cpu"))
     return min(1.0, plan.pairs / dense)

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import mask, scores, softmax, weighted
+from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
 
 CALL = 1.2e-4  # seconds of its operations, however few the pairs
 SECONDS = 1e-10  # per score and number of a head's width: ten times what fused attention takes
@@ -20,4 +20,4 @@ def read(request: Request) -> AttentionOutput:
     """Softmax over the allowed scores, times the values; y is 0 and lse -inf where a query may read nothing."""
     logits, where = scores(request), mask(request)
     attention, lse = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
-    return AttentionOutput(weighted(F.dropout(attention, request.dropout), request), lse)
+    return AttentionOutput(weigh_values(F.dropout(attention, request.dropout), request), lse)

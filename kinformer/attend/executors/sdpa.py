@@ -2,13 +2,13 @@
 
 from torch.nn import functional as F
 
-from kinformer.attend.kernel import added
+from kinformer.attend.kernel import additive_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import derived_forward
+from kinformer.core.transforms import is_forward_mode
 
 SECONDS = 1e-11  # per score and number of a head's width
 DROPPED = 5e-11  # with dropout on a CPU, whose fused kernel does not do it: every weight is computed and kept
@@ -20,7 +20,7 @@ def cost(request: Request) -> float | Refusal:
     queries, keys = request.queries, request.keys
     if request.lse:
         return Refusal("PyTorch's function returns no lse")
-    if derived_forward():
+    if is_forward_mode():
         return Refusal("its fused kernels have no forward-mode derivative")
     if request.bias is not None or type(request.score) is not Product:
         return Refusal("it takes the plain product of query and key alone, without a bias")
@@ -38,7 +38,7 @@ def read(request: Request) -> AttentionOutput:
         queries.q,
         keys.k,
         keys.v,
-        attn_mask=added(request) if _is_masked(request) else None,
+        attn_mask=additive_mask(request) if _is_masked(request) else None,
         dropout_p=request.dropout,
         is_causal=_is_causal(request),
         scale=request.scale,

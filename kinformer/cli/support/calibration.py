@@ -9,16 +9,16 @@ from kinformer.cli.support.calibrated_exits import threshold_text
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.discover import members
 from kinformer.decoding.calibrated import FILE, CalibrationError, calibration
-from kinformer.decoding.consistency import losses, ruled, written
+from kinformer.decoding.consistency import losses, use_rule, write_texts
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.calibrate.threshold_search import LEAST, By, result_lines, rows_of, search_plot, search_thresholds
 from kinformer.lab.data.kind import refuse_other_tokens, refuse_unread
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.models.support.exits import ManyExits
-from kinformer.nn.exits.decaying import Threshold
-from kinformer.nn.exits.learn_then_test import Found, fewest, learn_then_test
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.learn_then_test import LearnThenTestResult, fewest_losses, learn_then_test
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.thresholds import SEGMENTS
 from kinformer.pages.plots import save_plots
 
@@ -123,22 +123,23 @@ def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens:
 
 def _test_thresholds(
     model: Any, prompts: Prompts, by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
-) -> tuple[Found, float]:
+) -> tuple[LearnThenTestResult, float]:
     """What is found on these texts, and the layers that a token takes with it."""
     body, count, layers = model.exits, len(prompts.prompts), dict[Any, float]()
     print(
         f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest(delta, epsilon):,}), --thresholds or --tokens take less time",
+        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take "
+        "less time",
         file=sys.stderr,
     )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
-        with ruled(body, Nobody()):
-            full = written(model, prompts, tell)
+        with use_rule(body, NeverExit()):
+            full = write_texts(model, prompts, tell)
 
         def losses_at(threshold: Any) -> list[float]:
             body.rule.leave_at(threshold)
             done = count * (len(layers) + 1)
-            early = written(model, prompts, lambda written_now: tell(done + written_now))
+            early = write_texts(model, prompts, lambda written_now: tell(done + written_now))
             layers[threshold] = early.layers
             return losses(by, prompts, early.texts, full.texts)
 
@@ -146,7 +147,9 @@ def _test_thresholds(
     return result, full.layers if result.threshold is None else layers[result.threshold]
 
 
-def _lines(result: Found, rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
+def _lines(
+    result: LearnThenTestResult, rule: Any, layers: tuple[float, int], delta: float, epsilon: float
+) -> list[str]:
     """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
     lines = [
         f"threshold {threshold_text(rule, test.threshold)}: mean loss {test.risk:.4f}, p {test.p:.3g}, "

@@ -18,11 +18,11 @@ from kinformer.core.task import Task
 from kinformer.lab.cost.growth import Growth, measure, power
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.laws.check import TimeIsUp, limited, verdicts
+from kinformer.laws.check import TimeIsUp, limit_time, verdicts
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.forms import forms
-from kinformer.laws.support.judging import Judged, Verdict, laws
-from kinformer.laws.support.own import Own, Unreadable, counted, read, title
+from kinformer.laws.support.judging import JudgedPart, Verdict, laws
+from kinformer.laws.support.parts_file import PartsFile, Unreadable, read_parts, title_of, with_article
 from kinformer.laws.support.subject import Subject
 from kinformer.pages.plots import save_plots
 
@@ -56,8 +56,8 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
             raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
     report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
     try:
-        with limited(seconds), from_user(Unreadable):
-            own = read(file)
+        with limit_time(seconds), from_user(Unreadable):
+            own = read_parts(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
     report.say(f"{_headline(own)}\n", "bold")
@@ -111,13 +111,13 @@ class CheckReport:
             self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
 
 
-def _headline(own: Own) -> str:
-    titles = dict.fromkeys(f"{title(example)}, {counted(example.kind)}" for example in own.examples)
+def _headline(own: PartsFile) -> str:
+    titles = dict.fromkeys(f"{title_of(example)}, {with_article(example.kind)}" for example in own.examples)
     count = len(own.examples)
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
 
-def _draw_patterns(own: Own) -> dict[str, tuple[Any, int]]:
+def _draw_patterns(own: PartsFile) -> dict[str, tuple[Any, int]]:
     """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
     drawings: dict[str, tuple[Any, int]] = {}
     for example in own.examples:
@@ -139,7 +139,7 @@ def _heads(pattern: Any) -> list[int]:
     return list(range(1 + len(list(takewhile(lambda drawing: drawing != first, rest)))))
 
 
-def _hints_for(own: Own) -> list[str]:
+def _hints_for(own: PartsFile) -> list[str]:
     """What the file's own patterns could say more sharply."""
     try:
         return [hint for example in own.examples if example.kind == "pattern" for hint in sharper_hints(example.make())]
@@ -147,9 +147,9 @@ def _hints_for(own: Own) -> list[str]:
         return []  # what is wrong with them is for the laws to say
 
 
-def _measure_growth(example: Judged, seconds: float) -> Growth:
+def _measure_growth(example: JudgedPart, seconds: float) -> Growth:
     try:
-        with limited(seconds):
+        with limit_time(seconds):
             return measure(next(form for form in forms(example.make(), example.make) if isinstance(form, Subject)))
     except (TimeIsUp, Exception):
         return Growth()  # the laws have said what is wrong with it

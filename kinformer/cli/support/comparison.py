@@ -31,7 +31,7 @@ from kinformer.cli.support.trials import (
 from kinformer.core.model import Model
 from kinformer.lab.compare.parameters import match_parameters
 from kinformer.lab.compare.samples import TEMPERATURE
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, titles
 from kinformer.lab.train.decisions import Decisions
@@ -158,7 +158,7 @@ def settings_record(comparison: Comparison) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members; of several rates each row has its own."""
     job, spent, rates = comparison.job, comparison.spent, comparison.rates
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
-    text = isinstance(job.data, Text)
+    text = isinstance(job.data, TextData)
     return {
         "data": job.data.name,
         **({"train_bytes": job.text.part("train").bytes} if text else {}),

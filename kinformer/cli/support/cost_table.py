@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kinformer.core.memory import Remembered
+from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Forecaster
 from kinformer.lab.cost.cost import Cost
 from kinformer.lab.cost.free_memory import free_memory
@@ -60,7 +60,7 @@ def _range_text(tokens: TemporalRange) -> str:
     return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
 
 
-def _score_pairs(memories: Mapping[str, Remembered]) -> list[str]:
+def _score_pairs(memories: Mapping[str, MemoryCost]) -> list[str]:
     """The scores of a segment, by what its tokens read, layers that read alike together."""
     texts = {}
     for layer, part in memories.items():

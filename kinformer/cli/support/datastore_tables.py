@@ -11,12 +11,12 @@ from kinformer.cli.errors import noted
 from kinformer.cli.support.load_model import load_model
 from kinformer.core.evaluating import evaluating
 from kinformer.core.search import search_named
-from kinformer.decoding.spelling import spelling, warn_of_loss
+from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.indexing import check_faiss_search, read_index_record, write_index
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.search.support.faiss import FaissSearch
-from kinformer.lab.train.evaluate import device_of
 from kinformer.models.support.taps import Tap
 from kinformer.nn.search.exact import ExactSearch
 
@@ -44,7 +44,7 @@ def find_neighbours(
     reader = load_model(home, member, device)
     with from_user(ValueError):
         opened.check(reader)
-    spelled, text = spelling(reader), prompt.encode(errors="surrogateescape")
+    spelled, text = tokenizer_of_model(reader), prompt.encode(errors="surrogateescape")
     tokens = spelled.encode(text)[-opened.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty; give a text")

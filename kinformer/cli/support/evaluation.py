@@ -10,14 +10,14 @@ from typing import Any, cast
 
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
-from kinformer.decoding.consistency import ruled
+from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import stream
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
-from kinformer.lab.train.evaluate import Measured, evaluate, evaluate_batches
-from kinformer.lab.train.head_values import ByLayer, has_head_values, head_values_by_layer
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches
+from kinformer.lab.train.head_values import LayerValues, has_head_values, head_values_by_layer
+from kinformer.nn.exits.never_exit import NeverExit
 
 
 def refuse_picture(model: Any, out: Path | None) -> None:
@@ -33,14 +33,14 @@ def refuse_picture(model: Any, out: Path | None) -> None:
 
 def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
     """The number of tokens in each row that the model reads."""
-    if not isinstance(data, Text):
+    if not isinstance(data, TextData):
         return data.longest(length) or length
     return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
 
 
 def evaluate_split(
     model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, ByLayer]]:
+) -> tuple[dict[str, Any], dict[str, LayerValues]]:
     """The metric of a model on a split with all that is told of it, and what its heads have learned."""
     began = monotonic()
     with head_values_by_layer(model) as heads:
@@ -55,8 +55,8 @@ def evaluate_split(
     # lanes of some bytes are of the first, and levels of those from all over the split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    extras = {"others": dict(score.others), "levels": dict(levels), **_measured_part(data, split, limit, reading)}
-    in_bytes = isinstance(data, Text) and score.metric.unit == "bits"  # for any tokenizer
+    extras = {"others": dict(score.extras), "levels": dict(levels), **_measured_part(data, split, limit, reading)}
+    in_bytes = isinstance(data, TextData) and score.metric.unit == "bits"  # for any tokenizer
     metric = score.metric._replace(per="byte") if in_bytes else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
     return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
@@ -64,7 +64,7 @@ def evaluate_split(
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
     """Which bytes of a text are measured, in words, where not all of them are."""
-    if not isinstance(data, Text) or limit is None or limit >= data.part(split).bytes:
+    if not isinstance(data, TextData) or limit is None or limit >= data.part(split).bytes:
         return {}
     if reading["lanes"] is not None:
         return {"measured": f"the first {limit:,} bytes of {split}"}
@@ -73,25 +73,25 @@ def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, 
 
 def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
     """The same metric where nobody leaves early."""
-    with ruled(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         return score_model(model, data, split, limit, reading).value
 
 
 def _share_of_text(data: Any, split: str) -> str:
     """How much of a text a split is, in words."""
-    if not isinstance(data, Text):
+    if not isinstance(data, TextData):
         return ""
     part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
     return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
 
 
-def score_model(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> Measured:
+def score_model(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> Measurement:
     """Measure a model on a split of data; ValueError if the model does not read such data."""
     lot, most = getattr(data, split), limit or sys.maxsize
     if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = replace(data, valid=lot)
-    if isinstance(data, Text):
+    if isinstance(data, TextData):
         stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first(limit)

@@ -8,21 +8,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import recorded
+from kinformer.checkpoint.checkpoint import member_record
 from kinformer.checkpoint.files import write as write_file
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.core.evaluating import evaluating
 from kinformer.core.model import Forecaster
-from kinformer.lab.data.batches import on
-from kinformer.lab.data.series import Series, rows_of
+from kinformer.lab.data.batches import device_of, on
+from kinformer.lab.data.series import SeriesData, rows_of
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import device_of
 from kinformer.pages.plots import colour, save_plots
 
 COLUMNS = 4
 
 
-def write(model: Forecaster, data: Series, out: Path) -> None:
+def write(model: Forecaster, data: SeriesData, out: Path) -> None:
     """Write the forecast as a CSV file with the columns of the input file, atomically.
 
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
@@ -37,13 +36,13 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
     write_file(out, table.getvalue().encode())
 
 
-def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
+def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Path) -> float:
     """Draw windows from all over a split, a row of plots for each column; return the model's error in them."""
     series, rows = getattr(data, split), rows_of(model)
     begin = series.some(model.context, rows, windows)
     batch = series.windows(begin, rows)
     context, future = batch.values.split([model.context, model.horizon], 1)
-    forecasts = {recorded(model).name: _forecast(model, batch), **data.plain(model, context)}
+    forecasts = {member_record(model).name: _forecast(model, batch), **data.plain(model, context)}
     before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
     plots = []
     columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
@@ -59,17 +58,17 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
             xlabel = "rows from the last known one" if column == columns[-1] else ""
             plots.append(Plot(title, xlabel, "" if window else data.columns[column], lines))
     left = f"; {data.targets - len(columns)} columns are not drawn" if len(columns) < data.targets else ""
-    title = f"{recorded(model).name}, {model.horizon} rows ahead{left}"
+    title = f"{member_record(model).name}, {model.horizon} rows ahead{left}"
     save_plots(plots, title, out, columns=len(context), size=(4.5, 2.2), share_y=True, one_legend=True)
     return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
 
 
-def _numbers(data: Series, rows: Float[Tensor, "N C"], column: int) -> list[float]:
+def _numbers(data: SeriesData, rows: Float[Tensor, "N C"], column: int) -> list[float]:
     """A column in the units of the file."""
     return data.restored(rows)[:, column].tolist()
 
 
-def _forecast(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:
+def _forecast(model: Forecaster, batch: SeriesWindows) -> Float[Tensor, "W N M"]:
     with evaluating(model), torch.inference_mode():
         values = model.forecast(on(device_of(model), batch)).cpu()
     if not bool(values.isfinite().all()):

@@ -9,8 +9,8 @@ from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.memory_limits import refuse_no_room
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.layers_used import exits_of
-from kinformer.decoding.reading import Reading
-from kinformer.decoding.spelling import spelling
+from kinformer.decoding.prefill import PrefilledText
+from kinformer.decoding.spelling import tokenizer_of_model
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.writing import Continuation, WritingSettings, has_state, rows_of, write_all
 from kinformer.pages.exit_layers import save_exit_layers
@@ -38,11 +38,11 @@ def report_layers(model: Any, written: list[Continuation], picture: Path | None,
         with from_user(OSError, code=FAILED):
             title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{suffix}"
             texts = [(text.tokens, text.layers) for text in written]
-            save_exit_layers(spelling(model), texts, most, picture, title)
+            save_exit_layers(tokenizer_of_model(model), texts, most, picture, title)
 
 
 def check_room(
-    model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: Reading | None
+    model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: PrefilledText | None
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
     with from_user(ValueError, LookupError):
@@ -71,7 +71,12 @@ def stream_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, more: dict[str, Any]
 ) -> list[Continuation]:
     """Write on from one prompt, and print what comes as it comes."""
-    speak, stop, printed, spoken = spelling(model).speaker(), (settings.stop or b"").decode(errors="replace"), "", ""
+    speak, stop, printed, spoken = (
+        tokenizer_of_model(model).speaker(),
+        (settings.stop or b"").decode(errors="replace"),
+        "",
+        "",
+    )
     begun = False
 
     def begin() -> None:

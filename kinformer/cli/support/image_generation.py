@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.images import read
 from kinformer.lab.errors import UserError, from_user
-from kinformer.lab.train.evaluate import device_of
 from kinformer.pages.gallery import save_images
 
 
@@ -48,7 +48,7 @@ def write(
             f"--label {label} came, and this model {knows}; {'give one of these' if classes else 'leave it out'}"
         )
     true = None if enlarge is None else _true_pictures(model, enlarge, count)
-    small = None if true is None else model.smaller(true)
+    small = None if true is None else model.downsample(true)
     with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
         options: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
         if classes:

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from kinformer.cli.support.evaluation import score_model
-from kinformer.core.model import called
-from kinformer.core.search import format_search, search_named, spread
+from kinformer.core.model import display_name
+from kinformer.core.search import evenly_spaced, format_search, search_named
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.indexing import measure_recall, read_index_record
 from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest
@@ -17,8 +17,8 @@ from kinformer.lab.datastore.tuning import sweep_cache, sweep_nearest
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.train.progress import clock
 from kinformer.models.lm import LM
-from kinformer.models.nearest import refuse_exits
-from kinformer.models.support.sweeps import Swept
+from kinformer.models.nearest_neighbour_lm import refuse_exits
+from kinformer.models.support.sweeps import SweepResult
 from kinformer.models.support.taps import Tap
 from kinformer.nn.search.exact import ExactSearch
 
@@ -41,7 +41,7 @@ class Lookup(NamedTuple):
 def refuse_other_models(model: Any) -> None:
     """UserError for a model beside which nothing can stand."""
     if not isinstance(model, LM):
-        raise UserError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
+        raise UserError(f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt")
     with from_user(ValueError):
         refuse_exits(model)
 
@@ -72,7 +72,7 @@ def refuse_measured_text(store: Datastore, data: Any) -> None:
                 f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
                 "--data of another text"
             )
-        begins = spread(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
+        begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
         repeated = store.holds([part.tokens[at : at + LOOK] for at in begins])
         if 8 * repeated > len(begins):
             print(
@@ -89,7 +89,7 @@ def _filled_splits(data: Any) -> list[str]:
 
 def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | None, k: int, times: int) -> None:
     """Say on stderr what is looked through, and about how long that takes, by some keys that are looked up."""
-    sample_keys = store.keys.at(spread(len(store), SOME)).float()
+    sample_keys = store.keys.at(evenly_spaced(len(store), SOME)).float()
     store.index.search(sample_keys, k)  # the first brings keys from the disk, which is done once
     began = monotonic()
     store.index.search(sample_keys, k)
@@ -97,7 +97,7 @@ def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | N
     sizes = [part.spread(limit) for part in (data.part("valid"), data.part("test")) if len(part.tokens)]
     valid, *test = (len(split_part.tokens) - 1 for split_part in sizes)
     count = times * (2 * valid + sum(test))  # valid is read to choose, and again
-    size = len(store) * store.width * store.keys.at(spread(1, 1)).element_size()
+    size = len(store) * store.width * store.keys.at(evenly_spaced(1, 1)).element_size()
     print(
         f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {lookup}: about "
         f"{clock(count * each)}, and the model's own time",
@@ -107,7 +107,7 @@ def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | N
 
 def tune(
     model: Any, place: Path, store: Datastore, data: Any, sizes: tuple[int, int], limit: int | None, length: int
-) -> tuple[KnnLMSettings, Swept]:
+) -> tuple[KnnLMSettings, SweepResult]:
     """The best numbers on valid, and how good all were."""
     k, size = sizes
 

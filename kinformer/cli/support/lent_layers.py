@@ -7,19 +7,19 @@ from kinformer.core.discover import find_member, parse_keywords
 from kinformer.core.keywords import signature
 from kinformer.core.needs import check_used
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.spec import kind_of
+from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords
-from kinformer.members.support.lent import spelled
+from kinformer.members.support.member_stack import format_stack
 
 
-def lend_layers(name: str, texts: Iterable[str], data: str) -> MemberChoice:
+def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberChoice:
     """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
 
     Keywords that it has not go to the member that takes them. UserError for a file of one's own.
     """
     texts = tuple(texts)
-    kind, function = kind_of(data), find_member_function(name)
+    kind, function = source.kind, find_member_function(name)
     if kind is None or not kind.lends or _reads_it(function, kind):
         return parse_member(name, texts)
     host = find_member(kind.lends)
@@ -36,7 +36,7 @@ def lend_layers(name: str, texts: Iterable[str], data: str) -> MemberChoice:
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
     with from_user(ValueError):
         check_used(function.needs, choice.keywords, every | dict(choice.keywords))  # type: ignore[attr-defined]
-    stack = spelled(function, {**every, **choice.keywords})
+    stack = format_stack(function, {**every, **choice.keywords})
     return MemberChoice(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
 
 

@@ -11,7 +11,7 @@ from kinformer.cli.errors import noted
 from kinformer.cli.support.training import parse_device
 from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.core.needs import check_used
 from kinformer.lab.datastore.knn_lm_settings import load_nearest
 from kinformer.lab.errors import UserError, from_user
@@ -34,7 +34,7 @@ def load_model(
         function = find_member_function(member) if member else None
         own = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:
-            model = load(folder, member=function, moved={"datastore": str(datastore)} if own else None)
+            model = load(folder, member=function, paths={"datastore": str(datastore)} if own else None)
         except MemberNeeded as error:
             raise UserError(
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "
@@ -93,7 +93,9 @@ def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, 
             return model
         datastore = None
     if not isinstance(model, LM):
-        raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
+        raise UserError(
+            f"this {display_name(model)} predicts no next token of a text, and looks nothing up; drop --knn"
+        )
     with from_user(ValueError, OSError):
         combined = load_nearest(model, folder, datastore)
     if continues and isinstance(combined.model, ContinuousCache):

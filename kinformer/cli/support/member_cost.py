@@ -13,7 +13,7 @@ from kinformer.core.keywords import as_texts, name_of
 from kinformer.core.model import Model
 from kinformer.lab.cost.cost import predicts_last
 from kinformer.lab.cost.free_memory import build_without_numbers
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.member_fit import longest_row
@@ -46,6 +46,8 @@ class MemberCost:
     @classmethod
     def of(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
         """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = predicts_last(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
+        ends = predicts_last(model) and not isinstance(
+            job.data, TextData
+        )  # rows of other data end with what is predicted
         numbers = measure_in_new_process(choice, job.settings.batch, longest_row(job.data, job.settings) - int(ends))
         return cls(numbers["step_flops"], numbers["state"], numbers["process"] or numbers["peak"])

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.evaluation import score_model
 from kinformer.cli.support.member_cost import MemberCost
 from kinformer.cli.support.trials import Trial
@@ -78,11 +78,11 @@ def _best_model(trial: Trial) -> Any:
 def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     """The measures of the best model of a training: on valid as the training found them, or on another split."""
     if split == "valid":
-        return {history.metric.name: history.best.valid, **history.best.others}
+        return {history.metric.name: history.best.valid, **history.best.extras}
     settings, data = trial.job.settings, trial.job.data
     with from_user(ValueError, LookupError):
         score = score_model(_best_model(trial), data, split, settings.sample_bytes, {"length": settings.length})
-    return {score.metric.name: score.value, **score.others}
+    return {score.metric.name: score.value, **score.extras}
 
 
 def _run(trial: Trial, history: History, measures: Mapping[str, float], out: Path) -> dict[str, Any]:

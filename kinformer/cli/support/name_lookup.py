@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import kinformer
 from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
-from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
+from kinformer.core.discover import Origin, has_plugins, kinds, load_user_module, modules, parse_keywords, part_files
 from kinformer.core.keywords import split
-from kinformer.lab.environments.support.making import played_in
+from kinformer.lab.environments.support.make_environment import environment_folder
 from kinformer.lab.errors import UserError, from_user
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
@@ -81,10 +81,10 @@ def refuse_unknown(name: str) -> None:
 
     Everything else is left to `find_pages`: expressions, places, files of one's own, and plugins.
     """
-    folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+    folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
     if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
         return
-    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
+    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
     defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
     titles = {*texts, *defined, *kinformer._FILE_OF}
     words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
@@ -182,7 +182,7 @@ def _methods(cls: Any) -> list[str]:
 def _files() -> tuple[tuple[str, str, ModuleType], ...]:
     """Every file of every folder: kind, name, module. A command looks once."""
     with from_user(ImportError):
-        folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+        folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
         return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
 
 
@@ -258,7 +258,7 @@ def _expression(text: str) -> Page:
 
     def plain(match: re.Match[str]) -> str:
         with from_user(LookupError, ImportError):
-            module = own_module(match["file"])
+            module = load_user_module(match["file"])
         if not callable(getattr(module, match["name"], None)):
             raise UserError(
                 f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], dict(defined_in(module)))}"
@@ -274,7 +274,7 @@ def _expression(text: str) -> Page:
 def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
     """What a file of the user's own has under a name, or all of it."""
     with from_user(LookupError, ImportError):
-        module = own_module(file)
+        module = load_user_module(file)
     names = dict(defined_in(module))
     if not names:
         raise UserError(f"{file} defines no class or function with a docstring to show")

@@ -12,15 +12,15 @@ from typing import Any
 
 import typer
 
-from kinformer.checkpoint.files import found
-from kinformer.checkpoint.kept import CONFIG, WEIGHTS, contents
+from kinformer.checkpoint.files import existing_path
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
 from kinformer.cli.support import static_source
-from kinformer.core.absent import absent
-from kinformer.core.discover import has_plugins, own_files, refuse_no_member
+from kinformer.core.discover import check_member_name, has_plugins, part_files
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import nearest, parse_keywords, split
+from kinformer.core.missing_path import missing_path
 from kinformer.core.recipe import Recipe, check_betas, check_eps
-from kinformer.lab.data.support.words import refuse_unknown, words_of
+from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import split_keywords
 
@@ -37,10 +37,10 @@ def member(name: str | None) -> str | None:
     file = name.rpartition(":")[0] if ".py:" in name else name if name.endswith(".py") else None
     if file is not None:
         if not Path(file).expanduser().is_file():
-            raise UserError(absent(file))
+            raise UserError(missing_path(file))
     elif not has_plugins("members") and static_source.member_stub(name) is None:
         with from_user(LookupError):
-            refuse_no_member(name, static_source.member_names())
+            check_member_name(name, static_source.member_names())
     return name
 
 
@@ -82,7 +82,7 @@ def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None
     """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
     like = static_source.member_stub(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
-    host = static_source.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
+    host = static_source.constant(part_files("data")[kind], "lends") if kind in part_files("data") else None
     over = static_source.member_stub(host) if host else None
     if like is None or (host and over is None):
         return
@@ -97,7 +97,7 @@ def data(spec: str) -> str:
     """A spec has a form that is known, and what lies on the disk is there and holds something."""
     if has_plugins("data"):
         return spec
-    files = {name: file for name, file in own_files("data").items() if static_source.defines(file, "read")}
+    files = {name: file for name, file in part_files("data").items() if static_source.defines(file, "read")}
     forms = {name: str(static_source.constant(file, "FORM")) for name, file in files.items()}
     with from_user(ValueError):
         kind, where, options = words_of(spec, forms)
@@ -106,7 +106,7 @@ def data(spec: str) -> str:
     if ON_DISK.match(forms[kind]):
         _check_path(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
     if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
-        if where not in (files_of_kind := own_files(f"{kind}s")):
+        if where not in (files_of_kind := part_files(f"{kind}s")):
             raise UserError(f"there is no {kind} {where!r}{nearest(where, files_of_kind)}")
     return spec
 
@@ -122,7 +122,7 @@ def _check_path(where: str, advice: str, name: str) -> None:
     if NOT_A_PATH.match(where):
         return
     with from_user(OSError):
-        path = found(where, advice)
+        path = existing_path(where, advice)
     if path.is_file() and not path.stat().st_size:
         raise UserError(f"{name} holds no byte; give a file that does")
 
@@ -192,7 +192,7 @@ def state(file: Path | None) -> Path | None:
 
 def _check_exists(path: Path | None, advice: str) -> Path | None:
     if path is not None and not path.exists():
-        raise UserError(absent(path, advice))
+        raise UserError(missing_path(path, advice))
     return path
 
 

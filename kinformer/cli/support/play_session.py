@@ -13,10 +13,10 @@ from kinformer.checkpoint.files import write
 from kinformer.cli.errors import ended_by, noted
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.acting import Player
-from kinformer.lab.data.support.episodes import written
-from kinformer.lab.environments.support.making import make
-from kinformer.lab.environments.support.rolling import Rolled, Way, rolled
-from kinformer.lab.environments.support.worlds import WorldError
+from kinformer.lab.data.support.episodes import write_episodes
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure
+from kinformer.lab.data.support.roll_out import PlayedEpisode, PlaySettings, roll_out
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.pages.animation import save_animation
@@ -30,10 +30,10 @@ class PlaySession:
     """What was played so far, by the return that was asked for."""
 
     spec: str
-    episodes: dict[float | None, list[Rolled]] = field(default_factory=dict)
+    episodes: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
 
     @property
-    def every(self) -> list[Rolled]:
+    def every(self) -> list[PlayedEpisode]:
         """The episodes that have ended."""
         return [episode for episodes in self.episodes.values() for episode in episodes]
 
@@ -73,7 +73,7 @@ class PlaySession:
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
         if save is not None and self.every:
-            written(save, [episode.episode for episode in self.every])
+            write_episodes(save, [episode.episode for episode in self.every])
         if out is None or not self.every:
             return
         out.mkdir(parents=True)
@@ -94,7 +94,7 @@ class PlaySession:
 
 
 def play_episodes(
-    model: Player | None, settings: Way, targets: Sequence[float | None], out: Path | None, save: Path | None
+    model: Player | None, settings: PlaySettings, targets: Sequence[float | None], out: Path | None, save: Path | None
 ) -> None:
     """Play a way for each of these returns, tell it and keep it.
 
@@ -114,9 +114,9 @@ def play_episodes(
             for target in targets:
                 episodes = session.episodes.setdefault(target, [])
                 with_frames = out is not None and target == targets[0] and draws_pictures(settings.spec)
-                for episode in rolled(model, settings._replace(asked=target, drawn=with_frames), stepped):
+                for episode in roll_out(model, settings._replace(target_return=target, render=with_frames), stepped):
                     episodes.append(episode)
-        except (WorldError, KeyboardInterrupt) as stop:
+        except (EnvironmentFailure, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:
             raise UserError(str(error)) from error

@@ -6,19 +6,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError, built_by, load, occupied
+from kinformer.checkpoint.checkpoint import CheckpointError, built_by, find_conflict, load
 from kinformer.checkpoint.files import crc32
-from kinformer.checkpoint.kept import BEST, WEIGHTS
+from kinformer.checkpoint.model_files import BEST, WEIGHTS
 from kinformer.cli.errors import noted
 from kinformer.cli.support.option_checks import refuse_file
 from kinformer.core.keywords import name_of
 from kinformer.core.needs import as_word
 from kinformer.lab.data.kind import Data, refuse_other_tokens
 from kinformer.lab.errors import UserError, from_user
-from kinformer.lab.train.claim import FolderInUse, claim
-from kinformer.lab.train.parallel import ALONE, Alone
-from kinformer.lab.train.run import Run
-from kinformer.lab.train.stages import carry
+from kinformer.lab.train.folder_lock import FolderInUse, lock_folder
+from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.run_folder import RunFolder
+from kinformer.lab.train.stages import carry_weights
 
 ANEW = "--overwrite begins anew"
 DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files made of weights, and the commands that do
@@ -29,7 +29,7 @@ def refuse_damaged(folder: Path, advice: str | None = None) -> None:
 
     advice: what to do instead; that of `advice_instead_of_resuming` unless given.
     """
-    if (damaged := Run(folder).damaged()) is not None:
+    if (damaged := RunFolder(folder).damaged()) is not None:
         raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")
 
 
@@ -72,11 +72,11 @@ def _checksum(folder: Path) -> int | None:
 
 
 @contextmanager
-def claimed_folder(out: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
+def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
     """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
     with ExitStack() as stack:
         with from_user(FolderInUse), noted():
-            stack.enter_context(claim(out, group, within=within))
+            stack.enter_context(lock_folder(out, group, within=within))
         yield
 
 
@@ -96,9 +96,9 @@ def refuse_occupied(folder: Path, model: Any, overwrite: bool, resume: bool = Fa
     """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
     if resume:
         refuse_damaged(folder)
-        if (missing := Run(folder).without()) is not None:
+        if (missing := RunFolder(folder).missing_trainer()) is not None:
             raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
-    other = occupied(folder, model)
+    other = find_conflict(folder, model)
     if other is not None and not overwrite:
         raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
 
@@ -111,7 +111,7 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
         with from_user(ValueError, OSError), noted():
             trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
             refuse_other_tokens(trained, data)
-            carry(trained, model, str(folder))
+            carry_weights(trained, model, str(folder))
 
 
 def refuse_frozen(name: str, model: Any, advice: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from kinformer.cli.errors import noted
 from kinformer.cli.support import module_docs
 from kinformer.cli.support.module_docs import sentence
-from kinformer.core.discover import own_files, plugged
+from kinformer.core.discover import load_plugins, part_files
 
 PACKAGE = Path(__file__).parents[2]
 DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
@@ -30,9 +30,11 @@ def first_sentence(file: Path) -> str:
 
 def first_sentences(kind: str, function: str = "") -> dict[str, str]:
     """The first sentence of every file of a kind, or of those that define a function; only plugins are run for it."""
-    files = {name: file for name, file in own_files(kind).items() if not function or defines(file, function)}
+    files = {name: file for name, file in part_files(kind).items() if not function or defines(file, function)}
     with noted():
-        plugins = {name: part for name, part in plugged(kind, files).items() if not function or hasattr(part, function)}
+        plugins = {
+            name: part for name, part in load_plugins(kind, files).items() if not function or hasattr(part, function)
+        }
     sentences = {name: first_sentence(file) for name, file in files.items()}
     return sentences | {name: module_docs.first_sentence(module) for name, module in plugins.items()}
 
@@ -50,7 +52,7 @@ def arguments(file: Path, name: str) -> list[str] | None:
 
 def member_names() -> list[str]:
     """Every member of the folder."""
-    return [function.name for file in own_files("members").values() for function in _member_functions(_parse(file))]
+    return [function.name for file in part_files("members").values() for function in _member_functions(_parse(file))]
 
 
 def member_stub(name: str) -> Callable[..., Any] | None:
@@ -58,7 +60,7 @@ def member_stub(name: str) -> Callable[..., Any] | None:
 
     A keyword whose annotation or default the file alone does not tell takes any text.
     """
-    files = own_files("members")
+    files = part_files("members")
     for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
         tree = _parse(file)
         for function in _member_functions(tree):

@@ -7,11 +7,11 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from kinformer.cli.errors import after_the_first
 from kinformer.lab.errors import FAILED, WRONG, UserError, from_user
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.parallel import Alone, Form, ProcessLost, processes
+from kinformer.lab.train.process_group import Form, ProcessLost, SingleProcess, processes
 
 
 @contextmanager
-def process_group(form: Form) -> Iterator[Alone]:
+def process_group(form: Form) -> Iterator[SingleProcess]:
     """The group that a command's process belongs to.
 
     All but the first print nothing, and of failures their own alone: what all of them meet the first one tells.

@@ -22,23 +22,23 @@ from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.model import ColumnScales, Model
 from kinformer.lab.cost.free_memory import build_without_numbers
 from kinformer.lab.data.kind import Data, refuse_unread
-from kinformer.lab.data.spec import kind_of, read_spec
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.resolve import DataSource
+from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
-from kinformer.lab.train.begun import refuse_others
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions, decide
-from kinformer.lab.train.evaluate import measuring
-from kinformer.lab.train.events import Events
-from kinformer.lab.train.fits import out_of_memory
+from kinformer.lab.train.evaluate import settle_measuring
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped, stream, train
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
-from kinformer.lab.train.parallel import ALONE, Alone
+from kinformer.lab.train.out_of_memory import is_out_of_memory
+from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.progress import show
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.start_record import refuse_others
+from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
 SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
@@ -57,7 +57,7 @@ class Job:
     settings: Settings
     device: torch.device
     tensorboard: bool = False
-    group: Alone = ALONE
+    group: SingleProcess = SINGLE_PROCESS
     columns: ColumnScales | None = None
 
     def build(self, choice: MemberChoice) -> Model:
@@ -68,9 +68,9 @@ class Job:
         return model
 
     @property
-    def text(self) -> Text:
+    def text(self) -> TextData:
         """The data where it is a text."""
-        assert isinstance(self.data, Text)
+        assert isinstance(self.data, TextData)
         return self.data
 
     @property
@@ -88,29 +88,29 @@ class Job:
 
         Where each has a budget of its own, in steps, it is the smallest that says how much is measured.
         """
-        if not isinstance(self.data, Text):
+        if not isinstance(self.data, TextData):
             return self
         least = min(budgets, key=lambda budget: -budget.spent(1, 1.0), default=self.budget)
         with from_user(ValueError, LookupError):
             placed = [model.to(self.device) for model in models]
-            return replace(self, settings=measuring(placed, self.data, least, self.settings, self.group))
+            return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
 
     def settled(self, folder: Path, model: Model) -> "Job":
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
         with with_advice(advice_instead_of_resuming(folder)), from_user(ValueError, LookupError):
-            state = Run(folder).state()
+            state = RunFolder(folder).state()
             refuse_others(folder, state["begun"], model, self.data, self.settings, as_typed)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
 
 
 def prepare(
-    data: str,
+    source: DataSource,
     steps: int | None,
     minutes: float | None,
     valid: str | None = None,
     device: str | None = None,
     tensorboard: bool = False,
-    group: Alone = ALONE,
+    group: SingleProcess = SINGLE_PROCESS,
     check_out: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Job:
@@ -120,20 +120,20 @@ def prepare(
     """
     where = parse_device(device)
     with from_user(ValueError):
-        budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
+        budget: Budget = StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
         parsed = Settings(**settings)
     check_out()
     with from_user(ValueError, OSError, ImportError), noted():
-        dataset = read_spec(data, **({} if valid is None else {"valid": valid}))
+        dataset = source.read(**({} if valid is None else {"valid": valid}))
     return Job(dataset, budget, parsed, where, tensorboard and not group.rank, group)
 
 
-def refuse_kind(choice: MemberChoice, data: str, context: Any = None) -> None:
-    """Refuse, before any data is read, a member that does not read the kind of data that a spec names.
+def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -> None:
+    """Refuse, before any data is read, a member that does not read this kind of data.
 
     context: the context of the command; if given, a --length without effect on such data is refused too.
     """
-    kind = kind_of(data)
+    kind = source.kind
     if context is not None:
         refuse_length(context, kind)
     if kind is not None and (model := _build_unfitted(choice, kind)) is not None:
@@ -146,7 +146,7 @@ def refuse_kind(choice: MemberChoice, data: str, context: Any = None) -> None:
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
     """Refuse a --length that has no effect because the data or the model decides the length of rows."""
     if kind is not None and not kind.sized:
-        refuse_useless(context, f"on {kind.what}, because the data or the member fixes the length of rows", "length")
+        refuse_useless(context, f"on {kind.noun}, because the data or the member fixes the length of rows", "length")
 
 
 def _build_unfitted(choice: MemberChoice, kind: type[Data]) -> Any | None:
@@ -164,7 +164,7 @@ def tell_split(job: Job) -> None:
     if not job.data.split or job.group.rank:
         return
     print(job.data.split, file=sys.stderr)
-    if isinstance(job.data, Text) and (few := job.data.part("valid").bytes) < FEW:
+    if isinstance(job.data, TextData) and (few := job.data.part("valid").bytes) < FEW:
         off = 2 * SPREAD / few**0.5
         print(
             f"warning: {few:,} bytes to watch are few: chance alone moves their bits per byte by {off:.1f} or so; give "
@@ -175,7 +175,7 @@ def tell_split(job: Job) -> None:
 
 def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
     """The folder of the weights with which a training begins: its own run if it goes on, or else `start`."""
-    return out if resume and Run(out).step is not None else start
+    return out if resume and RunFolder(out).step is not None else start
 
 
 def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
@@ -210,9 +210,9 @@ def train_member(
 
     decisions: those that `check_trainable` has made of the model.
     """
-    if resume and Run(folder).step is not None:
+    if resume and RunFolder(folder).step is not None:
         try:
-            done = History.read(folder, Run(folder).state()["metrics"])
+            done = History.read(folder, RunFolder(folder).state()["metrics"])
         except (ValueError, LookupError, OSError) as error:
             raise UserError(f"{error}; {advice_instead_of_resuming(folder)}") from error
         print(f"{name}: {_resume_text(done, job.budget)}", file=sys.stderr)
@@ -224,9 +224,9 @@ def _resume_text(done: History, budget: Budget) -> str:
     if budget.spent(done.step, done.seconds) >= 1:
         more = "give more --steps or --minutes to go on"
         return f"it already has {done.step:,} steps, and there is nothing to do; {more}"
-    if isinstance(budget, Steps):
+    if isinstance(budget, StepBudget):
         return f"goes on from step {done.step:,} of {budget.count:,}"
-    whole = f", after {done.seconds / 60:.2g} of {budget.count:g} minutes" if isinstance(budget, Minutes) else ""
+    whole = f", after {done.seconds / 60:.2g} of {budget.count:g} minutes" if isinstance(budget, MinuteBudget) else ""
     return f"goes on from step {done.step:,}{whole}"
 
 
@@ -267,7 +267,7 @@ def train_until(
     except (OSError, TrainingStopped) as error:
         raise UserError(f"{name}: {error}", FAILED) from error
     except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         advice = "give a smaller model, batch or length"
         raise UserError(f"{name}: there is too little memory on {job.device}; {advice}", FAILED) from error
@@ -277,13 +277,13 @@ def train_until(
 
 
 @contextmanager
-def tensorboard_events(job: Job, folder: Path) -> Iterator[Events | None]:
+def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
     """What else hears the lines of metrics.jsonl: TensorBoard's events, where they are wanted."""
     if not job.tensorboard:
         yield None
         return
     with from_user(ImportError):
-        events = Events(folder / "tensorboard")
+        events = TensorBoardEvents(folder / "tensorboard")
     with closing(events):
         yield events
 

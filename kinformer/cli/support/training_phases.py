@@ -8,7 +8,7 @@ from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import write
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import refuse_model
 from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_damaged, refuse_occupied
@@ -21,14 +21,14 @@ from kinformer.core.model import Model
 from kinformer.core.recipe import Recipe
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, with_keywords
-from kinformer.lab.train.begun import difference, fingerprint, in_form_of
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import check_readable
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry, doubled, finished, phase_recipe
+from kinformer.lab.train.stages import carry_weights, doubled_keywords, is_finished, phase_recipe
+from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 
 OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
 PLAN = "phases.json"
@@ -50,7 +50,7 @@ class Phase:
             "data": self.job.data.name,
             "bytes": fingerprint(self.job.data),
             "keywords": dict(self.choice.keywords),
-            "budget": str(self.job.budget),
+            "budget": self.job.budget.record,
             "settings": asdict(self.job.settings),
         }
         return json.loads(json.dumps(plan))
@@ -87,13 +87,13 @@ def _train(
     begun = _first_model(phases[0], start, going_on)
     if not going_on:
         for phase in phases:
-            Run(phase.folder).clear()  # else they would count as finished
+            RunFolder(phase.folder).clear()  # else they would count as finished
     tell_split(job)
     for n, phase in enumerate(phases):
-        if not finished(phase.folder, phase.job.budget):
+        if not is_finished(phase.folder, phase.job.budget):
             title = f"{phase.choice.text} (phase {n + 1} of {len(phases)})"
             model = phase.job.build(phase.choice) if n else begun
-            whole = going_on and Run(phase.folder).step is not None
+            whole = going_on and RunFolder(phase.folder).step is not None
             if n and not whole:
                 load_start(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
             fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
@@ -107,7 +107,7 @@ def _train(
 def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
     """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
     model = phase.job.build(phase.choice)
-    if not (going_on and Run(phase.folder).step is not None):
+    if not (going_on and RunFolder(phase.folder).step is not None):
         load_start(start, phase.choice.function, model, phase.job.data)
     return model
 
@@ -151,15 +151,15 @@ def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
     with from_user(ValueError, TypeError):
         budget: Budget = phase.job.budget
         if "steps" in numbers:
-            budget = Steps(int(numbers["steps"]))
+            budget = StepBudget(int(numbers["steps"]))
         elif "minutes" in numbers:
-            budget = Minutes(numbers["minutes"])
+            budget = MinuteBudget(numbers["minutes"])
         length = int(numbers.get("length", 2 * settings.length))
         settings = replace(settings, length=length, batch=int(numbers.get("batch", settings.batch)))
         own = parse_keywords(
             phase.choice.function, [word for word in words if word.partition("=")[0].strip() not in numbers]
         )
-        keywords = doubled(phase.choice.function, phase.choice.keywords, length, own)
+        keywords = doubled_keywords(phase.choice.function, phase.choice.keywords, length, own)
     choice = replace(phase.choice, text=with_keywords(phase.choice.name, as_texts(keywords)), keywords=keywords)
     lr = numbers.get("lr", recipe.peak / 2)
     return Phase(choice, _phase_job(replace(phase.job, settings=settings), recipe, lr, budget), folder)
@@ -190,7 +190,7 @@ def _check_phases(
         decisions.append(None if going_on else check_trainable(name, model, phase.job))
         try:
             if before is not None:
-                carry(before, model)
+                carry_weights(before, model)
         except ValueError as error:
             raise UserError(f"{name}: {error}") from error
         try:

@@ -19,13 +19,13 @@ from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, folder_name
-from kinformer.lab.train.begun import difference, fingerprint, in_form_of
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began
@@ -84,13 +84,13 @@ class TrialBudget:
         """The budget of a member; UserError where it does not pay for a single step."""
         if self.flops is None:
             with from_user(ValueError):
-                return Minutes(self.minutes or 0.0) if self.steps is None else Steps(self.steps)
+                return MinuteBudget(self.minutes or 0.0) if self.steps is None else StepBudget(self.steps)
         if step_flops > self.flops:
             each = f"{step_flops:.3g}"
             raise UserError(
                 f"--flops {self.flops:.3g} pays for no step of {choice.text}, which takes {each}; give more"
             )
-        return Steps(int(self.flops // step_flops))
+        return StepBudget(int(self.flops // step_flops))
 
 
 def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
@@ -144,7 +144,7 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
     failed: dict[str, UserError] = {}
     titles = {trial.name: f"{trial.name} ({n} of {len(trials)})" for n, trial in enumerate(trials, 1)}
     for trial in trials:
-        if (step := Run(trial.folder).step) is not None:
+        if (step := RunFolder(trial.folder).step) is not None:
             with with_advice(ANEW), from_user(ValueError, OSError):
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
@@ -210,7 +210,7 @@ def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -
         for name in WRITTEN:
             remove(out / name)
         for folder in folders:
-            Run(folder).clear()
+            RunFolder(folder).clear()
         write(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
 

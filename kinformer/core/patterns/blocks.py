@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -27,11 +27,11 @@ class Blocks(Pattern):
     size: int = 1
 
     def __post_init__(self) -> None:
-        at_least("Blocks.size", self.size, 1)
+        check_at_least("Blocks.size", self.size, 1)
         if not isinstance(self.table, tuple):
             raise ValueError(f"Blocks.table={self.table!r}: give a tuple of tuples of key blocks")
         for n, blocks in enumerate(self.table):
-            whole_numbers(f"Blocks.table[{n}]", blocks, 0)
+            check_whole_numbers(f"Blocks.table[{n}]", blocks, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.size, torch.as_tensor(k) // self.size
@@ -51,13 +51,13 @@ class Blocks(Pattern):
         return allowed.to(device)
 
     def _compared(self, row: Tensor, column: Tensor) -> Tensor:
-        found = (row < 0) & (column < 0)
+        allowed = (row < 0) & (column < 0)
         for n, blocks in enumerate(self.table):
             read = column < 0  # of keys alone, so that pairs are touched once a block of queries
             for block in blocks:
                 read = read | (column == block)
-            found = found | ((row == n) & read)
-        return found
+            allowed = allowed | ((row == n) & read)
+        return allowed
 
     def reach(self) -> tuple[float, float]:
         steps = [n - block for n, blocks in enumerate(self.table) for block in blocks]
@@ -69,16 +69,16 @@ class Blocks(Pattern):
         return last[(k // self.size).clamp(max=len(last) - 1)] >= now // self.size
 
     def capacity(self, length: int) -> int:
-        found, alive, dying = 0, 0, Counter[int]()
+        most, alive, dying = 0, 0, Counter[int]()
         last = [*self._last_readers(), *[-1] * len(self.table)]
         for n in range(min(length // self.size, len(self.table)) + 1):
             alive -= dying[n]  # blocks before the n-th that it or a later one reads
             own = min(self.size - 1, length - n * self.size) if last[n : n + 1] >= [n] else 0
-            found = max(found, alive * self.size + own)
+            most = max(most, alive * self.size + own)
             if last[n : n + 1] > [n]:
                 alive += 1
                 dying[last[n] + 1] += 1
-        return found
+        return most
 
     def _last_readers(self) -> list[int]:
         """For each key block the last query block that reads it."""

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -22,13 +22,13 @@ class Document(Pattern):
     ids: Int[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("Document.ids", self.ids)
+        check_position_table("Document.ids", self.ids)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.ids.shape[1] - 1
-        known = torch.as_tensor((q <= last) & (k <= last))
+        in_table = torch.as_tensor((q <= last) & (k <= last))
         q, k = torch.as_tensor(q).clamp(max=last), torch.as_tensor(k).clamp(max=last)
-        return (self.ids[b, q] == self.ids[b, k]) & known
+        return (self.ids[b, q] == self.ids[b, k]) & in_table
 
     def places(self, pos: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """How many positions of its document stand before each, if they stand side by side; -1 stays -1."""
@@ -36,10 +36,10 @@ class Document(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return same(self.ids, [end + at for end in (q_lo, q_hi, k_lo, k_hi)])
+        return same_id(self.ids, [end + at for end in (q_lo, q_hi, k_lo, k_hi)])
 
 
-def same(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]:
+def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]:
     """Have a query and a key of blocks, by their ends, the same id in any row, and have all of them in each?
 
     A bound where the tokens of an id do not stand side by side. No block may lie on both sides of `cut`.
@@ -52,10 +52,10 @@ def same(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]
     most = torch.cat([half.cummax(1).values for half in halves], 1)
     q_least, k_least = (least[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
     q_most, k_most = (most[:, hi.clamp_max(last)] for hi in (q_hi, k_hi))
-    some = (q_least <= k_most) & (k_least <= q_most)
+    any_pair = (q_least <= k_most) & (k_least <= q_most)
     every = (q_least == q_most) & (k_least == k_most) & (q_least == k_least)
-    known, whole = (q_lo <= last) & (k_lo <= last), (q_hi <= last) & (k_hi <= last)
-    return some.any(0) & known, every.all(0) & whole
+    begins_in_table, whole = (q_lo <= last) & (k_lo <= last), (q_hi <= last) & (k_hi <= last)
+    return any_pair.any(0) & begins_in_table, every.all(0) & whole
 
 
 def _firsts(ids: Tensor) -> Tensor:

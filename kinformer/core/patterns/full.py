@@ -19,8 +19,8 @@ class Full(Pattern):
         return 1
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
-        return some, some
+        allowed = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
+        return allowed, allowed
 
 
 EXAMPLES = (Full(),)

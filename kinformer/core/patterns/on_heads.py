@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.patterns.full import Full
 
@@ -24,8 +24,8 @@ class OnHeads(Pattern):
     of: int
 
     def __post_init__(self) -> None:
-        at_least("OnHeads.of", self.of, 1)
-        if at_least("OnHeads.turn", self.turn, 0) >= self.of:
+        check_at_least("OnHeads.of", self.of, 1)
+        if check_at_least("OnHeads.turn", self.turn, 0) >= self.of:
             raise ValueError(f"{self}: the turn must be below {self.of}")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

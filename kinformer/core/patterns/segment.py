@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -26,8 +26,8 @@ class Segment(Pattern):
     memory: int
 
     def __post_init__(self) -> None:
-        at_least("Segment.length", self.length, 1)
-        at_least("Segment.memory", self.memory, 0)
+        check_at_least("Segment.length", self.length, 1)
+        check_at_least("Segment.memory", self.memory, 0)
 
     def first(self, q: Index) -> Index:
         """The earliest position that query q reads."""

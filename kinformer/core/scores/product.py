@@ -21,12 +21,12 @@ class Product(Score):
         groups = k.shape[1]
         q = q * request.scale  # before the product, which may be beyond float16 without it
         if number_of_groups(q.shape[1], groups) == 1:
-            found = q @ k.mT  # [B H T K] [B H K S]
+            products = q @ k.mT  # [B H T K] [B H K S]
         else:
             by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
-            found = torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
+            products = torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
         change = self.changed(request)
-        return found if change is None else found + change
+        return products if change is None else products + change
 
     def changed(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
         """`change`, for whoever adds it; ValueError where something would learn through it, as no executor lets it."""

@@ -22,7 +22,7 @@ from kinformer.lab.advise.estimates import (
 )
 from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.free_memory import free_memory
-from kinformer.lab.cost.resident import before_training
+from kinformer.lab.cost.resident_memory import before_training
 from kinformer.lab.data.kind import Data
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import folder_name

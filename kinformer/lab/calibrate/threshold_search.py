@@ -9,14 +9,21 @@ import torch
 from torch import Tensor
 
 from kinformer.core.model import Metric
-from kinformer.decoding.consistency import ruled
-from kinformer.lab.data.batches import on
+from kinformer.decoding.consistency import use_rule
+from kinformer.lab.data.batches import device_of, on
 from kinformer.lab.data.kind import Data, stream
-from kinformer.lab.data.windows import Windows
+from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import Measured, device_of, evaluate_batches
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
+from kinformer.lab.train.evaluate import Measurement, evaluate_batches
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.thresholds import (
+    MeasuredThresholds,
+    coordinate_search,
+    grid_search,
+    refuse_large_grid,
+    score_exits,
+    search,
+)
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said
@@ -35,12 +42,12 @@ class ThresholdSearchResult(NamedTuple):
     """
 
     metric: Metric
-    full: Kept
+    full: MeasuredThresholds
     tried: tuple[Tensor, Tensor]
-    candidates: tuple[Kept, ...]
-    chosen: Kept | None
+    candidates: tuple[MeasuredThresholds, ...]
+    chosen: MeasuredThresholds | None
 
-    def value(self, candidate: Kept) -> float:
+    def value(self, candidate: MeasuredThresholds) -> float:
         """Its quality in the metric's own unit."""
         return _sign(self.metric) * candidate.quality
 
@@ -51,7 +58,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = cast(Data, replace(cast(Any, data), train=part))
-    windows = cast(Windows, stream(model, split_data, ROWS, length, 0, rows * length))
+    windows = cast(RandomWindows, stream(model, split_data, ROWS, length, 0, rows * length))
     return [on(device_of(model), windows.at(step)) for step in range(-(-rows // ROWS))]
 
 
@@ -69,7 +76,7 @@ def search_thresholds(
     rule, depth = model.exits.rule, len(model.exits.layers)
     if by == "grid":
         refuse_large_grid(thresholds, depth - 1)  # before the rows are read
-    with ruled(model.exits, Nobody()):
+    with use_rule(model.exits, NeverExit()):
         measured = evaluate_batches(model, batches)
     full, metric = _candidate((), measured), measured.metric
     if not math.isfinite(full.quality):
@@ -80,7 +87,7 @@ def search_thresholds(
         tried.append(table.measure(vectors))
         return tried[-1]
 
-    table = said(model, batches, right=metric.better == "more")
+    table = score_exits(model, batches, right=metric.better == "more")
     if by == "grid":
         best = grid_search(measure, rule.grid(thresholds), depth)
     elif by == "coordinates":
@@ -135,5 +142,5 @@ def _sign(metric: Metric) -> int:
     return 1 if metric.better == "more" else -1
 
 
-def _candidate(threshold: tuple[float, ...], measured: Measured) -> Kept:
-    return Kept(threshold, _sign(measured.metric) * measured.value, measured.others["layers"])
+def _candidate(threshold: tuple[float, ...], measured: Measurement) -> MeasuredThresholds:
+    return MeasuredThresholds(threshold, _sign(measured.metric) * measured.value, measured.extras["layers"])

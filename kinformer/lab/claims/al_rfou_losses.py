@@ -6,7 +6,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.plot import by_category
 from kinformer.lab.train.evaluate import evaluate
@@ -28,7 +28,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 DECIDE = ("all", "none")
 
 
-def bits(without: str, seed: int, steps: int, text: Text) -> float:
+def bits(without: str, seed: int, steps: int, text: TextData) -> float:
     """Bits per byte at the last position of windows of valid, after a training with these losses."""
     with seeded(seed):
         model = al_rfou(**SIZES, length=LENGTH, **WITHOUT[without])

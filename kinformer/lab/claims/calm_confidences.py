@@ -19,7 +19,7 @@ from kinformer.lab.claims.support.half_easy import (
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
@@ -40,7 +40,7 @@ def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]
     """Each confidence on one trained model, at the threshold that is proven for it."""
     model = trained(seed, size)
     inputs = prompts(model, "valid", texts)
-    whole, leaving = full(model, inputs), dict[str, Rule]({"full": Nobody()})
+    whole, leaving = full(model, inputs), dict[str, Rule]({"full": NeverExit()})
     layers_and_loss: dict[str, tuple[float, float]] = {}
     for name, rule in rules(model).items():
         tested = dict[Any, TextLosses]()
@@ -55,7 +55,7 @@ def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]
         )
         if chosen is not None:
             rule.leave_at(chosen)
-        leaving[name] = Nobody() if chosen is None else rule
+        leaving[name] = NeverExit() if chosen is None else rule
     took = seconds(model, leaving, inputs)
     return {name: Speed(took["full"] / took[name], *of) for name, of in layers_and_loss.items()}
 

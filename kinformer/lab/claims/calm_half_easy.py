@@ -18,7 +18,7 @@ from kinformer.lab.claims.support.half_easy import (
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.learn_then_test import learn_then_test
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 SAYS = "calibrated at delta 0.1 on a task of which half is easy, eight layers write 1.5 times as fast as all of them"
@@ -53,7 +53,7 @@ def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
     if test.threshold is None:
         return HalfEasyResult(1.0, 0.0, [float(DEPTH)] * inputs.tokens, None)
     result = measure_losses(model, rule, test.threshold, fresh, full(model, fresh))
-    took = seconds(model, {"exits": rule, "full": Nobody()}, fresh)
+    took = seconds(model, {"exits": rule, "full": NeverExit()}, fresh)
     assert isinstance(test.threshold, float)
     return HalfEasyResult(took["full"] / took["exits"], mean(result.textual), result.places, test.threshold)
 

@@ -14,11 +14,11 @@ from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.task import Tasks, of_form
+from kinformer.lab.data.task import TaskData, of_form
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.stages import carry
+from kinformer.lab.train.stages import carry_weights
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
 from kinformer.models.mlm import MLM
@@ -58,7 +58,7 @@ def random_heads(seed: int, length: int) -> list[Pair]:
     return [(normal[0], normal[1])]
 
 
-def trained(seed: int, data: Tasks, steps: int) -> tuple[MLM, TokenBatch]:
+def trained(seed: int, data: TaskData, steps: int) -> tuple[MLM, TokenBatch]:
     """A bert after a short training, and rows that it has not seen."""
     with seeded(seed):
         model = bert(**SIZES)
@@ -71,7 +71,7 @@ def trained(seed: int, data: Tasks, steps: int) -> tuple[MLM, TokenBatch]:
 
 def asked_of(model: MLM, rows: TokenBatch) -> list[Pair]:
     """What each layer's attention is asked while a model reads rows whose answers are hidden."""
-    return [(q.double(), k.double()) for q, k, _ in heads(model, model.hidden(rows, fixed=True)[0])]
+    return [(q.double(), k.double()) for q, k, _ in heads(model, model.mask_batch(rows, fixed=True)[0])]
 
 
 def right(model: MLM, rows: TokenBatch) -> float:
@@ -84,14 +84,14 @@ def approximated(model: MLM, rows: TokenBatch) -> list[float]:
     shares = [right(model, rows)]
     for form in FORMS.values():
         other = clustered_transformer(**form, **SIZES)
-        carry(model, other)
+        carry_weights(model, other)
         shares.append(right(other.eval(), rows))
     return shares
 
 
 def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int = LENGTH, steps: int = STEPS) -> Claim:
     """Errors of both forms at every number of clusters, of random attention and of a trained model's."""
-    data = Tasks.of("sorting", TASK)
+    data = TaskData.of("sorting", TASK)
     models = [trained(seed, data, steps) for seed in seeds]
     inputs = {"random": [random_heads(seed, length) for seed in seeds], "trained": [asked_of(*run) for run in models]}
     measures: list[Measure] = []

@@ -12,7 +12,7 @@ from torch import Tensor
 from kinformer.core.projection import Projection
 from kinformer.lab.claims.support.trained import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.train.fit import fit
@@ -43,7 +43,7 @@ class ConversionLoss(NamedTuple):
     even: float
 
 
-def trained(seed: int, steps: int, text: Text) -> LM:
+def trained(seed: int, steps: int, text: TextData) -> LM:
     """A small gpt after a training of `steps` steps; untrained for 0 steps."""
     with seeded(seed):
         model = gpt(**SIZES)

@@ -6,7 +6,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.offline import Offline
+from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.decision_transformer import decision_transformer
 
@@ -45,7 +45,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _return_pairs(data: Offline, seed: int, steps: int, weight: float) -> ReturnPairs:
+def _return_pairs(data: EpisodeData, seed: int, steps: int, weight: float) -> ReturnPairs:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
     model, whole = taught(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL), data.train.whole
     targets = [float(whole.sort().values[round((n + 0.5) / TARGETS * (len(whole) - 1))]) for n in range(TARGETS)]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from kinformer.lab.claims.support.episodes import CART, Policy, followed, leaning, offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.episodes import Episode
-from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer

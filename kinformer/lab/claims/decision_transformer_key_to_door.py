@@ -6,7 +6,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.episodes import offline, returned, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.lab.plot import by_category
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
@@ -28,7 +28,7 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 
 def measured(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
-    episodes = [episode.episode for episode in rolled(None, Way(SPEC, EPISODES, seed=seed * EPISODES))]
+    episodes = [episode.episode for episode in roll_out(None, PlaySettings(SPEC, EPISODES, seed=seed * EPISODES))]
     success, data = {"chance": mean(episode.returned for episode in episodes)}, offline(episodes)
     models: dict[Any, Trajectory] = {}  # one is asked for either return
     for name, (member, keywords, target) in LEARNERS.items():

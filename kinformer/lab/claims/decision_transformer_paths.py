@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from kinformer.core.acting import Seen
+from kinformer.core.acting import TimeStep
 from kinformer.lab.claims.support.episodes import offline, taught
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
@@ -64,7 +64,7 @@ def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None
     state, at = actor.start(NODES - 1), numpy.arange(1, NODES)
     counts, begins = numpy.full(NODES - 1, LONGEST + 1), torch.ones(NODES - 1, dtype=torch.bool)
     for step in range(1, LONGEST + 1):
-        observation = Seen(torch.eye(NODES)[at], torch.full((NODES - 1,), -float(step > 1)), begins)
+        observation = TimeStep(torch.eye(NODES)[at], torch.full((NODES - 1,), -float(step > 1)), begins)
         action, state = actor.act(observation, state)
         nodes = action.numpy()
         at, begins = numpy.where(links[at, nodes], nodes, at), torch.zeros_like(begins)  # where no link is it stays

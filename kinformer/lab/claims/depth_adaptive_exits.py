@@ -13,7 +13,7 @@ from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.nn.exits.thresholds import Kept, said, search
+from kinformer.nn.exits.thresholds import MeasuredThresholds, score_exits, search
 
 KINDS, QUESTIONS, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
@@ -100,7 +100,7 @@ def begun(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
 @torch.no_grad()
 def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
     """What answers take where tokens leave, as they are read one after the other."""
-    read, target = model.taught((batch.source, batch.target))
+    read, target = model.framed_targets((batch.source, batch.target))
     out, answers = model.logits(read, source=batch.source), slice(1, -1, 2)
     layers = out.aux["exit"][:, answers]
     right = (out.y.argmax(-1) == target)[:, answers]
@@ -115,14 +115,16 @@ def alike(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
     return [float((scores.argmax(-1) == target)[:, 1:-1:2].double().mean()) for scores in logits]
 
 
-def searched(model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch) -> list[Kept]:
+def searched(model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch) -> list[MeasuredThresholds]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
-    candidates = search(said(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS)
+    candidates = search(
+        score_exits(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS
+    )
     judged = []
     for candidate in candidates:
         model.exits.rule.leave_at(candidate.threshold)
         result = measure_exits(model, batch)
-        judged.append(Kept(candidate.threshold, result.right, result.layers))
+        judged.append(MeasuredThresholds(candidate.threshold, result.right, result.layers))
     return judged
 
 
@@ -154,7 +156,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
     return Claim(SAYS, SOURCE, tuple(measures), facts, _plots(results, curves, levels))
 
 
-def _plots(results: dict[str, list[ExitResult]], curves: list[list[Kept]], levels: list[list[float]]) -> list[Plot]:
+def _plots(
+    results: dict[str, list[ExitResult]], curves: list[list[MeasuredThresholds]], levels: list[list[float]]
+) -> list[Plot]:
     lines = []
     for level, curve in zip(levels, curves, strict=True):
         lines.append(PlotLine(range(1, DEPTH + 1), level, "all at one exit", ".--", "tab:gray"))

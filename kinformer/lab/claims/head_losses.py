@@ -9,7 +9,7 @@ import torch
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.plot import by_category
 from kinformer.lab.train.fit import fit
@@ -36,7 +36,7 @@ def guided(weight: float) -> Model:
     return guided_attention(**SIZES, guides=("next", "previous"), alpha=weight, hold=1.0)
 
 
-def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: Text) -> float:
+def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: TextData) -> float:
     """What the penalty tells, which it does in train mode, of rows of valid after a training; the mean over layers."""
     with seeded(seed):
         model = make(weight)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
@@ -27,14 +27,14 @@ SAYS = (
 SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"
 
 
-def series(rows: int, seed: int, noise: float = NOISE) -> Windows:
+def series(rows: int, seed: int, noise: float = NOISE) -> SeriesWindows:
     """Windows of sums of sines, each of a phase of its own, and noise."""
     generator = torch.Generator().manual_seed(seed)
     at = torch.arange(CONTEXT + HORIZON)
     phase = torch.rand(rows, len(PERIODS), 1, generator=generator)
     waves = (2 * torch.pi * (at / torch.tensor(PERIODS)[:, None] + phase)).sin()  # [B 3 T]
     whole = waves.sum(1) + noise * torch.randn(rows, len(at), generator=generator)
-    return Windows(whole[..., None], torch.zeros(rows, len(at), 0))
+    return SeriesWindows(whole[..., None], torch.zeros(rows, len(at), 0))
 
 
 def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
@@ -56,7 +56,7 @@ def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
 
 
 @torch.no_grad()
-def hits(model: Forecast, batch: Windows) -> tuple[float, float]:
+def hits(model: Forecast, batch: SeriesWindows) -> tuple[float, float]:
     """Of the queries with the largest exact M, in the lowest layer, the part that the sample finds; and their share."""
     choices: list[Tensor] = []
     layer = next(part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
@@ -64,7 +64,7 @@ def hits(model: Forecast, batch: Windows) -> tuple[float, float]:
 
     def watch(part: ProbSparse, inputs: tuple[Any, ...]) -> None:
         queries, keys, _, ctx = inputs
-        request, _ = part.request(queries, keys, None, ctx)
+        request, _ = part.make_request(queries, keys, None, ctx)
         choices.extend(measure.chosen(request) for measure in (part, exact))
 
     hook = layer.register_forward_pre_hook(watch)

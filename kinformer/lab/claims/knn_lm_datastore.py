@@ -12,8 +12,8 @@ import torch
 
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.support.part import Part
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.support.split_tokens import SplitTokens
+from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.plot import Plot, PlotLine
@@ -21,7 +21,7 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import Choice, NearestSweep, Swept, swept
+from kinformer.models.support.sweeps import NearestNeighbourSweep, SweepChoice, SweepResult, sweep_result
 from kinformer.models.support.taps import Tap
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
@@ -39,19 +39,19 @@ SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figur
 class DatastoreSweep(NamedTuple):
     """What a sweep says of valid and of test."""
 
-    valid: Swept
-    test: Swept
+    valid: SweepResult
+    test: SweepResult
 
     def tuned(self, k: int) -> float:
         """Bits of test with so many neighbours, all else the best of valid."""
         return self.test.choices[min(self.at(k), key=self.valid.choices.__getitem__)]
 
-    def at(self, k: int) -> list[Choice]:
+    def at(self, k: int) -> list[SweepChoice]:
         """The choices of so many neighbours."""
         return [choice for choice in self.valid.choices if choice.k == k]
 
 
-def domains() -> dict[str, tuple[Part, Part, Part]]:
+def domains() -> dict[str, tuple[SplitTokens, SplitTokens, SplitTokens]]:
     """Of each domain train, valid and test: the one of the training first, then what it has not seen."""
     texts = {IN_DOMAIN: _manual(), OUT_OF_DOMAIN: _split("stdlib")}
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
@@ -59,45 +59,55 @@ def domains() -> dict[str, tuple[Part, Part, Part]]:
     return texts
 
 
-def _split(where: str) -> tuple[Part, Part, Part]:
+def _split(where: str) -> tuple[SplitTokens, SplitTokens, SplitTokens]:
     text = read_text(where)
-    return Part(text.train[:LEARNED]), Part(text.valid), Part(text.test)
+    return SplitTokens(text.train[:LEARNED]), SplitTokens(text.valid), SplitTokens(text.test)
 
 
-def _manual() -> tuple[Part, Part, Part]:
+def _manual() -> tuple[SplitTokens, SplitTokens, SplitTokens]:
     """The help pages that Python brings, in an order of their hashes, the last ones for valid and test."""
     from pydoc_data.topics import topics
 
     order = sorted(topics, key=lambda name: hashlib.sha256(name.encode()).digest())
     pages = torch.frombuffer(bytearray("\n\n".join(topics[name] for name in order).encode()), dtype=torch.uint8)
     first, second = len(pages) * 8 // 10, len(pages) * 9 // 10
-    return Part(pages[:first][:LEARNED]), Part(pages[first:second]), Part(pages[second:])
+    return SplitTokens(pages[:first][:LEARNED]), SplitTokens(pages[first:second]), SplitTokens(pages[second:])
 
 
-def sampled(part: Part, size: int) -> Part:
+def sampled(part: SplitTokens, size: int) -> SplitTokens:
     """So many bytes from all over a text, each piece read by itself."""
     count = max(size // PIECE, 1)
     firsts = torch.linspace(0, max(len(part.tokens) - PIECE, 0), count).long()
-    return Part(torch.cat([part.tokens[at : at + PIECE] for at in firsts.tolist()]), torch.arange(count) * PIECE)
+    return SplitTokens(torch.cat([part.tokens[at : at + PIECE] for at in firsts.tolist()]), torch.arange(count) * PIECE)
 
 
-def trained(seed: int, text: Part, steps: int) -> LM:
+def trained(seed: int, text: SplitTokens, steps: int) -> LM:
     """A byte model of some bytes."""
     with seeded(seed):
         model = gpt(**SIZES, length=LENGTH)
         empty = torch.zeros(2, dtype=torch.uint8)
-        fit(model, Text("bytes", text.tokens, empty, empty), steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed)
+        fit(
+            model,
+            TextData("bytes", text.tokens, empty, empty),
+            steps=steps,
+            batch=ROWS,
+            length=LENGTH,
+            lr=LR,
+            seed=seed,
+        )
     return model.eval()
 
 
-def sweep_datastore(model: LM, parts: tuple[Part, Part, Part], size: int, judged: int) -> DatastoreSweep:
+def sweep_datastore(
+    model: LM, parts: tuple[SplitTokens, SplitTokens, SplitTokens], size: int, judged: int
+) -> DatastoreSweep:
     """Every choice beside a datastore of so many bytes."""
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
         store = Datastore.build(Path(folder) / "store", model, sampled(train, size), dtype="float32")
-        sweep = NearestSweep(model, store, Tap(model, store.tap).place, k=max(KS))
+        sweep = NearestNeighbourSweep(model, store, Tap(model, store.tap).place, k=max(KS))
         sweep.sweep(KS, sweep.spread(train.tokens))
-        return DatastoreSweep(*(swept(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
+        return DatastoreSweep(*(sweep_result(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
 
 
 def claim(
@@ -154,7 +164,7 @@ def claim(
     return Claim(SAYS, SOURCE, measures, facts, (_plot(f"valid, {many} neighbours, {size:,} entries", runs),))
 
 
-def _bend(swept: Swept) -> float:
+def _bend(swept: SweepResult) -> float:
     """How much worse than the best share both the smallest and the largest are, all else as of the best."""
     line = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == swept.best[:2]}
     return min(line[min(line)], line[max(line)]) - line[swept.best.weight]

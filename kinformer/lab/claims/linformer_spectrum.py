@@ -15,8 +15,8 @@ from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.task import Tasks, of_form
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.task import TaskData, of_form
+from kinformer.lab.data.text import TextData
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
@@ -67,12 +67,12 @@ def taught(model: MLM, steps: int, length: int, seed: int) -> float:
 def by_frequency() -> float:
     """Validation bits per byte of a model that knows only the byte frequencies of the training data."""
     text = read_spec(TEXT)
-    assert isinstance(text, Text)
+    assert isinstance(text, TextData)
     train, valid = (torch.bincount(part.long(), minlength=256).double() for part in (text.train, text.valid))
     return float(-(valid * ((train + 1) / (train + 1).sum()).log2()).sum() / valid.sum())
 
 
-def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
+def right(make: Any, seed: int, data: TaskData, steps: int) -> float:
     """Train a model and return its accuracy on unseen rows."""
     with seeded(seed):
         model = make(**SIZES, length=ROOM)
@@ -114,7 +114,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
             bits.append(taught(model, steps, length, seed))
             for n in lengths:
                 trained[n].append(spectra(model, rows[n]))
-    of, data = trained[length], Tasks.of("sorting", TASK)
+    of, data = trained[length], TaskData.of("sorting", TASK)
     few = partial(linformer, k=round(SHARE * ROOM))
     full, mixed = ([right(make, seed, data, learned) for seed in seeds] for make in (bert, few))
     per_token = {"bert": products(bert, LONG), "linformer": products(partial(linformer, k=64), LONG)}

@@ -16,7 +16,7 @@ from kinformer.core.model import ACCURACY
 from kinformer.lab.claims.support.trained import HeadInputs, heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
-from kinformer.lab.data.task import Tasks, of_form
+from kinformer.lab.data.task import TaskData, of_form
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
@@ -59,7 +59,7 @@ class Whole(Nystrom):
         return torch.linalg.pinv(a)
 
 
-def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
+def trained(model: MLM, seed: int, data: TaskData, steps: int) -> float:
     """The share of right answers on rows that a model has not seen, after a short training."""
     if steps:
         fit(model, data, steps=steps, batch=BATCH, lr=3e-3, seed=seed)
@@ -67,14 +67,14 @@ def trained(model: MLM, seed: int, data: Tasks, steps: int) -> float:
     return mean_metric(model.eval(), rows, ACCURACY.name)
 
 
-def train_both(seed: int, data: Tasks, steps: int) -> tuple[MLM, float, float]:
+def train_both(seed: int, data: TaskData, steps: int) -> tuple[MLM, float, float]:
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
     with seeded(seed):
         dense, few = bert(**SIZES), nystromformer(**SIZES, landmarks=USUAL)
         return dense, trained(dense, seed, data, steps), trained(few, seed, data, steps)
 
 
-def tokens_of(data: Tasks) -> Int[Tensor, "B T"]:
+def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
     """Rows that no model has seen, their answers told."""
     rows = of_form(data.valid.rows(ROWS), "masked")
     assert isinstance(rows, TokenBatch)
@@ -127,7 +127,7 @@ def claim(
     is an exponent of at most 1.1, while pairs of tokens have 2. In post-norm layers A is nearly singular, and its exact
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
-    data = Tasks.of("sorting", TASK)
+    data = TaskData.of("sorting", TASK)
     models = [train_both(seed, data, steps) for seed in seeds]
     runs = [_mean([away(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)

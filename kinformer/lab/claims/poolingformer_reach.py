@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.task import Tasks
+from kinformer.lab.data.task import TaskData
 from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.lab.tasks.needle import Needle
 from kinformer.lab.train.fit import fit
@@ -43,7 +43,7 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
 def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
     with seeded(seed):
-        task = Tasks.of("needle", Needle(length, 1, depth=0.0))
+        task = TaskData.of("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
     return NeedleCurve([point.step for point in points], [point.valid for point in points])
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.sets import Sets as Data
+from kinformer.lab.data.sets import SetData as Data
 from kinformer.lab.data.sets import read
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.sets import Sets
+from kinformer.models.set_regressor import SetRegressor
 
 STEPS, ROWS, RATES = 300, 64, (3e-3, 1e-2)
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "norm": "none"}
@@ -29,7 +29,7 @@ SOURCE = "Lee et al., 2018, arXiv:1810.00825, sections 2 and 5.1"
 class TrainedSets(NamedTuple):
     """A model, how far off it is on valid, and of the sets of each size."""
 
-    model: Sets
+    model: SetRegressor
     error: float
     by_size: dict[int, float]
 
@@ -59,15 +59,15 @@ def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[f
 
 
 @torch.no_grad()
-def permutation_error(model: Sets, data: Data, seed: int) -> tuple[float, float]:
+def permutation_error(model: SetRegressor, data: Data, seed: int) -> tuple[float, float]:
     """How far an answer and an encoded element are from those of the set in another order, over the largest of them."""
     elements, marks, _ = data.valid.first(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
     answers, permuted = model.says(elements, marks), model.says(other, their)
-    encoded = model.encoded(elements, marks).y.take_along_dim(order[..., None], 1)
+    encoded = model.encode(elements, marks).y.take_along_dim(order[..., None], 1)
     real = (their >= 0)[..., None]
-    return _apart(permuted, answers), _apart(model.encoded(other, their).y * real, encoded * real)
+    return _apart(permuted, answers), _apart(model.encode(other, their).y * real, encoded * real)
 
 
 def claim(seeds: Sequence[int], rates: Sequence[float] = RATES, steps: int = STEPS) -> Claim:

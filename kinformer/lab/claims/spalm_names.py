@@ -15,14 +15,14 @@ from torch import Tensor
 from kinformer.checkpoint.checkpoint import save
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.plot import by_category
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.spalm import START, spalm
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import NearestSweep, swept
+from kinformer.models.support.sweeps import NearestNeighbourSweep, sweep_result
 from kinformer.models.support.taps import Tap
 
 # initial std of embeddings as for a `spalm` with a datastore, because the second model starts from these weights
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=LM)
 class Toy(NamedTuple):
     """People who are named again and again: a text, and which of the bytes of its test are names'."""
 
-    text: Text
+    text: TextData
     names: Bool[Tensor, " E"]
 
 
@@ -80,10 +80,10 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
 
     (train, _), (valid, _), (test, names) = part(times), part(1), part(1)
     learned, watched, judged = (torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in (train, valid, test))
-    return Toy(Text("names", learned, watched, judged), torch.tensor(names))
+    return Toy(TextData("names", learned, watched, judged), torch.tensor(names))
 
 
-def trained(model: M, seed: int, text: Text, steps: int) -> M:
+def trained(model: M, seed: int, text: TextData, steps: int) -> M:
     """A model, trained for so many steps more."""
     with seeded(seed):
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed, valid_bytes=1000)
@@ -106,9 +106,9 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
         joint_model.load_state_dict(base.state_dict(), strict=False)
         further = trained(base, seed + 1, text, steps)
         joint_model = trained(joint_model, seed + 1, text, steps)
-        sweep = NearestSweep(further, *store(Path(folder) / "further", further, text), k=max(KS))
+        sweep = NearestNeighbourSweep(further, *store(Path(folder) / "further", further, text), k=max(KS))
         sweep.sweep(KS, sweep.spread(text.valid))
-        valid, test = (swept(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))
+        valid, test = (sweep_result(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))
         bits = {
             "Transformer-XL": test.own,
             "with kNN-LM": test.choices[valid.best],
@@ -123,7 +123,7 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
     return SpalmResult(bits, at_names, share, elsewhere, float(own_logit.detach()))
 
 
-def store(folder: Path, model: LM, text: Text, home: str = "") -> tuple[Datastore, str]:
+def store(folder: Path, model: LM, text: TextData, home: str = "") -> tuple[Datastore, str]:
     """A datastore of a model's last hidden states, and where these are."""
     datastore = Datastore.build(folder, model, text.train, tap=str(SIZES["depth"] - 1), dtype="float32", home=home)
     return datastore, Tap(model, datastore.tap).place

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kinformer.decoding.filling import filled
-from kinformer.decoding.spelling import spelling
+from kinformer.decoding.filling import fill_blanks
+from kinformer.decoding.spelling import tokenizer_of_model
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.pairs import Pairs
-from kinformer.lab.data.task import Tasks
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.evaluate import device_of
+from kinformer.lab.data.pairs import PairData
+from kinformer.lab.data.task import TaskData
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.writing import WritingSettings, write_all
 
@@ -54,13 +54,13 @@ def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
 
 def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
-    if isinstance(data, Pairs):
-        source, target = (spelling(data).decode(side) for side in data.within(settings.length).valid[0])
+    if isinstance(data, PairData):
+        source, target = (tokenizer_of_model(data).decode(side) for side in data.within(settings.length).valid[0])
         return WritingTask(b"", source, len(target), 0.0, target)
-    if not isinstance(data, Tasks):
-        assert isinstance(data, Text)
+    if not isinstance(data, TaskData):
+        assert isinstance(data, TextData)
         first, count = prompt_and_written(model)
-        return WritingTask(spelling(data).decode(data.valid[:first].tolist()), None, count, TEMPERATURE)
+        return WritingTask(tokenizer_of_model(data).decode(data.valid[:first].tolist()), None, count, TEMPERATURE)
     (row,) = data.valid.rows(1)
     if model.reads == "pairs":
         return WritingTask(b"", row.question, len(row.answer), 0.0, row.answer)
@@ -73,7 +73,7 @@ def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     task = displayed_task(model, data, settings)
     if task.answer is None or task.source is not None:
         return task
-    assert isinstance(data, Tasks)
+    assert isinstance(data, TaskData)
     (row,) = data.valid.rows(1)
     half = max(1, len(row.text) // 2)
     return WritingTask(row.text[:half], None, len(row.text) - half, TEMPERATURE)
@@ -100,14 +100,14 @@ def _write(model: Any, task: WritingTask, seed: int) -> tuple[bytes, float]:
 
 def _fill(model: Any, data: Data) -> MemberSample:
     """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
-    spelled = spelling(model)
-    if isinstance(data, Tasks):
+    spelled = tokenizer_of_model(model)
+    if isinstance(data, TaskData):
         (row,) = data.valid.rows(1)
         hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
-        filled_in = filled(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
+        filled_in = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
         return MemberSample(row.question, spelled.decode(filled_in.tolist()), row.answer)
-    assert isinstance(data, Text)
+    assert isinstance(data, TextData)
     hidden = data.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
     hidden[EACH - 1 :: EACH] = model.mask
     prompt = b"".join(b"_" if token == model.mask else spelled.decode([token]) for token in hidden.tolist())
-    return MemberSample(prompt, spelled.decode(filled(model, hidden.to(device_of(model))).tolist()))
+    return MemberSample(prompt, spelled.decode(fill_blanks(model, hidden.to(device_of(model))).tolist()))

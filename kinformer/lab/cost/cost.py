@@ -15,20 +15,20 @@ from kinformer.attend.executors import reference
 from kinformer.core.after_step import after_step
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
-from kinformer.core.memo import fresh
-from kinformer.core.memory import Remembered
+from kinformer.core.memo import empty_memo
+from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Batch, Model
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
-from kinformer.lab.cost.resident import highest, resident, restart
+from kinformer.lab.cost.resident_memory import highest, resident, restart_peak
 from kinformer.lab.cost.tally import Tally, products_of
-from kinformer.lab.cost.temporal_range import TemporalRange, remembered, temporal_range
-from kinformer.lab.train.optimise import adamw, clip, clipped_apart
-from kinformer.lab.train.reads import layers_that_read, reading_through
+from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
+from kinformer.lab.train.optimiser import adamw, clip, clip_groups
+from kinformer.lab.train.read_hooks import layers_that_read, reading_through
 from kinformer.lab.train.settings import Settings
 
 QUERIES = 64  # of a read that the reference reads, to see what a query multiplies
@@ -74,7 +74,7 @@ class Cost:
     process: int | None
     readers: Mapping[str, Mapping[str, int]]
     temporal_range: TemporalRange | None = None
-    memories: Mapping[str, Remembered] = field(default_factory=dict)
+    memories: Mapping[str, MemoryCost] = field(default_factory=dict)
 
     @property
     def step_flops(self) -> int:
@@ -100,9 +100,9 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     """
     if min(batch, length) < 1:
         raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
-    span, memories = temporal_range(model), remembered(model)  # before steps change what is learned
-    here, anew = resident(), restart()
-    weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own(model)}.values())
+    span, memories = temporal_range(model), remembered_by_layer(model)  # before steps change what is learned
+    before, anew = resident(), restart_peak()
+    weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
     hear(1)
@@ -114,15 +114,29 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     hear(3)
     if less is not None:
         used = used.further(less, (batch - most) / (most - most // 2))
-    process = None if here is None else here + used.grown(here if anew else None)
+    process = None if before is None else before + used.grown(before if anew else None)
     flops, once = (batch * count for count in _flops(model, length))
-    heard = {layer: dict(counts) for layer, counts in readers.items()}  # asdict makes other Mappings of Counters
+    reader_counts = {
+        layer: dict(counts) for layer, counts in readers.items()
+    }  # asdict makes other Mappings of Counters
     return Cost(
-        batch, length, parameters, flops, once, state, weights, used.kept, used.peak, process, heard, span, memories
+        batch,
+        length,
+        parameters,
+        flops,
+        once,
+        state,
+        weights,
+        used.activations,
+        used.peak,
+        process,
+        reader_counts,
+        span,
+        memories,
     )
 
 
-def _own(model: nn.Module) -> list[Tensor]:
+def _own_tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
@@ -134,7 +148,7 @@ def _state_bytes(model: Model, length: int) -> int | None:
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
-def drawn(model: Model, rows: int, length: int) -> Batch:
+def sample_rows(model: Model, rows: int, length: int) -> Batch:
     """Random rows as a training on this length has them: those of a text end with a token that is only predicted."""
     return model.sample(rows, length + int(predicts_last(model)), 0)
 
@@ -144,38 +158,38 @@ def predicts_last(model: Model) -> bool:
     return model.reads == "text" and model.predicts_next
 
 
-def _begin(model: Model, batch: Batch, length: int) -> State | None:
+def _begin_state(model: Model, batch: Batch, length: int) -> State | None:
     return model.start(len(batch), length) if model.lanes else None
 
 
-def filled(model: Model, rows: int, length: int, state: State | None = None) -> State | None:
+def filled_state(model: Model, rows: int, length: int, state: State | None = None) -> State | None:
     """The state of as many lanes once it grows no more: the later half of what they have read brought nothing."""
     if not model.lanes:
         return None
     size = max(length, LEAST)
-    batch, most, full = drawn(model, rows, size), 0, 0
-    state = _begin(model, batch, length) if state is None else state
+    batch, most, full = sample_rows(model, rows, size), 0, 0
+    state = _begin_state(model, batch, length) if state is None else state
     with torch.no_grad():
         for read in range(1, -(-FILLING // size) + 1):
             state = model(batch, state, 0.5).state
-            if (held := _held(state)) > most:
-                most, full = held, read
+            if (size_now := _state_size(state)) > most:
+                most, full = size_now, read
             elif read >= 2 * full + 2:
                 break
     return state
 
 
-def _held(state: State) -> int:
+def _state_size(state: State) -> int:
     """A number that grows while a state does, in bytes or in slots that hold a token, which have a position."""
-    found = (leaf for _, leaf in leaves(state))
-    return sum(leaf.nbytes + (0 if leaf.is_floating_point() else int((leaf >= 0).sum())) for leaf in found)
+    tensors = (leaf for _, leaf in leaves(state))
+    return sum(leaf.nbytes + (0 if leaf.is_floating_point() else int((leaf >= 0).sum())) for leaf in tensors)
 
 
-class Used(NamedTuple):
+class StepMemory(NamedTuple):
     """Bytes of some training steps: of activations, at the highest within forward and backward, at that within the
     optimiser's step, and the most that the process had by then."""
 
-    kept: int
+    activations: int
     high: int
     steady: int
     top: int | None
@@ -185,38 +199,40 @@ class Used(NamedTuple):
         """The most bytes of tensors that were alive at once."""
         return max(self.high, self.steady)
 
-    def further(self, less: "Used", times: float) -> "Used":
+    def further(self, less: "StepMemory", times: float) -> "StepMemory":
         """Of a larger batch, on a line from a smaller one through this; `times` as far behind it as they are apart."""
-        kept, high = (round(now + times * (now - before)) for now, before in zip(self[:2], less[:2], strict=True))
+        activations, high = (
+            round(now + times * (now - before)) for now, before in zip(self[:2], less[:2], strict=True)
+        )
         top = None if self.top is None or less.top is None else round(self.top + times * (self.top - less.top))
-        return Used(kept, high, self.steady, top)
+        return StepMemory(activations, high, self.steady, top)
 
-    def grown(self, here: int | None) -> int:
+    def grown(self, before: int | None) -> int:
         """The bytes that a process of `here` bytes took more; reckoned from tensors where it had room from before."""
-        grown = 0 if here is None or self.top is None else self.top - here
+        grown = 0 if before is None or self.top is None else self.top - before
         return grown if grown >= self.peak else round(KEPT * self.peak)
 
 
-def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> Used:
+def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> StepMemory:
     """Some training steps on as many rows. Who read the layers in the last one goes into `readers`."""
     model.train()
-    optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clipped_apart(model), Settings().clip
-    batch = drawn(model, rows, length)
-    kept = high = steady = 0
+    optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clip_groups(model), Settings().clip
+    batch = sample_rows(model, rows, length)
+    activations = high = steady = 0
 
     def note(layer: str, executor: str, request: Request) -> None:
         readers.setdefault(layer or "reads", Counter())[executor] += 1
 
-    with Tally(_own(model)) as tally, layers_that_read(model, note):
-        state = _begin(model, batch, length)
+    with Tally(_own_tensors(model)) as tally, layers_that_read(model, note):
+        state = _begin_state(model, batch, length)
         for step in range(STEPS * (1 + model.lanes)):  # of lanes with an empty memory, and with a full one
             if step == STEPS:
-                state = filled(model, rows, length, state)
+                state = filled_state(model, rows, length, state)
                 tally.restart()
             readers.clear()
             before = tally.live
             loss = model(batch, state, 0.5)
-            kept = max(kept, tally.live - before)
+            activations = max(activations, tally.live - before)
             loss.total.backward()
             clip(apart, clipped)
             high = max(high, tally.restart())
@@ -227,7 +243,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
             state = detach(loss.state) if model.lanes else None
             del loss
             tally.restart()
-    return Used(kept, high, steady, highest())
+    return StepMemory(activations, high, steady, highest())
 
 
 def _flops(model: Model, length: int) -> tuple[int, int]:
@@ -237,37 +253,37 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
     them. One thread, as what others multiply in a search is not seen.
     """
     model.train()
-    batch, threads = drawn(model, 1, length), torch.get_num_threads()
-    held, state = bool(getattr(model, "held", ())), filled(model, 1, length)
+    batch, threads = sample_rows(model, 1, length), torch.get_num_threads()
+    has_frozen, state = bool(getattr(model, "held", ())), filled_state(model, 1, length)
     try:
-        torch.set_num_threads(1 if held else threads)
-        with torch.set_grad_enabled(held), counting() as tally:
+        torch.set_num_threads(1 if has_frozen else threads)
+        with torch.set_grad_enabled(has_frozen), counting() as tally:
             model(batch, state, 0.5)
     finally:
         torch.set_num_threads(threads)
-    return tally.flops, tally.still if held else 0
+    return tally.flops, tally.still if has_frozen else 0
 
 
 @contextmanager
 def counting() -> Iterator[Tally]:
     """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them."""
     shares = dict[Any, float]()  # the part of its pairs that a pattern allows
-    with Tally() as tally, reading_through(partial(_counted, tally, shares)):
+    with Tally() as tally, reading_through(partial(_count_read, tally, shares)):
         yield tally
 
 
-def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> AttentionOutput:
+def _count_read(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> AttentionOutput:
     """A read that is counted as the reference's, whoever reads."""
     with tally.silent():
-        tally.add(_of_read(request, shares))
+        tally.add(_read_flops(request, shares))
         return executor.read(request)
 
 
-def _of_read(request: Request, shares: dict[Any, float]) -> int:
+def _read_flops(request: Request, shares: dict[Any, float]) -> int:
     """What the reference multiplies for a read, or the share of it that the pattern allows."""
     queries = request.queries.q.shape[2]
-    some = request.replace(memo=fresh()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
-    whole = products_of(lambda: reference.read(some)) * queries / min(QUERIES, queries)
+    piece = request.replace(memo=empty_memo()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
+    whole = products_of(lambda: reference.read(piece)) * queries / min(QUERIES, queries)
     if type(request.pattern) in (Full, Causal):
         return round(whole)
     key = request.pattern, _values(request.queries.pos), _values(request.keys.pos)
@@ -288,8 +304,8 @@ def _share(request: Request) -> float:
     step = -(-queries.q.shape[2] // SAMPLED)
     at = queries.pos[:, :, step // 2 :: step]
     total = 0.0
-    for some in at.split(QUERIES, 2):
-        found = pairs(request.pattern, some, keys.pos, heads, request.rows)
-        shape = (len(queries.q), len(heads), some.shape[2], keys.pos.shape[2])
-        total += math.prod(shape) if found is None else int(found.expand(shape).sum())
+    for positions in at.split(QUERIES, 2):
+        allowed = pair_mask(request.pattern, positions, keys.pos, heads, request.rows)
+        shape = (len(queries.q), len(heads), positions.shape[2], keys.pos.shape[2])
+        total += math.prod(shape) if allowed is None else int(allowed.expand(shape).sum())
     return total / (len(queries.q) * len(heads) * at.shape[2] * keys.pos.shape[2])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.attend.executors.pieces import work
 from kinformer.attend.parts import parts
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import Pattern, pair_mask
 
 HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
 
@@ -33,7 +33,7 @@ class PatternNumbers(NamedTuple):
 def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
     """Counted, not estimated: over the first heads, of which reaching takes any."""
     at = torch.arange(length)[None, None]
-    read = pairs(pattern, at, at, range(HEADS))[0]  # [#H L L]
+    read = pair_mask(pattern, at, at, range(HEADS))[0]  # [#H L L]
     keys = read.sum(-1)
     any_head = read.any(0)
     ahead = bool(any_head.triu(1).any())

@@ -32,12 +32,12 @@ class Tally(TorchDispatchMode):
     known: tensors that are there before, counted from the start.
     """
 
-    def __init__(self, known: Iterable[Tensor] = ()):
+    def __init__(self, tensors: Iterable[Tensor] = ()):
         super().__init__()
         self.flops, self.still, self.live, self.peak = 0, 0, 0, 0
         self._counted: dict[int, weakref.ref] = {}
         self._counting = True
-        for tensor in known:
+        for tensor in tensors:
             self._note(tensor)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import NoState
-from kinformer.core.memory import Remembered
+from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Model, Writer
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
@@ -71,12 +71,12 @@ def temporal_range(model: Model) -> TemporalRange | None:
     return TemporalRange(min(ranges), max(ranges), all(layer.memory is None or layer.memory.sharp for layer in layers))
 
 
-def remembered(model: Model) -> dict[str, Remembered]:
+def remembered_by_layer(model: Model) -> dict[str, MemoryCost]:
     """What each layer with a memory reads beside its own segment, by the layer's name in the model."""
     memories = {}
     for name, layer in model.named_modules():
         if isinstance(layer, Attention):
-            part = layer.mechanism.remembered() if layer.memory is None else layer.memory.remembered()
+            part = layer.mechanism.memory_cost() if layer.memory is None else layer.memory.memory_cost()
             if part is not None:
                 memories[name] = part
     return memories
@@ -129,8 +129,8 @@ def _calls(model: nn.Module, hear: Callable[[Attention], None]) -> Iterator[None
 def _heard_tokens(layer: Attention) -> Pattern | None:
     """The tokens of which a query of a layer can hear something; None for what says no pattern."""
     if layer.memory is not None and not layer.memory.cached:
-        return layer.memory.hears
-    return layer.mechanism.hears if isinstance(layer.mechanism, KeyValueMechanism) else None
+        return layer.memory.receptive_field
+    return layer.mechanism.receptive_field if isinstance(layer.mechanism, KeyValueMechanism) else None
 
 
 def _first_read(pattern: Pattern, heads: int) -> tuple[First, int]:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 Source = Callable[[int], Any] | Iterable[Any]
 
@@ -26,8 +27,8 @@ class Batches:
         if self.valid is None and callable(self.train):
             raise ValueError("batches that a function draws need some to be measured on; give Batches(function, valid)")
         for name in ("train", "valid"):  # an iterable may be gone through once alone
-            if (given := getattr(self, name)) is not None and not callable(given):
-                object.__setattr__(self, name, tuple(given))
+            if (batches := getattr(self, name)) is not None and not callable(batches):
+                object.__setattr__(self, name, tuple(batches))
         if self.train == () or self.measured == ():
             raise ValueError("there is no batch; give at least one to learn from and one to be measured on")
 
@@ -40,8 +41,13 @@ class Batches:
         """The batch of a step."""
         if callable(self.train):
             return self.train(step)
-        taken = cast(tuple[Any, ...], self.train)
-        return taken[step % len(taken)]
+        batches = cast(tuple[Any, ...], self.train)
+        return batches[step % len(batches)]
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's parameters are."""
+    return next(model.parameters()).device
 
 
 def on(device: Any, batch: Any) -> Any:

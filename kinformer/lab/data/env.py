@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 
 from kinformer.core.model import Model
 from kinformer.lab.data.kind import Data
-from kinformer.lab.environments.support.making import make
-from kinformer.lab.environments.support.worlds import flat, limits
-from kinformer.lab.train.agent import Rollouts
+from kinformer.lab.data.support.parallel_environments import flatten_observations, limits
+from kinformer.lab.data.support.rollout_stream import RolloutStream
+from kinformer.lab.environments.support.make_environment import make
 
 FORM, SERVES = "env=ID", ("environments",)
 APART, MEASURED = 1 << 20, 32  # seeds of a split, of which so many episodes are measured
 
 
 @dataclass(frozen=True, eq=False)
-class Env(Data):
+class EnvironmentData(Data):
     """An environment, and seeds of the episodes that are measured; those that are learned from have others.
 
     observations: the shape of what it shows; actions: how many kinds of actions there are, or, where they are not
     `discrete`, how many numbers an action has.
     """
 
-    what: ClassVar[str] = "an environment"
+    noun: ClassVar[str] = "an environment"
     serves: ClassVar[tuple[str, ...]] = SERVES
     lends: ClassVar[str] = "agent"
     counted: ClassVar[str] = "steps"
@@ -49,25 +49,25 @@ class Env(Data):
     def longest(self, length: int) -> None:
         return None
 
-    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Rollouts:
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:
         """What a model does in `batch` environments, `length` steps at a time. ValueError for one of other spaces."""
-        for name, wanted in self.keywords.items():
-            if (its := getattr(model, name, wanted)) != wanted:
-                raise ValueError(f"{self.spec} has {name}={wanted}, and this model {its}; give one made for that")
-        return Rollouts(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
+        for name, expected in self.keywords.items():
+            if (actual := getattr(model, name, expected)) != expected:
+                raise ValueError(f"{self.spec} has {name}={expected}, and this model {actual}; give one made for that")
+        return RolloutStream(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
 
     def measured(self, split: str, length: int, limit: int) -> str:
         return f"{len(getattr(self, split))} episodes"
 
 
-def read(where: str, **keywords: str) -> Env:
+def read(where: str, **keywords: str) -> EnvironmentData:
     """An environment of ours, of a file of one's own or of Gymnasium, with keywords such as corridor=10.
 
     Errors: as `make`'s; ValueError too for actions that are neither kinds nor a row of numbers.
     """
     spec = ",".join([where, *(f"{name}={value}" for name, value in keywords.items())])
-    env = flat(make(spec))
+    env = flatten_observations(make(spec))
     space, between = env.action_space, limits(env.action_space)
     actions = int(space.n) if between is None else math.prod(space.shape)
     env.close()
-    return Env(f"env={spec}", spec, tuple(env.observation_space.shape), actions, between is None)
+    return EnvironmentData(f"env={spec}", spec, tuple(env.observation_space.shape), actions, between is None)

@@ -13,11 +13,11 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import found
+from kinformer.checkpoint.files import existing_path
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.support.arrays import arrays
+from kinformer.lab.data.support.arrays import read_arrays
 from kinformer.lab.data.support.compressors import compressed
 from kinformer.lab.data.support.copies import copies
 from kinformer.lab.data.support.sample import sampled_rows
@@ -29,10 +29,10 @@ Lot = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
 
 
 @dataclass(frozen=True, eq=False)
-class Images(Data):
+class ImageData(Data):
     """Three lots of images with the number of their label, each a pair of tensors."""
 
-    what: ClassVar[str] = "images"
+    noun: ClassVar[str] = "images"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
@@ -62,15 +62,15 @@ class Images(Data):
         ValueError for a model of pictures of another shape.
         """
         pixels, labels = self.train
-        if (wanted := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
+        if (model_shape := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
             raise ValueError(
-                f"{self.name} has pictures [C H W] of {shape}, and this model reads {wanted}; give "
+                f"{self.name} has pictures [C H W] of {shape}, and this model reads {model_shape}; give "
                 f"shape={','.join(map(str, shape))}"
             )
 
         def at(step: int) -> Lot:
-            drawn = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
-            return pixels[drawn], labels[drawn]
+            indices = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
+            return pixels[indices], labels[indices]
 
         sample = self._sample(limit)
         lots = (tensor[sample].split(MEASURED) for tensor in self.valid)
@@ -82,7 +82,7 @@ class Images(Data):
         return sampled_rows(range(len(pixels)), [pixels[0].numel()] * len(pixels), limit)
 
 
-def read(where: str) -> Images:
+def read(where: str) -> ImageData:
     """The images of a folder of idx files (train-images..., train-labels..., t10k-...), packed or not, or of a .npz.
 
     An .npz has uint8 arrays x_train, y_train, x_test, y_test, or train_images and so on: [N H W] or [N H W C]. The last
@@ -90,15 +90,15 @@ def read(where: str) -> Images:
 
     Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
     """
-    path = found(where, "write images=FOLDER or images=FILE.npz")
+    path = existing_path(where, "write images=FOLDER or images=FILE.npz")
     train, test = _idx(path) if path.is_dir() else _arrays(path)
-    held = max(1, round(len(train[0]) * HELD_OUT))
-    lots = (train[0][:-held], train[1][:-held]), (train[0][-held:], train[1][-held:])
+    held_out = max(1, round(len(train[0]) * HELD_OUT))
+    lots = (train[0][:-held_out], train[1][:-held_out]), (train[0][-held_out:], train[1][-held_out:])
     named = dict(zip(("train", "valid", "test"), (*lots, test), strict=True))
     copied = copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
     counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named.items())
     description = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
-    return Images(f"images={where}", *lots, test, split=description)
+    return ImageData(f"images={where}", *lots, test, split=description)
 
 
 def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
@@ -126,10 +126,10 @@ def _idx(folder: Path) -> tuple[Lot, Lot]:
 def _of(folder: Path, split: str) -> Lot:
     files = []
     for kind, magic in (("images", PIXELS), ("labels", NUMBERS)):
-        there = sorted(folder.glob(f"{split}-{kind}*"))
-        if not there:
+        paths = sorted(folder.glob(f"{split}-{kind}*"))
+        if not paths:
             raise FileNotFoundError(f"{folder} has no file {split}-{kind}-idx; give MNIST's four files, or a .npz")
-        files.append(_numbers(there[0], magic))
+        files.append(_numbers(paths[0], magic))
     return _lot(files[0], files[1], str(folder))
 
 
@@ -142,12 +142,14 @@ def _numbers(path: Path, magic: bytes) -> numpy.ndarray:
 
 
 def _arrays(path: Path) -> tuple[Lot, Lot]:
-    held = arrays(path)
+    by_name = read_arrays(path)
     for pixels, labels in (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_x", "{}_y")):
-        if all(name.format(split) in held for split in ("train", "test") for name in (pixels, labels)):
+        if all(name.format(split) in by_name for split in ("train", "test") for name in (pixels, labels)):
             train, test = (
-                _lot(held[pixels.format(split)], held[labels.format(split)], f"{split} of {path}")
+                _lot(by_name[pixels.format(split)], by_name[labels.format(split)], f"{split} of {path}")
                 for split in ("train", "test")
             )
             return train, test
-    raise ValueError(f"{path} has the arrays {', '.join(held) or 'none'}; x_train, y_train, x_test, y_test are wanted")
+    raise ValueError(
+        f"{path} has the arrays {', '.join(by_name) or 'none'}; x_train, y_train, x_test, y_test are wanted"
+    )

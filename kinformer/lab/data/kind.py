@@ -13,23 +13,23 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.discover import modules
-from kinformer.core.model import Metric, Model, called
+from kinformer.core.model import Metric, Model, display_name
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.carried import Carried
 from kinformer.lab.data.lanes import Lanes
+from kinformer.lab.data.random_windows import RandomWindows
+from kinformer.lab.data.resumable_stream import ResumableStream
 from kinformer.lab.data.support.fingerprint import fingerprint_of
-from kinformer.lab.data.windows import Windows
 
 KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
-Stream = Lanes | Windows | Batches | Carried
+Stream = Lanes | RandomWindows | Batches | ResumableStream
 P = ParamSpec("P")
 
 
 class Data(ABC):
     """Data of one kind: to learn from, to watch, and to report once at the very end.
 
-    `name` is how it was written, with its options (`named`), `what` how an error names it, `serves` what models read
+    `name` is how it was written, with its options (`named`), `noun` how an error names it, `serves` what models read
     that can learn from it, and `split` describes the split. `tokenizer` made its tokens; None if they are bytes.
     `labels` are the names of the classes of rows; None without classes. `lends` names the member that takes the layers
     of a model that reads text, to learn from such data. `counted` is the unit of speed, such as tokens. `sized` is True
@@ -40,7 +40,7 @@ class Data(ABC):
     split: str = ""
     tokenizer: Tokenizer | None = None
     labels: tuple[str, ...] | None = None
-    what: ClassVar[str]
+    noun: ClassVar[str]
     serves: ClassVar[tuple[str, ...]]
     lends: ClassVar[str] = ""
     counted: ClassVar[str] = "tokens"
@@ -116,7 +116,7 @@ class Data(ABC):
 
         ValueError where it has none for such a model, or too few.
         """
-        raise ValueError(f"{self.what} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
+        raise ValueError(f"{self.noun} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
     def measured(self, split: str, length: int, limit: int) -> str:
@@ -163,7 +163,7 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
 
 def refuse_unfit(model: Model, data: Data, length: int) -> None:
     """Refuse data of a kind that the model does not read, or whose rows of up to `length` tokens do not fit it."""
-    name = called(model)
+    name = display_name(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
@@ -179,20 +179,22 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
-        wanted = _serving(model.reads)
-        its = f"this {called(model)} reads {model.reads if wanted is None else wanted[0].what}"
-        raise ValueError(f"{its}, and {data.what} came; give {form_of(model.reads)}")
+        serving = _data_serving(model.reads)
+        reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
+        raise ValueError(f"{reading}, and {data.noun} came; give {form_of(model.reads)}")
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
     """Refuse data whose tokens come from another tokenizer than those that the model was trained on."""
     if model.trained_length is not None:
-        mine, its = (None if one is None else one.sha256 for one in (model.tokenizer, data.tokenizer))
-        if mine != its:
-            told = ["bytes" if one is None else "a tokenizer's" for one in (mine, its)]
+        mine, theirs = (
+            None if tokenizer is None else tokenizer.sha256 for tokenizer in (model.tokenizer, data.tokenizer)
+        )
+        if mine != theirs:
+            units = ["bytes" if tokenizer is None else "a tokenizer's" for tokenizer in (mine, theirs)]
             raise ValueError(
-                f"this {called(model)} was trained on tokens that are {told[0]}, and those of {data.name} are "
-                f"{told[1] if told[1] != told[0] else 'those of another tokenizer'}; "
+                f"this {display_name(model)} was trained on tokens that are {units[0]}, and those of {data.name} are "
+                f"{units[1] if units[1] != units[0] else 'those of another tokenizer'}; "
                 f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
             )
 
@@ -200,9 +202,9 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
 def refuse_other_labels(model: Model, data: Data) -> None:
     """ValueError where the model was trained to say other labels than those of the data."""
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
-        mine, its = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
+        mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
-            f"this {called(model)} was trained to say {mine:.150}, and {data.name} has {its:.150}; "
+            f"this {display_name(model)} was trained to say {mine:.150}, and {data.name} has {theirs:.150}; "
             "give a file with texts of each of its labels and no other"
         )
 
@@ -210,23 +212,25 @@ def refuse_other_labels(model: Model, data: Data) -> None:
 def refuse_few(model: Model, data: Data) -> None:
     """ValueError where the data has more kinds of something than the model knows."""
     for keyword, count in data.sizes.items():
-        if (known := getattr(model, keyword, count)) < count:
+        if (limit := getattr(model, keyword, count)) < count:
             kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
-            its = f"this {called(model)} knows {known}; give it {keyword}={count}"
-            raise ValueError(f"{data.what} has {kinds}, and {its}")
+            advice = f"this {display_name(model)} knows {limit}; give it {keyword}={count}"
+            raise ValueError(f"{data.noun} has {kinds}, and {advice}")
 
 
 def form_of(reads: str) -> str:
     """How data that such a model can learn from is written on a command line."""
-    wanted = _serving(reads)
-    return "Batches of that" if wanted is None else wanted[1]
+    serving = _data_serving(reads)
+    return "Batches of that" if serving is None else serving[1]
 
 
-def _serving(reads: str) -> tuple[type[Data], str] | None:
+def _data_serving(reads: str) -> tuple[type[Data], str] | None:
     """The kind of data that is made for such a model, with how it is written; None where there is none."""
-    there = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
-    for module in sorted(there, key=lambda module: len(module.SERVES)):  # what serves others too is made for no one
-        for one in vars(module).values():
-            if isinstance(one, type) and issubclass(one, Data) and one.__module__ == module.__name__:
-                return one, module.FORM
+    candidates = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
+    for module in sorted(
+        candidates, key=lambda module: len(module.SERVES)
+    ):  # what serves others too is made for no one
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Data) and value.__module__ == module.__name__:
+                return value, module.FORM
     return None

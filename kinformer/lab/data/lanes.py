@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layer import State
 from kinformer.core.model import Model
 from kinformer.core.state import reset
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 
 ALL = slice(None)
 
@@ -32,8 +32,8 @@ class Lanes:
     length: int
 
     def __post_init__(self) -> None:
-        at_least("batch", self.batch, 1), at_least("length", self.length, 1)
-        needed, unit = self.batch * self.length + 1, Part.of(self.text).unit
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
+        needed, unit = self.batch * self.length + 1, SplitTokens.of(self.text).unit
         if len(self.text) < needed:
             raise ValueError(
                 f"the text to learn from is too short: {len(self.text):,} {unit} are there, and {self.batch} lanes of "
@@ -76,10 +76,10 @@ class DocumentLanes(Lanes):
     than lanes.
     """
 
-    text: Part  # type: ignore[assignment]  # not the tokens alone
+    text: SplitTokens  # type: ignore[assignment]  # not the tokens alone
 
     def __post_init__(self) -> None:
-        at_least("batch", self.batch, 1), at_least("length", self.length, 1)
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         if not self.chunks:
             raise ValueError(
                 f"the text to learn from is too short: its documents have {int(self._before[-1]):,} chunks of length "

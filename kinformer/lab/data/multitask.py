@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal, cast
 import numpy
 import torch
 
-from kinformer.checkpoint.files import found
-from kinformer.core.checks import one_of, within
-from kinformer.core.model import Model, called
+from kinformer.checkpoint.files import existing_path
+from kinformer.core.checks import check_in_range, check_option
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data import labelled
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Stream, named
-from kinformer.lab.data.support.columns import Two, refuse_fields, two_columns
-from kinformer.lab.data.support.uncertain import Candidates, Uncertain
+from kinformer.lab.data.support.columns import TextPairRow, refuse_fields, two_columns
+from kinformer.lab.data.support.uncertainty_sampling import Candidates, UncertaintySampling
 
 FORM, SERVES = "multitask=FOLDER", ("multitask",)
 BETWEEN = ": "  # stands between the names of a task and of its label
@@ -28,16 +28,17 @@ Sampling = Literal["random", "uncertainty", "published_uncertainty"]
 
 
 @dataclass(frozen=True, eq=False)
-class Multitask(labelled.Labelled):
+class MultitaskData(labelled.LabelledData):
     """Three lots of texts with the number of their class, counted through all tasks; a text is in one of them alone.
 
     labels: the classes by their numbers, "TASK: LABEL", those of a task one after the other.
     sampling: how rows are drawn: at "random"; or as many of each task, of which the model learns from those whose class
-        it is least sure of: "uncertainty", or, as the authors' code has it, "published_uncertainty" (see `Uncertain`).
+        it is least sure of: "uncertainty", or, as the authors' code has it, "published_uncertainty" (see
+        `UncertaintySampling`).
     power: how often a task is drawn at random: by its number of texts to this power, 1 by size, 0 all alike.
     """
 
-    what: ClassVar[str] = "labelled text of several tasks"
+    noun: ClassVar[str] = "labelled text of several tasks"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sampling: Sampling = "random"
     power: float = 1.0
@@ -49,7 +50,7 @@ class Multitask(labelled.Labelled):
     @property
     def classes(self) -> tuple[int, ...]:
         """How many labels each task has."""
-        return tuple(len(list(some)) for _, some in groupby(label.split(BETWEEN)[0] for label in self.labels))
+        return tuple(len(list(labels)) for _, labels in groupby(label.split(BETWEEN)[0] for label in self.labels))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,9 +62,9 @@ class Multitask(labelled.Labelled):
         ends = numpy.cumsum(self.classes).tolist()
         return tuple(range(end - count, end) for end, count in zip(ends, self.classes, strict=True))
 
-    def _by_task(self, some: Sequence[labelled.Row]) -> str:
+    def _by_task(self, rows: Sequence[labelled.Row]) -> str:
         counts = {
-            name: sum(label in task for _, label in some) for name, task in zip(self.names, self.tasks, strict=True)
+            name: sum(label in task for _, label in rows) for name, task in zip(self.names, self.tasks, strict=True)
         }
         return f", {', '.join(f'{count:,} of {name}' for name, count in counts.items())}"
 
@@ -77,46 +78,48 @@ class Multitask(labelled.Labelled):
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches drawn by seed and step, or chosen by the model; a sample of at most `limit` bytes of valid."""
-        if (known := getattr(model, "classes", self.classes)) != self.classes:
-            name = f"this {called(model)} knows tasks of {known} classes, and {self.name} has {self.classes}"
+        if (model_classes := getattr(model, "classes", self.classes)) != self.classes:
+            name = (
+                f"this {display_name(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
+            )
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
-        kept, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
-        by_task = [[row for row in kept.train if of_class[row[1]] == task] for task in range(len(self.classes))]
-        some, size = labelled.watched(kept.valid, limit), labelled.MEASURED
-        measured = tuple(self._rows(some[first : first + size]) for first in range(0, len(some), size))
+        cut, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
+        by_task = [[row for row in cut.train if of_class[row[1]] == task] for task in range(len(self.classes))]
+        sample, size = labelled.sample_of(cut.valid, limit), labelled.MEASURED
+        measured = tuple(self._rows(sample[first : first + size]) for first in range(0, len(sample), size))
         if self.sampling == "random":
-            return Batches(partial(self._drawn, by_task, batch, seed), measured)
-        of_each = partial(self._of_each, by_task, batch, seed)
-        return Uncertain(model, of_each, batch, self.classes, self.sampling, measured)
+            return Batches(partial(self._draw_by_size, by_task, batch, seed), measured)
+        of_each = partial(self._draw_of_each, by_task, batch, seed)
+        return UncertaintySampling(model, of_each, batch, self.classes, self.sampling, measured)
 
-    def _drawn(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
+    def _draw_by_size(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
         """Rows of tasks drawn by their size to a power."""
-        share = numpy.array([float(len(some)) for some in by_task]) ** self.power
+        share = numpy.array([float(len(rows)) for rows in by_task]) ** self.power
         chance = numpy.random.default_rng((seed, step))
         tasks = chance.choice(len(by_task), size=batch, p=share / share.sum())
         return self._rows([by_task[task][chance.integers(len(by_task[task]))] for task in tasks])
 
-    def _of_each(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
+    def _draw_of_each(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
         """As many rows of each task, each once before any comes again."""
         return self._rows(
-            [row for task, some in enumerate(by_task) for row in in_turn(some, batch, (seed, task), step)]
+            [row for task, rows in enumerate(by_task) for row in in_turn(rows, batch, (seed, task), step)]
         )
 
-    def _rows(self, some: Sequence[labelled.Row]) -> Candidates:
-        tokens, wanted = labelled.rows(some)
+    def _rows(self, rows: Sequence[labelled.Row]) -> Candidates:
+        tokens, labels = labelled.rows(rows)
         of_class = torch.arange(len(self.classes)).repeat_interleave(torch.tensor(self.classes))
-        return Candidates(tokens, of_class[wanted], wanted)
+        return Candidates(tokens, of_class[labels], labels)
 
 
-def in_turn(some: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], step: int) -> list[labelled.Row]:
+def in_turn(rows: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], step: int) -> list[labelled.Row]:
     """The rows of a step, `batch` of them: all are gone through in an order that is drawn anew each time."""
-    found: list[labelled.Row] = []
+    chosen: list[labelled.Row] = []
     for place in range(step * batch, (step + 1) * batch):
-        turn, at = divmod(place, len(some))
-        if not found or at == 0:
-            order = numpy.random.default_rng((*seed, turn)).permutation(len(some))
-        found.append(some[order[at]])
-    return found
+        turn, at = divmod(place, len(rows))
+        if not chosen or at == 0:
+            order = numpy.random.default_rng((*seed, turn)).permutation(len(rows))
+        chosen.append(rows[order[at]])
+    return chosen
 
 
 @named
@@ -129,45 +132,47 @@ def read(
     valid: str = "",
     sampling: str = "random",
     power: str = "1",
-) -> Multitask:
+) -> MultitaskData:
     """The tasks of a folder, a file each, split together about 90 : 5 : 5 by the SHA-256 of each text.
 
     A task is called as its file is, without what stands behind a dot. label, text, tokenizer: as those of `labelled=`;
-    valid: another folder, with files of the same names. sampling, power: see `Multitask`.
+    valid: another folder, with files of the same names. sampling, power: see `MultitaskData`.
 
     Errors: as those of `labelled=`, and ValueError for a folder of fewer than two files, for a task that has one label
     alone to learn from, for a sampling that there is not, for a power that is no number from 0 to 1, and for one that
     nothing is drawn by.
     """
-    chosen = one_of("sampling", cast(Sampling, sampling), Sampling)
+    chosen = check_option("sampling", cast(Sampling, sampling), Sampling)
     if chosen != "random" and power != "1":
         raise ValueError(
             f"sampling={sampling} takes as many of each task, and power={power} came; leave one of them out"
         )
     try:
-        drawn = within("power", float(power), 0, 1)
+        exponent = check_in_range("power", float(power), 0, 1)
     except ValueError as error:
         raise ValueError(f"power={power!r}: give a number from 0, all tasks alike, to 1, by size") from error
     name, fields = f"multitask={where}", (label or labelled.NAMES[0], text or labelled.NAMES[1])
-    all_of, others = _tasks(where, fields), _tasks(valid, fields) if valid else None
+    all_of, valid_rows = _tasks(where, fields), _tasks(valid, fields) if valid else None
     folders = [folder for folder in (where, valid) if folder]
     refuse_fields(name, [str(path) for folder in folders for path in _files(folder)], label=label, text=text)
-    one = labelled.split(name, all_of, others, tokenizer)
-    made = Multitask(**vars(one), sampling=chosen, power=drawn)
-    wanted = {row.texts[0].partition(BETWEEN.encode())[0].decode(errors="replace") for row in all_of}
-    for task, some in groupby(made.labels, lambda label: label.split(BETWEEN)[0]):
-        wanted.discard(task)
-        if len(list(some)) < 2:
+    data = labelled.split(name, all_of, valid_rows, tokenizer)
+    tasks_data = MultitaskData(**vars(data), sampling=chosen, power=exponent)
+    unlearned = {row.texts[0].partition(BETWEEN.encode())[0].decode(errors="replace") for row in all_of}
+    for task, task_labels in groupby(tasks_data.labels, lambda label: label.split(BETWEEN)[0]):
+        unlearned.discard(task)
+        if len(list(task_labels)) < 2:
             raise ValueError(f"task {task!r} of {name} has one label alone to learn from; give texts of at least two")
-    if wanted:
-        raise ValueError(f"task {min(wanted)!r} of {name} has no text to learn from; give it more")
-    tasks = ", ".join(f"{name} ({len(labels)} labels)" for name, labels in zip(made.names, made.tasks, strict=True))
-    return replace(made, split=f"{made.split}; tasks: {tasks}")
+    if unlearned:
+        raise ValueError(f"task {min(unlearned)!r} of {name} has no text to learn from; give it more")
+    tasks = ", ".join(
+        f"{name} ({len(labels)} labels)" for name, labels in zip(tasks_data.names, tasks_data.tasks, strict=True)
+    )
+    return replace(tasks_data, split=f"{tasks_data.split}; tasks: {tasks}")
 
 
-def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
+def _tasks(where: str, fields: tuple[str, str]) -> list[TextPairRow]:
     """The rows of all files, their labels behind the names of their tasks."""
-    folder = found(where, "write multitask=FOLDER, with a file for each task")
+    folder = existing_path(where, "write multitask=FOLDER, with a file for each task")
     if not folder.is_dir():
         raise ValueError(f"multitask={where} is a file; give a folder with a file for each task, or labelled={where}")
     files = _files(str(folder))
@@ -179,7 +184,7 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
     for n, name in enumerate(names):
         if name in names[:n] or BETWEEN in name:
             raise ValueError(f"{files[n]} is of task {name!r}; give each file a name of its own, without {BETWEEN!r}")
-    return [_named(row, name) for path, name in zip(files, names, strict=True) for row in _read(path, fields)]
+    return [_with_task_name(row, name) for path, name in zip(files, names, strict=True) for row in _read(path, fields)]
 
 
 def _files(folder: str) -> list[Path]:
@@ -188,9 +193,9 @@ def _files(folder: str) -> list[Path]:
     return sorted(path for path in inside if path.is_file() and not path.name.startswith("."))
 
 
-def _read(path: Path, fields: tuple[str, str]) -> list[Two]:
+def _read(path: Path, fields: tuple[str, str]) -> list[TextPairRow]:
     return two_columns("labelled", str(path), labelled.NAMES, fields)
 
 
-def _named(row: Two, task: str) -> Two:
+def _with_task_name(row: TextPairRow, task: str) -> TextPairRow:
     return row._replace(texts=(f"{task}{BETWEEN}".encode() + row.texts[0], row.texts[1]))

@@ -1,6 +1,6 @@
 """Episodes that are there already: what was observed, done and rewarded, by whoever acted.
 
-Choose `offline=PATH` for what learns to act from them. A batch is `Steps`: the last steps before one that is drawn,
+Choose `offline=PATH` for what learns to act from them. A batch is `EpisodeSteps`: the last steps before one drawn,
 padded to the left, with what rewards add up to from each on.
 """
 
@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, found
-from kinformer.core.batch import Steps
-from kinformer.core.checks import one_of
-from kinformer.core.model import Model, called
+from kinformer.checkpoint.files import digest, existing_path
+from kinformer.core.batch import EpisodeSteps
+from kinformer.core.checks import check_option
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.support.episodes import Episode, episodes
 from kinformer.lab.data.support.scales import scales
 from kinformer.lab.data.support.splits import TEST, VALID
-from kinformer.models.support.measured import Scales
+from kinformer.models.support.scale_buffers import EpisodeScales
 from kinformer.models.trajectory import Trajectory
 
 FORM, SERVES = "offline=PATH", ("trajectories",)
@@ -33,7 +33,7 @@ CONTEXT = 20  # steps of a row of a model that does not say how many
 Reward = Literal["step", "end"]
 
 
-class Held(NamedTuple):
+class EpisodeTable(NamedTuple):
     """The steps of some episodes, one behind the other."""
 
     returns: Float[Tensor, " N"]
@@ -51,12 +51,12 @@ class Held(NamedTuple):
         """What each episode returned."""
         return self.returns[self.firsts]
 
-    def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> Steps:
+    def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> EpisodeSteps:
         """Rows of `length` steps that end there and begin so many before, padded to the left."""
         back = torch.arange(1 - length, 1)
         at = (ends[:, None] + back).clamp_min(0)
         real = -back <= before[:, None]
-        steps = Steps._make(part[at] for part in self)
+        steps = EpisodeSteps._make(part[at] for part in self)
         return steps._replace(times=steps.times.masked_fill(~real, -1))
 
     def best(self, percent: int) -> Int[Tensor, " M"]:
@@ -66,19 +66,19 @@ class Held(NamedTuple):
         firsts = self.firsts
         sizes = torch.diff(firsts, append=torch.tensor([len(self.times)]))
         order = self.whole.argsort(descending=True, stable=True)
-        taken = sizes[order].cumsum(0) - sizes[order] < percent / 100 * len(self.times)
-        return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[taken].sort().values])
+        chosen = sizes[order].cumsum(0) - sizes[order] < percent / 100 * len(self.times)
+        return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[chosen].sort().values])
 
     def tiles(self, length: int, most: int) -> Int[Tensor, " W"]:
         """Where rows end that hold each step once, of each episode from its first on; or so many from all over."""
         last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
-        there = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
-        count = min(len(there), most)
-        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
+        ends = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
+        count = min(len(ends), most)
+        return ends[torch.arange(count) * (len(ends) - 1) // max(count - 1, 1)]
 
 
 @dataclass(frozen=True, eq=False)
-class Offline(Data):
+class EpisodeData(Data):
     """Three lots of episodes; each is in one of them alone.
 
     states: how many numbers an observation has.
@@ -87,14 +87,14 @@ class Offline(Data):
     delayed: all that an episode is worth comes at its end.
     """
 
-    what: ClassVar[str] = "episodes"
+    noun: ClassVar[str] = "episodes"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     counted: ClassVar[str] = "steps"
     name: str
-    train: Held
-    valid: Held
-    test: Held
+    train: EpisodeTable
+    valid: EpisodeTable
+    test: EpisodeTable
     states: int
     actions: int
     discrete: bool
@@ -115,13 +115,13 @@ class Offline(Data):
             model.measured.tell(self.scales)
 
     @property
-    def scales(self) -> Scales:
+    def scales(self) -> EpisodeScales:
         """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
-        held, largest = self.train, self.train.returns.abs().max()
-        numbers = held.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
-        mean, span = held.states.double().mean(0).float(), torch.stack(held.whole.aminmax())
-        deviation = scales(held.states)[0].float()
-        return Scales(mean, deviation, _some(largest), _some(numbers), span, torch.tensor(self.delayed))
+        steps, largest = self.train, self.train.returns.abs().max()
+        numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
+        mean, span = steps.states.double().mean(0).float(), torch.stack(steps.whole.aminmax())
+        deviation = scales(steps.states)[0].float()
+        return EpisodeScales(mean, deviation, _nonzero(largest), _nonzero(numbers), span, torch.tensor(self.delayed))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
@@ -133,18 +133,19 @@ class Offline(Data):
         if not len(self.valid.times):
             raise ValueError(f"{self.name} has no episodes in that split; give another one, or more episodes")
         for name, number in self.keywords.items():
-            its = getattr(model, name, number)
+            actual = getattr(model, name, number)
             # an environment may have kinds of actions that no episode shows
             more = name == "steps" or (name == "actions" and self.discrete)
-            if its != number and not (more and its > number):
+            if actual != number and not (more and actual > number):
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this {called(model)} {its}; train one with {name}={number}"
+                    f"{self.name} has {name}={number}, and this {display_name(model)} {actual}; "
+                    f"train one with {name}={number}"
                 )
         size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
 
-        def at(step: int) -> Steps:
-            drawn = numpy.random.default_rng((seed, step)).integers(len(eligible), size=batch)
-            ends = eligible[torch.from_numpy(drawn)]
+        def at(step: int) -> EpisodeSteps:
+            places = numpy.random.default_rng((seed, step)).integers(len(eligible), size=batch)
+            ends = eligible[torch.from_numpy(places)]
             return self.train.rows(ends, self.train.times[ends].clamp_max(size - 1), size)
 
         ends = self.valid.tiles(size, self._most(size, limit))
@@ -159,10 +160,10 @@ class Offline(Data):
         """Baselines: the accuracy of the commonest action of train, or the error of its mean in the model's unit."""
         if not isinstance(model, Trajectory):
             return {}
-        held, learned = getattr(self, split).actions, self.train.actions
+        actions, learned = getattr(self, split).actions, self.train.actions
         if self.discrete:
-            return {"always the commonest": float((held == learned.mode().values).float().mean())}
-        apart = (held - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the model's error
+            return {"always the commonest": float((actions == learned.mode().values).float().mean())}
+        apart = (actions - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the model's error
         return {"always the mean": float(apart.square().mean())}
 
     def _most(self, size: int, limit: int) -> int:
@@ -170,7 +171,7 @@ class Offline(Data):
         return max(1, limit // size if limit > 1 << 20 else min(MOST, limit // size))
 
 
-def read(where: str, *, reward: str = "step") -> Offline:
+def read(where: str, *, reward: str = "step") -> EpisodeData:
     """Episodes of an .npz, of a folder of them, or of one that Minari wrote.
 
     An .npz has, flat over all steps, `obs` [N S], `actions` [N], whole numbers, or [N A], `rewards` [N] and
@@ -180,24 +181,30 @@ def read(where: str, *, reward: str = "step") -> Offline:
     Errors: FileNotFoundError for what is not there, ImportError without the package h5py where Minari's are read;
     ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
     """
-    one_of("reward", reward, Reward)
-    path = found(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
-    there = {_told(one): one for one in episodes(path)}  # the same one twice may not be on both sides
-    if len(there) < 2:
-        raise ValueError(f"{where} has {len(there)} episodes; give two, one to learn from and one to measure, and more")
-    every = [there[key] for key in sorted(there, key=digest)]
-    held, last = max(1, round(VALID * len(every))), round(TEST * len(every))
-    ends = [0, len(every) - held - last, len(every) - last, len(every)]
-    train, valid, test = (_held(every[first:end], every[0], reward) for first, end in pairwise(ends))
+    check_option("reward", reward, Reward)
+    path = existing_path(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
+    by_key = {
+        _episode_key(episode): episode for episode in episodes(path)
+    }  # the same one twice may not be on both sides
+    if len(by_key) < 2:
+        raise ValueError(
+            f"{where} has {len(by_key)} episodes; give two, one to learn from and one to measure, and more"
+        )
+    every = [by_key[key] for key in sorted(by_key, key=digest)]
+    valid_count, last = max(1, round(VALID * len(every))), round(TEST * len(every))
+    ends = [0, len(every) - valid_count - last, len(every) - last, len(every)]
+    train, valid, test = (_episode_steps(every[first:end], every[0], reward) for first, end in pairwise(ends))
     discrete = every[0].actions.ndim == 1
-    actions = 1 + max(int(one.actions.max()) for one in every) if discrete else every[0].actions.shape[1]
+    actions = 1 + max(int(episode.actions.max()) for episode in every) if discrete else every[0].actions.shape[1]
     name = f"offline={where}{'' if reward == 'step' else f',reward={reward}'}"
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
-    whole = [one.returned for one in every]
+    whole = [episode.returned for episode in every]
     text = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
     steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
     text += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
-    return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", text)
+    return EpisodeData(
+        name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", text
+    )
 
 
 def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
@@ -205,22 +212,25 @@ def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
     return numpy.cumsum(rewards[::-1], dtype=numpy.float64)[::-1]
 
 
-def _held(some: list[Episode], like: Episode, reward: str) -> Held:
-    if not some:
+def _episode_steps(lot: list[Episode], like: Episode, reward: str) -> EpisodeTable:
+    if not lot:
         empty = (torch.from_numpy(part[:0]) for part in (like.rewards, like.states, like.actions))
-        return Held._make((*empty, torch.zeros(0, dtype=torch.long)))
-    left = [numpy.full(len(one.rewards), one.returned) if reward == "end" else to_go(one.rewards) for one in some]
-    times = [numpy.arange(len(one.rewards)) for one in some]
-    states, actions = ([getattr(one, name) for one in some] for name in ("states", "actions"))
+        return EpisodeTable._make((*empty, torch.zeros(0, dtype=torch.long)))
+    left = [
+        numpy.full(len(episode.rewards), episode.returned) if reward == "end" else to_go(episode.rewards)
+        for episode in lot
+    ]
+    times = [numpy.arange(len(episode.rewards)) for episode in lot]
+    states, actions = ([getattr(episode, name) for episode in lot] for name in ("states", "actions"))
     parts = (numpy.concatenate(part) for part in (left, states, actions, times))
-    returns, *others = (torch.from_numpy(part) for part in parts)
-    return Held._make((returns.float(), *others))
+    returns, *rest = (torch.from_numpy(part) for part in parts)
+    return EpisodeTable._make((returns.float(), *rest))
 
 
-def _told(one: Episode) -> bytes:
-    return b"".join(part.tobytes() for part in one)
+def _episode_key(episode: Episode) -> bytes:
+    return b"".join(part.tobytes() for part in episode)
 
 
-def _some(scale: Tensor) -> Tensor:
+def _nonzero(scale: Tensor) -> Tensor:
     """The same, 1 where it is 0."""
     return scale.where(scale > 0, 1.0)

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
 from kinformer.core.model import Model
-from kinformer.decoding.padded import padded
-from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.decoding.pad_sequences import pad_sequences
+from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.buckets import Buckets
-from kinformer.lab.data.support.columns import refuse_fields, three_lots, two_columns
+from kinformer.lab.data.support.columns import refuse_fields, split_rows, two_columns
 from kinformer.lab.data.support.sample import sampled_rows
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
@@ -27,10 +27,10 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Data):
+class PairData(Data):
     """Three lots of pairs that share no source: to learn from, to watch, and to report once at the very end."""
 
-    what: ClassVar[str] = "pairs"
+    noun: ClassVar[str] = "pairs"
     serves: ClassVar[tuple[str, ...]] = SERVES
     name: str
     train: tuple[Pair, ...]
@@ -39,16 +39,16 @@ class Pairs(Data):
     tokenizer: Tokenizer | None = None
     split: str = ""
 
-    def within(self, length: int) -> "Pairs":
+    def within(self, length: int) -> "PairData":
         """Those whose source and target have at most `length` bytes; ValueError where too few are left."""
-        kept = {name: tuple(pair for pair in getattr(self, name) if max(map(len, pair)) <= length) for name in SPLITS}
+        short = {name: tuple(pair for pair in getattr(self, name) if max(map(len, pair)) <= length) for name in SPLITS}
         for name in ("train", "valid"):
-            if not kept[name]:
+            if not short[name]:
                 raise ValueError(
                     f"{self.name} has no pair to {'learn from' if name == 'train' else 'validate on'} of at most "
                     f"{length:,} {self.unit} on either side; give a larger length, or more pairs"
                 )
-        return replace(self, train=kept["train"], valid=kept["valid"], test=kept["test"])
+        return replace(self, train=short["train"], valid=short["valid"], test=short["test"])
 
     @property
     def unit(self) -> str:
@@ -75,20 +75,20 @@ class Pairs(Data):
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Batches of pairs of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
-        kept = self.within(length)
-        drawn = Buckets([len(source) + len(target) for source, target in kept.train], batch, seed)
+        short = self.within(length)
+        buckets = Buckets([len(source) + len(target) for source, target in short.train], batch, seed)
 
         def at(step: int) -> tuple[Tensor, Tensor]:
-            return rows([kept.train[n] for n in drawn.at(step)])
+            return rows([short.train[n] for n in buckets.at(step)])
 
-        return Batches(at, [rows(some) for some in kept.watched(limit)])
+        return Batches(at, [rows(lot) for lot in short.watched(limit)])
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Sources drawn from a split, none twice, with their targets."""
         rows = getattr(self, split)
-        some = [rows[n] for n in some_of(count, len(rows), f"pairs of {split}")]
-        targets = [target for _, target in some]
-        return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
+        chosen = [rows[n] for n in draw_places(count, len(rows), f"pairs of {split}")]
+        targets = [target for _, target in chosen]
+        return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in chosen])
 
     def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
         """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
@@ -101,7 +101,7 @@ SPLITS = ("train", "valid", "test")
 
 
 @named
-def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> Pairs:
+def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> PairData:
     """The pairs of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
 
     So none is in two of the splits; a data set's own splits are kept. Every line is a source, a tab and a target,
@@ -113,22 +113,22 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
     """
     fields, name = (source or NAMES[0], target or NAMES[1]), f"pairs={where}"
     refuse_fields(name, (where, valid), source=source, target=target)
-    found = two_columns("pairs", where, NAMES, fields)
-    others = two_columns("pairs", valid, NAMES, fields) if valid else None
-    if others is None and len({row.texts[0] for row in found}) < 2:
+    rows_read = two_columns("pairs", where, NAMES, fields)
+    valid_rows = two_columns("pairs", valid, NAMES, fields) if valid else None
+    if valid_rows is None and len({row.texts[0] for row in rows_read}) < 2:
         raise ValueError(f"{name} has one source alone; give at least two, one to learn from and one to measure")
-    lots, how = three_lots(name, "sources", found, 0, others)
-    said = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
-    made = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))
+    lots, rule = split_rows(name, "sources", rows_read, 0, valid_rows)
+    counts = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
+    used_tokenizer = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))
     sides = ((row.place, text) for rows in lots.values() for row in rows for text in row.texts)
-    tokens = iter(encode_rows(made, sides, name))
-    kept = {split: tuple((next(tokens), next(tokens)) for _ in rows) for split, rows in lots.items()}
-    told = f"{name}: {said}; {how}{' source' if how.endswith('each') else ''}"
-    return Pairs(name, **kept, tokenizer=made, split=told)
+    tokens = iter(encode_rows(used_tokenizer, sides, name))
+    encoded = {split: tuple((next(tokens), next(tokens)) for _ in rows) for split, rows in lots.items()}
+    description = f"{name}: {counts}; {rule}{' source' if rule.endswith('each') else ''}"
+    return PairData(name, **encoded, tokenizer=used_tokenizer, split=description)
 
 
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
     """Sources and targets as rows of tokens, padded with -1 behind."""
     sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
-    sources, targets = (padded(side) for side in sides)
+    sources, targets = (pad_sequences(side) for side in sides)
     return sources, targets

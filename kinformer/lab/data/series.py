@@ -1,8 +1,8 @@
 """Series of numbers: a file of columns, one row a time, such as measurements by the hour.
 
-Choose `series=FILE.csv` for a model that forecasts. A batch is `Windows`: consecutive rows, each column standardized by
-its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the names, means and
-deviations of its training columns. Later files are standardized by these.
+Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, each column
+standardized by its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the
+names, means and deviations of its training columns. Later files are standardized by these.
 """
 
 import csv
@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.files import found
+from kinformer.checkpoint.files import existing_path
 from kinformer.checkpoint.unpacked import lines
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 from kinformer.core.keywords import nearest
-from kinformer.core.model import ColumnScales, Forecaster, Model, called
+from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.support.baselines import least_squares, seasonal
@@ -38,7 +38,7 @@ MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one t
 
 
 @dataclass(frozen=True, eq=False)
-class Series(Data):
+class SeriesData(Data):
     """Three stretches of time that follow one another.
 
     `columns` names the numbers of a row, and the last `targets` of them are forecast. `numbers` are all rows in the
@@ -47,7 +47,7 @@ class Series(Data):
     columns of row numbers, by name: only a model that learned from a column of that name reads them.
     """
 
-    what: ClassVar[str] = "a series"
+    noun: ClassVar[str] = "a series"
     counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
@@ -84,7 +84,7 @@ class Series(Data):
             mean, deviation = self.scale.tolist()
             model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
 
-    def for_model(self, model: Model) -> "Series":
+    def for_model(self, model: Model) -> "SeriesData":
         """This series with the model's columns, selected by name, in the model's order and with the model's scale.
 
         Columns that the model does not know are left out. Row numbers are read if the model learned from a column of
@@ -99,11 +99,11 @@ class Series(Data):
         counters = [name for name in self.row_numbers if name in names and name not in self.columns]
         columns = (*self.columns, *counters)
         numbers = torch.cat([self.numbers, *(self.row_numbers[name][:, None] for name in counters)], 1)
-        order = range(len(names)) if names == columns else self._places(columns, names, called(model))
+        order = range(len(names)) if names == columns else self._places(columns, names, display_name(model))
         targets = getattr(model, "targets", len(names))
         if self.targets < len(self.columns) and {*self.columns[-self.targets :]} != {*names[-targets:]}:
             raise ValueError(
-                f"{self.name} has other targets than this {called(model)}: got "
+                f"{self.name} has other targets than this {display_name(model)}: got "
                 f"{'+'.join(self.columns[-self.targets :]):.150}, expected {'+'.join(names[-targets:]):.150}. "
                 "Leave out target=."
             )
@@ -116,21 +116,21 @@ class Series(Data):
             self, train=train, valid=valid, test=test, columns=names, numbers=numbers, scale=by, targets=targets
         )
 
-    def checked(self, model: Model) -> "Series":
+    def checked(self, model: Model) -> "SeriesData":
         """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {called(model)} kept no names and scales of columns, as runs of earlier versions: {self.name} "
-                "is read in the order of its columns, by the mean and deviation of its own first 60%",
+                f"this {display_name(model)} kept no names and scales of columns, as runs of earlier versions: "
+                f"{self.name} is read in the order of its columns, by the mean and deviation of its own first 60%",
                 stacklevel=4,
             )
         series = self.for_model(model)
         for name, number in series.keywords.items():
-            if (wanted := getattr(model, name, number)) != number:
+            if (expected := getattr(model, name, number)) != number:
                 left = ", ".join(map(repr, self.row_numbers)) if name == "channels" else ""
                 counted = f", or columns= with the row numbers {left} too" if left else ""
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}{counted}"
+                    f"{self.name} has {name}={number}, and this model has {expected}; give {name}={number}{counted}"
                 )
         return series
 
@@ -163,13 +163,13 @@ class Series(Data):
         # evaluate puts the split that it measures in the place of valid
         for name, stretch in (("train", series.train), ("test" if self.valid is self.test else "valid", series.valid)):
             stretch.check_holds(f"{name} of {self.name}", context, rows)
-        drawn = series.train.starts(context, rows)
+        begins = series.train.starts(context, rows)
 
-        def at(step: int) -> Windows:
-            some = numpy.random.default_rng((seed, step)).integers(drawn.start, drawn.stop, size=batch)
-            return series.train.windows(torch.from_numpy(some), rows)
+        def at(step: int) -> SeriesWindows:
+            starts = numpy.random.default_rng((seed, step)).integers(begins.start, begins.stop, size=batch)
+            return series.train.windows(torch.from_numpy(starts), rows)
 
-        watched = series.valid.some(context, rows, self._most(length, limit))
+        watched = series.valid.sample_starts(context, rows, self._most(length, limit))
         return Batches(at, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
@@ -181,25 +181,25 @@ class Series(Data):
         if not isinstance(model, Forecaster):
             return {}
         series = self.for_model(model)
-        held, rows = getattr(series, split), rows_of(model)
-        some = held.some(model.context, rows, self._most(length, limit))
-        known, wanted = held.windows(some, rows).values.split([model.context, model.horizon], 1)
-        said = series.plain(model, known)
-        wanted = wanted[..., -series.targets :]
-        return {name: float((one - wanted).square().double().mean()) for name, one in said.items()}
+        stretch, rows = getattr(series, split), rows_of(model)
+        starts = stretch.sample_starts(model.context, rows, self._most(length, limit))
+        context, targets = stretch.windows(starts, rows).values.split([model.context, model.horizon], 1)
+        forecasts = series.plain(model, context)
+        targets = targets[..., -series.targets :]
+        return {name: float((forecast - targets).square().double().mean()) for name, forecast in forecasts.items()}
 
-    def plain(self, model: Forecaster, known: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N M"]]:
+    def plain(self, model: Forecaster, context: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N M"]]:
         """Forecasts of the targets that need no model, by name, the linear one first."""
-        known = known[..., -self.targets :]
+        context = context[..., -self.targets :]
         starts, rows = torch.tensor(self.train.starts(model.context, rows_of(model))), rows_of(model)
-        learned = (self.train.windows(some, rows).values[..., -self.targets :] for some in starts.split(LEARNED))
-        said = {"least squares": least_squares(learned, model.context)(known)}
-        said["last row"] = seasonal(known, model.horizon, 1)
+        learned = (self.train.windows(lot, rows).values[..., -self.targets :] for lot in starts.split(LEARNED))
+        forecasts = {"least squares": least_squares(learned, model.context)(context)}
+        forecasts["last row"] = seasonal(context, model.horizon, 1)
         if self.season is not None and self.season <= model.context:
-            said["seasonal naive"] = seasonal(known, model.horizon, self.season)
-        return said
+            forecasts["seasonal naive"] = seasonal(context, model.horizon, self.season)
+        return forecasts
 
-    def ahead(self, model: Forecaster) -> Windows:
+    def ahead(self, model: Forecaster) -> SeriesWindows:
         """The window whose known rows are the last of all, and whose others are still to come: zeros.
 
         Errors: ValueError if the file has fewer rows than the context of the model.
@@ -213,8 +213,8 @@ class Series(Data):
         coming = values.new_zeros(model.horizon, 0)
         if self.clock is not None:
             coming = calendar(self.clock.after(model.horizon))
-        told = torch.cat([self.test.calendar[-model.context :], coming])
-        return Windows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], told[None])
+        dates = torch.cat([self.test.calendar[-model.context :], coming])
+        return SeriesWindows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
 
     def restored(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
         """Numbers of the last columns, as many as there are, as the file has them."""
@@ -226,7 +226,7 @@ class Series(Data):
 
 
 @named
-def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Series:
+def read(where: str, rows: str = "", columns: str = "", target: str = "") -> SeriesData:
     """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
 
     Dates are written as 2016-07-01 00:00:00, as 2016/07/01, 01.07.2016 or 07/31/2016, as 20160701, or in seconds or
@@ -248,7 +248,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     square overflows, for columns that are not there, and for dates that cannot be read, may be of two days, or do not
     rise from row to row.
     """
-    path = found(where, "write series=FILE.csv")
+    path = existing_path(where, "write series=FILE.csv")
     try:
         reader = csv.reader(line.decode() for line in lines(path))
         table = [(reader.line_num, row) for row in reader if row]
@@ -264,28 +264,32 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     _check_names(f"series={where}", line, names)
     for number, row in numbered:
         if len(row) != len(names):
-            came = "1 column" if len(row) == 1 else f"{len(row)} columns"
+            width = "1 column" if len(row) == 1 else f"{len(row)} columns"
             raise ValueError(
-                f"line {number:,} of series={where} has {came}, and its first line names {len(names)}; write a line of "
-                "names such as date,load,oil, and below it a row for each time with as many columns"
+                f"line {number:,} of series={where} has {width}, and its first line names {len(names)}; write a line "
+                "of names such as date,load,oil, and below it a row for each time with as many columns"
             )
     numbered = numbered[: _rows(rows, len(numbered))]
     at, body = [number for number, _ in numbered], [row for _, row in numbered]
     # a column of numbers may begin with gaps, which are told of
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
-    kept = [n for n, word in enumerate(first_told) if _number(word) is not None]
-    asked = {word for given in (columns, target) if given for word in given.split("+")}
-    others = [n for n in range(len(names)) if n not in kept or names[n] not in asked]
-    cells = [Column(n, names[n], [row[n] for row in body], n in kept, leads=n == 0 and len(kept) > 1) for n in others]
+    numeric = [n for n, word in enumerate(first_told) if _parse_number(word) is not None]
+    chosen_names = {word for option in (columns, target) if option for word in option.split("+")}
+    unread = [n for n in range(len(names)) if n not in numeric or names[n] not in chosen_names]
+    cells = [
+        Column(n, names[n], [row[n] for row in body], n in numeric, leads=n == 0 and len(numeric) > 1) for n in unread
+    ]
     dated = dates_of(f"series={where}", cells, at)
-    kept = [n for n in kept if n not in dated.others]
-    if not kept:
+    numeric = [n for n in numeric if n not in dated.excluded]
+    if not numeric:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
-    kept, targets = _asked(names, kept, columns, target)
-    values = numpy.array([[_finite(row[n], number, names[n], where) for n in kept] for number, row in numbered])
+    numeric, targets = _choose_columns(names, numeric, columns, target)
+    values = numpy.array(
+        [[_parse_finite(row[n], number, names[n], where) for n in numeric] for number, row in numbered]
+    )
     first, second = (round(len(values) * end) for end in ENDS)
     numbers = torch.from_numpy(values)
-    its_names = tuple(names[n] for n in kept)
+    its_names = tuple(names[n] for n in numeric)
     by, constant = column_scales(f"series={where}", its_names, numbers[:first])
     whole = standardized(f"series={where}", its_names, numbers, by)
     clock = dated.clock
@@ -295,15 +299,14 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
         for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
-    split = (
-        f"series={where}: rows of {len(kept)} numbers{'' if clock is None else ' and their dates'}, {counts}, by time"
-    )
+    contents = f"rows of {len(numeric)} numbers{'' if clock is None else ' and their dates'}"
+    split = f"series={where}: {contents}, {counts}, by time"
     split += f"; left out: {', '.join(dated.left_out)}" * bool(dated.left_out) + constant_columns(constant, its_names)
     row_numbers = {
         column.name: torch.tensor([float(word) for word in column.words], dtype=torch.float64)
         for column in dated.counters
     }
-    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, clock, split, row_numbers)
+    return SeriesData(f"series={where}", train, valid, test, its_names, numbers, by, targets, clock, split, row_numbers)
 
 
 def rows_of(model: Forecaster) -> int:
@@ -343,45 +346,47 @@ def _check_names(where: str, line: int, names: Sequence[str]) -> None:
 
 def _is_data(cell: str) -> bool:
     """True for a number, a date or an empty cell, False for a name."""
-    return not cell.strip() or _number(cell) is not None or is_date(cell)
+    return not cell.strip() or _parse_number(cell) is not None or is_date(cell)
 
 
-def _rows(given: str, there: int) -> int:
-    if not given:
-        return there
-    if not given.isdecimal() or not LEAST <= int(given) <= there:
-        raise ValueError(f"rows={given} are none of its {there:,} rows; give {LEAST} to {there}")
-    return int(given)
+def _rows(option: str, count: int) -> int:
+    if not option:
+        return count
+    if not option.isdecimal() or not LEAST <= int(option) <= count:
+        raise ValueError(f"rows={option} are none of its {count:,} rows; give {LEAST} to {count}")
+    return int(option)
 
 
-def _asked(names: Sequence[str], there: Sequence[int], columns: str, target: str) -> tuple[list[int], int]:
+def _choose_columns(names: Sequence[str], numeric: Sequence[int], columns: str, target: str) -> tuple[list[int], int]:
     """The columns that are kept, those that are forecast last, and how many these are."""
-    kept = _named("columns", columns, names, there)
-    last = _named("target", target, names, kept)
-    return [n for n in kept if n not in last] + last, len(last)
+    chosen = _columns_named("columns", columns, names, numeric)
+    last = _columns_named("target", target, names, chosen)
+    return [n for n in chosen if n not in last] + last, len(last)
 
 
-def _named(option: str, given: str, names: Sequence[str], there: Sequence[int]) -> list[int]:
-    if not given:
-        return list(there)
-    by_name, words = {names[n]: n for n in there}, given.split("+")
+def _columns_named(option: str, option_value: str, names: Sequence[str], numeric: Sequence[int]) -> list[int]:
+    if not option_value:
+        return list(numeric)
+    by_name, words = {names[n]: n for n in numeric}, option_value.split("+")
     for word in words:
         if word not in by_name:
-            raise ValueError(f"{option}={given} names {word!r}, which is no column of numbers{nearest(word, by_name)}")
+            raise ValueError(
+                f"{option}={option_value} names {word!r}, which is no column of numbers{nearest(word, by_name)}"
+            )
         if words.count(word) > 1:
-            raise ValueError(f"{option}={given} names {word!r} twice; give each column once")
+            raise ValueError(f"{option}={option_value} names {word!r} twice; give each column once")
     return [by_name[word] for word in words]
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _finite(text: str, line: int, column: str, where: str) -> float:
-    found = _number(text)
-    if found is None or not math.isfinite(found):
+def _parse_finite(text: str, line: int, column: str, where: str) -> float:
+    number = _parse_number(text)
+    if number is None or not math.isfinite(number):
         raise ValueError(f"line {line:,} of series={where} has {text!r} in the column {column}; a number is wanted")
-    return found
+    return number

@@ -16,15 +16,15 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, found
-from kinformer.core.checks import one_of
+from kinformer.checkpoint.files import digest, existing_path
+from kinformer.core.checks import check_option
 from kinformer.core.keywords import nearest, parse_keywords
-from kinformer.core.model import Model, called
+from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.arrays import arrays
-from kinformer.lab.data.support.drawn_sets import PROBLEMS, Drawn, Problem
+from kinformer.lab.data.support.arrays import read_arrays
 from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.data.support.set_problems import PROBLEMS, AnsweredSet, Problem
 from kinformer.lab.data.support.splits import TEST, VALID
 from kinformer.lab.data.task import split_of
 
@@ -37,9 +37,10 @@ SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedSets:
     """The sets of one split of a problem, as many as are wanted; a set belongs to a split by its elements."""
 
+    hashed_as: ClassVar[str] = "Made"
     problem: Problem
     split: str
 
@@ -47,36 +48,39 @@ class Made:
         """How many are measured at most."""
         return MOST
 
-    def drawn(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
+    def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
         """Sets, the same for the same seed and step; ValueError where none comes in many draws."""
         chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
-        sets = [self._one(chance) for _ in range(count)]
-        elements = torch.zeros(count, max(len(one.elements) for one in sets), self.problem.inputs)
+        sets = [self._draw_one(chance) for _ in range(count)]
+        elements = torch.zeros(count, max(len(example.elements) for example in sets), self.problem.inputs)
         marks = torch.full(elements.shape[:2], -1)
-        for n, one in enumerate(sets):
-            elements[n, : len(one.elements)], marks[n, : len(one.elements)] = torch.from_numpy(one.elements), 0
-        return elements, marks, torch.tensor([one.answer for one in sets])
+        for n, example in enumerate(sets):
+            elements[n, : len(example.elements)], marks[n, : len(example.elements)] = (
+                torch.from_numpy(example.elements),
+                0,
+            )
+        return elements, marks, torch.tensor([example.answer for example in sets])
 
-    first = drawn
+    first = draw
 
-    def _one(self, chance: numpy.random.Generator) -> Drawn:
+    def _draw_one(self, chance: numpy.random.Generator) -> AnsweredSet:
         for _ in range(TRIED):
-            if split_of(unordered((one := self.problem.draw(chance, self.split)).elements)) == self.split:
-                return one
+            if split_of(unordered((example := self.problem.draw(chance, self.split)).elements)) == self.split:
+                return example
         raise ValueError(
             f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: none of {self.split} came in "
             f"{TRIED:,} draws; give it larger sizes"
         )
 
 
-class Held(NamedTuple):
+class StoredSets(NamedTuple):
     """The sets of one split that are there already."""
 
     elements: Float[Tensor, "N T C"]
     marks: Int[Tensor, "N T"]
     answers: Float[Tensor, " N"]
 
-    def drawn(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
+    def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
         """Sets, drawn by seed and step."""
         at = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(self.answers), size=count))
         return self.elements[at], self.marks[at], self.answers[at]
@@ -87,7 +91,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sets(Data):
+class SetData(Data):
     """Three lots of sets; the same elements, in whatever order, are in one of them alone.
 
     inputs: how many numbers an element is.
@@ -95,14 +99,14 @@ class Sets(Data):
     most: how many elements the largest set has.
     """
 
-    what: ClassVar[str] = "sets"
+    noun: ClassVar[str] = "sets"
     counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
-    train: Made | Held
-    valid: Made | Held
-    test: Made | Held
+    train: GeneratedSets | StoredSets
+    valid: GeneratedSets | StoredSets
+    test: GeneratedSets | StoredSets
     inputs: int
     answer: str
     most: int
@@ -120,17 +124,19 @@ class Sets(Data):
 
         ValueError for a model of other elements or answers, and where no sets are held to measure.
         """
-        if isinstance(self.valid, Held) and not len(self.valid.answers):
+        if isinstance(self.valid, StoredSets) and not len(self.valid.answers):
             raise ValueError(f"{self.name} has no sets in that split; give another one, or more sets")
-        for name, its in (
+        for name, actual in (
             ("inputs", getattr(model, "inputs", self.inputs)),
             ("answer", getattr(getattr(model, "answer", None), "name", self.answer)),
         ):
-            if its != (mine := self.keywords[name]):
-                raise ValueError(f"{self.name} has {name}={mine}, and this {called(model)} {its}; give {name}={mine}")
+            if actual != (mine := self.keywords[name]):
+                raise ValueError(
+                    f"{self.name} has {name}={mine}, and this {display_name(model)} {actual}; give {name}={mine}"
+                )
         valid = self.valid.first(self._count(limit))
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
-        return Batches(lambda step: self.train.drawn(batch, seed, step), lots)
+        return Batches(lambda step: self.train.draw(batch, seed, step), lots)
 
     def measured(self, split: str, length: int, limit: int) -> str:
         return f"{self._count(limit, split):,} sets of {split} (always the same answer scores {self.guessing:.3f})"
@@ -147,8 +153,8 @@ class Sets(Data):
         return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
 
     def _count(self, limit: int, split: str = "valid") -> int:
-        there = len(part.answers) if isinstance(part := getattr(self, split), Held) else MOST
-        return max(1, min(there, limit // self.most))
+        count = len(part.answers) if isinstance(part := getattr(self, split), StoredSets) else MOST
+        return max(1, min(count, limit // self.most))
 
 
 def unordered(elements: ndarray) -> bytes:
@@ -157,7 +163,7 @@ def unordered(elements: ndarray) -> bytes:
 
 
 @named
-def read(where: str, *, answer: str = "number", **sizes: str) -> Sets:
+def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
     """Sets of a problem, with sizes like most=20, or of an .npz, whose answers are any "number" or a "count".
 
     An .npz has `elements` [N T C] and `answers` [N], and `sizes` [N] where sets differ in how many elements they have:
@@ -167,15 +173,15 @@ def read(where: str, *, answer: str = "number", **sizes: str) -> Sets:
     arrays of another form.
     """
     if where in PROBLEMS:
-        return _made(where, answer, sizes)
+        return _generated_data(where, answer, sizes)
     if not where.endswith(".npz"):
         raise ValueError(f"there are no sets {where!r}{nearest(where, PROBLEMS)}; or give a FILE.npz")
     if sizes:
         raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; it has answer")
-    return _held(where, one_of("answer", answer, ANSWERS))
+    return _stored_data(where, check_option("answer", answer, ANSWERS))
 
 
-def _made(name: str, answer: str, sizes: dict[str, str]) -> Sets:
+def _generated_data(name: str, answer: str, sizes: dict[str, str]) -> SetData:
     kind = PROBLEMS[name]
     if answer != "number":
         raise ValueError(f"sets={name} has answers of one kind, {kind.answer}; leave out answer")
@@ -184,43 +190,43 @@ def _made(name: str, answer: str, sizes: dict[str, str]) -> Sets:
     except TypeError as error:
         raise ValueError(str(error)) from error
     spelled = ",".join([f"sets={name}", *(f"{key}={value}" for key, value in sizes.items())])
-    train, valid, test = (Made(problem, split) for split in SPLITS)
-    return Sets(spelled, train, valid, test, problem.inputs, problem.answer, problem.most)
+    train, valid, test = (GeneratedSets(problem, split) for split in SPLITS)
+    return SetData(spelled, train, valid, test, problem.inputs, problem.answer, problem.most)
 
 
-def _held(where: str, answer: str) -> Sets:
-    path = found(where, "write sets=FILE.npz")
+def _stored_data(where: str, answer: str) -> SetData:
+    path = existing_path(where, "write sets=FILE.npz")
     elements, marks, answers = _arrays(path)
     if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
         raise ValueError(f"{where} has answers that are no counts; leave out answer=count")
     by_set: dict[bytes, list[int]] = {}
-    for n, (one, mark) in enumerate(zip(elements, marks, strict=True)):
-        by_set.setdefault(unordered(one[mark >= 0]), []).append(n)
+    for n, (element, mark) in enumerate(zip(elements, marks, strict=True)):
+        by_set.setdefault(unordered(element[mark >= 0]), []).append(n)
     if len(by_set) < 2:
         raise ValueError(f"{where} has one set alone; give at least two, one to learn from and one to measure")
     keys = sorted(by_set, key=digest)
-    held, last = (round(len(keys) * share) for share in (VALID, TEST))
-    ends = [0, len(keys) - max(1, held) - last, len(keys) - last, len(keys)]
+    valid_count, last = (round(len(keys) * share) for share in (VALID, TEST))
+    ends = [0, len(keys) - max(1, valid_count) - last, len(keys) - last, len(keys)]
     lots = []
     for first, end in pairwise(ends):
         at = [n for key in keys[first:end] for n in by_set[key]]
-        lots.append(Held(*(torch.from_numpy(x[at]) for x in (elements, marks, answers))))
+        lots.append(StoredSets(*(torch.from_numpy(x[at]) for x in (elements, marks, answers))))
     counts = ", ".join(f"{len(lot.answers):,} {split}" for split, lot in zip(SPLITS, lots, strict=True))
-    told = f"sets={where}: {counts}, by the SHA-256 of each set"
+    description = f"sets={where}: {counts}, by the SHA-256 of each set"
     train, valid, test = lots
-    return Sets(f"sets={where}", train, valid, test, elements.shape[2], answer, elements.shape[1], told)
+    return SetData(f"sets={where}", train, valid, test, elements.shape[2], answer, elements.shape[1], description)
 
 
 def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     """Elements [N T C], marks [N T] and answers [N] of a file."""
-    held = arrays(path)
-    if missing := [name for name in ("elements", "answers") if name not in held]:
-        raise ValueError(f"{path} has the arrays {', '.join(held) or 'none'}; {' and '.join(missing)} are wanted")
-    elements, answers = held["elements"], held["answers"]
-    sizes = held.get("sizes", numpy.full(elements.shape[:1], elements.shape[1] if elements.ndim == 3 else 0))
+    by_name = read_arrays(path)
+    if missing := [name for name in ("elements", "answers") if name not in by_name]:
+        raise ValueError(f"{path} has the arrays {', '.join(by_name) or 'none'}; {' and '.join(missing)} are wanted")
+    elements, answers = by_name["elements"], by_name["answers"]
+    sizes = by_name.get("sizes", numpy.full(elements.shape[:1], elements.shape[1] if elements.ndim == 3 else 0))
     numbers = all(x.dtype.kind in "fiu" for x in (elements, answers)) and sizes.dtype.kind in "iu"
     if not numbers or elements.ndim != 3 or not elements.size or not answers.shape == sizes.shape == elements.shape[:1]:
-        shapes = ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in held.items())
+        shapes = ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in by_name.items())
         raise ValueError(
             f"{path} has {shapes}; numbers elements [N T C], answers [N] and, if any, sizes [N] are wanted"
         )

@@ -1,39 +1,15 @@
-"""From "text=stdlib", as it stands on a command line, to data."""
+"""read_spec: the data that a spec such as "text=stdlib" names, read at once."""
 
-import inspect
-from collections.abc import Callable
-from typing import get_type_hints
-
-from kinformer.core.discover import modules
-from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.words import refuse_unknown, words_of
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.resolve import resolve
 
 
 def read_spec(spec: str, **more: str) -> Data:
-    """The data that "KIND=WHERE,NAME=VALUE,..." names, KIND being a file of kinformer/lab/data that has `read`.
+    """The data that "KIND=WHERE,NAME=VALUE,..." names; `more` are further options.
 
-    What stands behind WHERE, and `more`, goes to `read` by name, as text. Raises ValueError for a spec of another form
-    or kind, an option that the kind has not, and whatever the kind's own `read` raises, one line each.
+    Choose it where nothing is checked between the spec and the data; `resolve` reads nothing yet.
+
+    Errors: ValueError for a spec of another form or kind, an option that the kind has not or that is given twice, and
+    whatever the kind's own `read` raises, one line each.
     """
-    found = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
-    kind, where, options = words_of(spec, {name: module.FORM for name, module in found.items()})
-    for name in more:
-        if name in options:
-            raise ValueError(f"{name} is given twice, by itself and in {spec!r}; give it once")
-    read = found[kind].read
-    _refuse_unknown(kind, read, options | more)
-    return named(read, kind)(where, **options, **more)
-
-
-def kind_of(spec: str) -> type[Data] | None:
-    """The kind of data that a spec names, before anything is read; None where it names none."""
-    module = modules("data").get(spec.partition("=")[0])
-    made = get_type_hints(read).get("return") if (read := getattr(module, "read", None)) else None
-    return made if isinstance(made, type) and issubclass(made, Data) else None
-
-
-def _refuse_unknown(kind: str, read: Callable[..., Data], options: dict[str, str]) -> None:
-    parameters = list(inspect.signature(read).parameters.values())[1:]
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    refuse_unknown(kind, options, (parameter.name for parameter in parameters))
+    return resolve(spec).read(**more)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from kinformer.checkpoint.files import digest
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import at_least
-from kinformer.core.discover import modules, own_module
+from kinformer.core.checks import check_at_least
+from kinformer.core.discover import load_user_module, modules
 from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
-from kinformer.core.task import Row, Task
-from kinformer.decoding.padded import padded
+from kinformer.core.task import Task, TaskRow
+from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
@@ -41,7 +41,7 @@ class Lot:
         """How many are measured at most."""
         return MOST
 
-    def rows(self, count: int, seed: int = 0, step: int = 0) -> list[Row]:
+    def rows(self, count: int, seed: int = 0, step: int = 0) -> list[TaskRow]:
         """Rows, the same for the same seed and step; fewer are the first of more.
 
         Errors: ValueError where none comes in many draws: the task has too few.
@@ -49,7 +49,7 @@ class Lot:
         chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
         return [self._row(chance) for _ in range(count)]
 
-    def _row(self, chance: numpy.random.Generator) -> Row:
+    def _row(self, chance: numpy.random.Generator) -> TaskRow:
         for _ in range(TRIED):
             if split_of((row := self.task.row(chance)).question) == self.split:
                 return row
@@ -60,7 +60,7 @@ class Lot:
 
 
 @dataclass(frozen=True, eq=False)
-class Tasks(Data):
+class TaskData(Data):
     """Rows of a task, as many as are wanted. Those of train, valid and test are never the same.
 
     A question belongs to a split by its SHA-256; each split draws until it finds one of its own. Rows have the length
@@ -69,7 +69,7 @@ class Tasks(Data):
     and the answers for a target; each row is read from a fresh state.
     """
 
-    what: ClassVar[str] = "a task"
+    noun: ClassVar[str] = "a task"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
@@ -79,7 +79,7 @@ class Tasks(Data):
     test: Lot
 
     @classmethod
-    def of(cls, name: str, task: Task) -> "Tasks":
+    def of(cls, name: str, task: Task) -> "TaskData":
         """All splits of a task."""
         return cls(name, task, *(Lot(task, split) for split in SPLITS))
 
@@ -108,7 +108,7 @@ class Tasks(Data):
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Rows up to their last answer; of what reads pairs questions for sources."""
-        rows = getattr(self, split).rows(at_least("texts", count, 1), PROMPTED)
+        rows = getattr(self, split).rows(check_at_least("texts", count, 1), PROMPTED)
         if model.reads == "pairs":
             answers = [row.answer for row in rows]
             return Prompts([b""] * count, answers, max(map(len, answers)), [row.question for row in rows], True)
@@ -126,41 +126,45 @@ def split_of(question: bytes) -> str:
     return "valid" if place < HELD else "test" if place < 2 * HELD else "train"
 
 
-def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
+def of_form(rows: Sequence[TaskRow], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
     """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
     if reads != "pairs":
-        return TokenBatch(padded([row.text for row in rows]), padded([row.scored for row in rows], 0).bool())
-    target = padded([row.answer for row in rows])
-    return padded([row.question for row in rows]), TokenBatch(target, target >= 0)
+        return TokenBatch(
+            pad_sequences([row.text for row in rows]), pad_sequences([row.scored for row in rows], 0).bool()
+        )
+    target = pad_sequences([row.answer for row in rows])
+    return pad_sequences([row.question for row in rows]), TokenBatch(target, target >= 0)
 
 
-def read(where: str, **sizes: str) -> Tasks:
+def read(where: str, **sizes: str) -> TaskData:
     """A task of the folder, or of a user's own FILE.py:Name, with sizes like pairs=16.
 
     Raises ValueError, in one line, for a name or a size that is not there, with the nearest, and what the task refuses.
     """
-    kind = _own(where) if ".py:" in where else _found(where)
+    kind = _own_task_kind(where) if ".py:" in where else _task_kind(where)
     try:
         task = kind(**parse_keywords(kind, [f"{name}={value}" for name, value in sizes.items()]))
     except TypeError as error:
         raise ValueError(str(error)) from error
-    return Tasks.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
+    return TaskData.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
 
 
-def _found(name: str) -> type[Task]:
-    there = modules("tasks")
-    if name not in there:
-        raise ValueError(f"there is no task {name!r}{nearest(name, there)}")
-    kinds = [one for one in vars(there[name]).values() if _is_task(one) and one.__module__ == there[name].__name__]
+def _task_kind(name: str) -> type[Task]:
+    files = modules("tasks")
+    if name not in files:
+        raise ValueError(f"there is no task {name!r}{nearest(name, files)}")
+    kinds = [
+        value for value in vars(files[name]).values() if _is_task(value) and value.__module__ == files[name].__name__
+    ]
     if not kinds:
         raise ValueError(f"the file of the task {name!r} holds no Task")
     return kinds[-1]
 
 
-def _own(where: str) -> type[Task]:
+def _own_task_kind(where: str) -> type[Task]:
     path, name = where.rsplit(":", 1)
     try:
-        kinds = {one.__name__: one for one in vars(own_module(path)).values() if _is_task(one)}
+        kinds = {value.__name__: value for value in vars(load_user_module(path)).values() if _is_task(value)}
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     if name not in kinds:
@@ -168,5 +172,5 @@ def _own(where: str) -> type[Task]:
     return kinds[name]
 
 
-def _is_task(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, Task) and one is not Task
+def _is_task(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Task) and value is not Task

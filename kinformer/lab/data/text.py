@@ -13,23 +13,23 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, wanted
+from kinformer.checkpoint.tokenizer import Tokenizer, parse_tokenizer
 from kinformer.core.model import Metric, Model
-from kinformer.decoding.prompts import Prompts, some_of
+from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.lanes import DocumentLanes, Lanes
+from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.data.support.compressors import compressed, unigram
-from kinformer.lab.data.support.part import Part
 from kinformer.lab.data.support.sources import source_of
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.support.splits import NAMES, Split, split
 from kinformer.lab.data.support.tokens import tokens_of
-from kinformer.lab.data.windows import Windows
 
 FORM, SERVES = "text=PATH", ("text", "masked")
 
 
 @dataclass(frozen=True, eq=False)
-class Text(Data):
+class TextData(Data):
     """Three texts: train to learn from, valid to watch, and test to report once at the end.
 
     They share no documents unless the data contains copies; a warning gives their number.
@@ -42,7 +42,7 @@ class Text(Data):
         this for its model (`train/decisions.py`).
     """
 
-    what: ClassVar[str] = "a text"
+    noun: ClassVar[str] = "a text"
     serves: ClassVar[tuple[str, ...]] = SERVES
     name: str
     train: Shaped[Tensor, " N"]
@@ -63,34 +63,38 @@ class Text(Data):
         metric = super().metric(model)
         return metric._replace(per="byte") if metric.unit == "bits" else metric
 
-    def part(self, split: str) -> Part:
+    def part(self, split: str) -> SplitTokens:
         """The tokens of a split with their documents and widths."""
-        return Part(getattr(self, split), self.begins.get(split), self.widths.get(split))
+        return SplitTokens(getattr(self, split), self.begins.get(split), self.widths.get(split))
 
-    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | Windows:
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | RandomWindows:
         """Lanes for a model that asks for them, else random windows; documents share rows if `packed` is true."""
         train, valid = self.part("train"), self.part("valid")
         if len(valid.tokens) < 2:
-            its = f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
+            shortage = (
+                f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
+            )
             more = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
-            raise ValueError(f"{its} to validate on, and 2 are needed; {more}, or another file to watch: --valid FILE")
+            raise ValueError(
+                f"{shortage} to validate on, and 2 are needed; {more}, or another file to watch: --valid FILE"
+            )
         if model.lanes:
             if train.begins is None:
                 return Lanes(train.tokens, batch, length)
             return DocumentLanes(train, batch, length)
         packed = train.begins is None or self.packed
-        return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
+        return RandomWindows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Windows drawn from a split, none over another, as draws must not be, or over a document's end."""
         part, width = self.part(split), length + tokens
         rooms = part.sizes // width  # by document how many windows stand side by side
         ends = rooms.cumsum(0)
-        what = f"windows of {width:,} {part.unit} of {split}, side by side,"
-        at = torch.tensor(some_of(count, int(ends[-1]) if len(ends) else 0, what))
+        description = f"windows of {width:,} {part.unit} of {split}, side by side,"
+        at = torch.tensor(draw_places(count, int(ends[-1]) if len(ends) else 0, description))
         document = torch.searchsorted(ends, at, right=True)
         first = part.firsts[document] + (at - (ends - rooms)[document]) * width
-        rows = [part.tokens[one : one + width].tolist() for one in first.tolist()]
+        rows = [part.tokens[place : place + width].tolist() for place in first.tolist()]
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
@@ -115,7 +119,7 @@ class Text(Data):
 
 
 @named
-def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:
+def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> TextData:
     """The text of "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
 
     Compressed files (gzip, xz, zstandard) are read unpacked; JSON lines by a field of each.
@@ -137,41 +141,41 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     the form, ImportError for a package that is missing, and OSError for what cannot be read or kept.
     """
     between = "" if documents == "joined" else documents
-    made = wanted(tokenizer)
+    chosen = parse_tokenizer(tokenizer)
     splits = [split(source_of(where, field, between))]
     if valid:
         splits = [Split(splits[0].source, "train"), Split(source_of(valid, field, between), "valid")]
-    found = tokens_of(splits, tokenizer, made)
-    arrays, name = found.arrays, splits[0].source.name
-    if not sum(found.counts.values()):
+    data = tokens_of(splits, tokenizer, chosen)
+    arrays, name = data.arrays, splits[0].source.name
+    if not sum(data.counts.values()):
         raise ValueError(f"{name} holds no byte; give a text")
-    if found.tokenizer is not None:
-        found.tokenizer.report(found.loss, name)
-    found.copies.warn(name, "documents")
-    text = Text(
+    if data.tokenizer is not None:
+        data.tokenizer.report(data.loss, name)
+    data.copies.warn(name, "documents")
+    text = TextData(
         name,
         arrays["train"],
         arrays["valid"],
         arrays["test"],
-        tokenizer=found.tokenizer,
-        widths={one: arrays[f"{one}.widths"] for one in NAMES if f"{one}.widths" in arrays},
+        tokenizer=data.tokenizer,
+        widths={split_name: arrays[f"{split_name}.widths"] for split_name in NAMES if f"{split_name}.widths" in arrays},
     )
-    several = sum(len(arrays[f"{one}.begins"]) for one in NAMES) > len(NAMES)
+    several = sum(len(arrays[f"{split_name}.begins"]) for split_name in NAMES) > len(NAMES)
     if documents != "joined" and several:
-        text = replace(text, begins={one: arrays[f"{one}.begins"] for one in NAMES})
-    return replace(text, split=_told(text, splits, found.counts, valid))
+        text = replace(text, begins={split_name: arrays[f"{split_name}.begins"] for split_name in NAMES})
+    return replace(text, split=_describe_split(text, splits, data.counts, valid))
 
 
-def _told(text: Text, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
+def _describe_split(text: TextData, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
     """What was split how, in a line."""
-    shares = [f"{counts[one]:,} bytes to {use}" for one, use in zip(NAMES, USES, strict=True) if counts[one]]
-    how = f"valid is text={valid}" if valid else splits[0].by
-    said = f"{text.name}: {', '.join(shares)}; {how}"
+    shares = [f"{counts[name]:,} bytes to {use}" for name, use in zip(NAMES, USES, strict=True) if counts[name]]
+    rule = f"valid is text={valid}" if valid else splits[0].by
+    line = f"{text.name}: {', '.join(shares)}; {rule}"
     if text.begins:
-        said += f"; {sum(map(len, text.begins.values())):,} documents, which read only themselves"
+        line += f"; {sum(map(len, text.begins.values())):,} documents, which read only themselves"
     if text.tokenizer is not None:
-        said += f"; {sum(len(getattr(text, one)) for one in NAMES):,} tokens of {text.vocab:,} kinds"
-    return said
+        line += f"; {sum(len(getattr(text, name)) for name in NAMES):,} tokens of {text.vocab:,} kinds"
+    return line
 
 
 USES = ("learn from (train)", "watch (valid)", "keep for the end (test)")

@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import formatted
+from kinformer.checkpoint.checkpoint import format_weights
 from kinformer.checkpoint.files import sync, write
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
-from kinformer.lab.data.support.part import Part as Text
+from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.indexing import remove_index
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, digest, mapped
@@ -55,12 +55,14 @@ def plan_build(
     tap: Tap, text: Text, data: str, tokenizer: str, home: str, *, dtype: Dtype, length: int, stride: int, shard: int
 ) -> BuildPlan:
     """Plan a datastore of one part. ValueError if no token of the text has a next token, or its type is wrong."""
-    one_of("dtype", dtype, Dtype)
+    check_option("dtype", dtype, Dtype)
     signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
         raise ValueError(f"got a text of {text.tokens.dtype}; give tokens, whole numbers from 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
-    windows = tuple(map(tuple, shards(text, at_least("length", length, 1), at_least("stride", stride, 0), least)))
+    windows = tuple(
+        map(tuple, shards(text, check_at_least("length", length, 1), check_at_least("stride", stride, 0), least))
+    )
     if not windows:
         raise ValueError(f"{data} has no token with one after it, and so no key; give more text")
     if stride > length:
@@ -100,7 +102,7 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Ca
             for shard, count in enumerate(plan.part.shards):
                 path = folder / keys_file(plan.number, shard)
                 if not _is_complete(path, plan.manifest, count):
-                    write(path, formatted({"keys": _keys(plan, shard, hear)}, {}))
+                    write(path, format_weights({"keys": _keys(plan, shard, hear)}, {}))
                 hear(sum(plan.part.shards[: shard + 1]))
         remove_index(folder)
         plan.manifest.save(folder / MANIFEST)
@@ -214,7 +216,7 @@ class Rounding:
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors into a file in one step, unless the file holds them already."""
-    data = formatted(tensors, {})
+    data = format_weights(tensors, {})
     if not path.is_file() or path.read_bytes() != data:
         write(path, data)
 

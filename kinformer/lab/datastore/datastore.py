@@ -10,12 +10,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Search, VectorIndex
 from kinformer.decoding.saved import fingerprint
-from kinformer.lab.data.support.part import Part as Text
+from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.building import SHARD, Dtype, build, plan_build
 from kinformer.lab.datastore.indexing import open_index, read_index_record
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
@@ -248,7 +248,7 @@ class Datastore(Store):
 
     def context(self, place: int, before: int = 16, after: int = 8) -> KeyContext:
         """The tokens of its document around a key. ValueError for a number that is no key, or negative sizes."""
-        at_least("before", before, 0), at_least("after", after, 0)
+        check_at_least("before", before, 0), check_at_least("after", after, 0)
         if not 0 <= place < len(self):
             raise ValueError(f"place={place}: this datastore has keys 0 to {len(self) - 1}")
         part = int(torch.searchsorted(self.starts, place, right=True)) - 1

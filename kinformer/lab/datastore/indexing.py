@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kinformer.checkpoint.files import contents, write_together
 from kinformer.core.from_json import from_json
-from kinformer.core.search import Search, VectorIndex, format_search, search_named, spread
+from kinformer.core.search import Search, VectorIndex, evenly_spaced, format_search, search_named
 from kinformer.lab.datastore.shards import DatastoreError, Shards
 from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
 from kinformer.nn.search.exact import ExactSearch
@@ -49,7 +49,7 @@ def check_faiss_search(search: Search) -> FaissSearch:
 
 def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
     """The share of the nearest keys that an index finds for keys of the store, without each key itself."""
-    places = spread(keys.count, QUERIES)
+    places = evenly_spaced(keys.count, QUERIES)
     queries = keys.at(places).float()
     right, ours = (each.search(queries, nearest + 1).places for each in (ExactSearch().index(keys), index))
     neighbours = (right != places[:, None]) & (right >= 0)

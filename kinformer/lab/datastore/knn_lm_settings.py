@@ -12,9 +12,9 @@ from kinformer.core.from_json import from_json
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
-from kinformer.models.nearest import Nearest, refuse_exits
+from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM, refuse_exits
 from kinformer.models.support.taps import Tap
-from kinformer.models.support.wrapped import Wrapped
+from kinformer.models.support.wrapped_lm import WrappedLM
 
 FILE = "knn-lm.json"
 EDITION = 1  # of its form
@@ -22,9 +22,10 @@ EDITION = 1  # of its form
 
 @dataclass(frozen=True)
 class KnnLMSettings:
-    """The numbers of a `Nearest` for one model and one datastore, and of its `ContinuousCache`, if it has one.
+    """The numbers of a `NearestNeighbourLM` for one model and one datastore, and of its `ContinuousCache`, if any.
 
-    datastore: the folder of the datastore. store: its hash, see `hash_manifest`. k, weight, temperature: of `Nearest`.
+    datastore: the folder of the datastore. store: its hash, see `hash_manifest`. k, weight, temperature: of the
+    `NearestNeighbourLM`.
     size, share, theta: of the cache; a size of 0 stands for no cache.
     """
 
@@ -37,15 +38,15 @@ class KnnLMSettings:
     share: float = 0.0
     theta: float = 0.0
 
-    def add_cache(self, model: LM) -> LM | Wrapped:
+    def add_cache(self, model: LM) -> LM | WrappedLM:
         """The model with its continuous cache; the model itself if the size is 0."""
         return ContinuousCache(model, size=self.size, weight=self.share, theta=self.theta) if self.size else model
 
-    def add_datastore(self, model: LM, store: Datastore) -> Nearest:
+    def add_datastore(self, model: LM, store: Datastore) -> NearestNeighbourLM:
         """The model with its continuous cache, if any, and its datastore."""
         place = Tap(model, store.tap).place
         numbers: dict[str, Any] = {"k": self.k, "weight": self.weight, "temperature": self.temperature}
-        return Nearest(self.add_cache(model), store, place, **numbers)
+        return NearestNeighbourLM(self.add_cache(model), store, place, **numbers)
 
     def save(self, folder: Path) -> None:
         """Write the settings into a model's folder, in one step. OSError, in one line, if that fails."""
@@ -78,7 +79,7 @@ def hash_manifest(store: Datastore) -> str:
     return hashlib.sha256(json.dumps(dataclasses.asdict(store.manifest), sort_keys=True).encode()).hexdigest()
 
 
-def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> Nearest:
+def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> NearestNeighbourLM:
     """The model of a folder with the datastore that it was tuned on; `datastore` is its place if it was moved.
 
     Errors: DatastoreError, in one line, if the model was never tuned, and for a datastore that is missing, damaged or

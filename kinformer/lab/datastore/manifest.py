@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.files import write
-from kinformer.core.absent import absent
 from kinformer.core.from_json import from_json
+from kinformer.core.missing_path import missing_path
 from kinformer.lab.datastore.shards import DatastoreError
 
 EDITION = 1  # of the form of a datastore
@@ -65,7 +65,7 @@ class Manifest:
         try:
             record = from_json(path.read_bytes())
         except FileNotFoundError as error:
-            raise DatastoreError(absent(path, "`kinformer datastore build` makes a datastore")) from error
+            raise DatastoreError(missing_path(path, "`kinformer datastore build` makes a datastore")) from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:

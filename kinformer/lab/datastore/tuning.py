@@ -7,32 +7,34 @@ import torch
 
 from kinformer.core.neighbours import Store
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.evaluate import Measured
+from kinformer.lab.train.evaluate import Measurement
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import CacheSweep, NearestSweep, Swept, swept
-from kinformer.models.support.wrapped import Wrapped
+from kinformer.models.support.sweeps import CacheSweep, NearestNeighbourSweep, SweepResult, sweep_result
+from kinformer.models.support.wrapped_lm import WrappedLM
 
 KS = (1, 4, 16, 64, 256, 1024, 4096)
 SPAN = 0.1  # bits that a picture is high, at least
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
-Measure = Callable[[Any], Measured]
+Measure = Callable[[Any], Measurement]
 
 
-def sweep_cache(model: LM, size: int, measure: Measure) -> Swept:
+def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
     """Every theta and share of a cache of this size."""
-    sweeps = [swept(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
-    return Swept(sweeps[0].own, {name: bits for sweep in sweeps for name, bits in sweep.choices.items()})
+    sweeps = [sweep_result(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
+    return SweepResult(sweeps[0].own, {name: bits for sweep in sweeps for name, bits in sweep.choices.items()})
 
 
-def sweep_nearest(model: LM | Wrapped, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure) -> Swept:
+def sweep_nearest(
+    model: LM | WrappedLM, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure
+) -> SweepResult:
     """Every share, temperature and number of neighbours up to `k`, in one reading."""
-    sweep = NearestSweep(model, store, tap, k=k)
+    sweep = NearestNeighbourSweep(model, store, tap, k=k)
     ks = [*(n for n in KS if n < k), k]
-    return swept(measure(sweep.sweep(ks, sweep.spread(tokens))))
+    return sweep_result(measure(sweep.sweep(ks, sweep.spread(tokens))))
 
 
-def sweep_plots(sweep: Swept) -> list[Plot]:
+def sweep_plots(sweep: SweepResult) -> list[Plot]:
     """Bits against the share for each number of neighbours, and against temperature, all else as of the best choice."""
     best, by_share, by_temperature = sweep.best, [], []
     for k in sorted({choice.k for choice in sweep.choices}):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.lab.data.support.part import STRETCH, Part
+from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.train.evaluate import BATCH, rows_of
 from kinformer.models.support.taps import Tap
 
@@ -25,7 +25,7 @@ class Window(NamedTuple):
         return self.end - self.begin - 1 - self.overlap
 
 
-def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
+def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
     """The windows of a text in order, as in an evaluation; with a stride of 0, lanes through which a state is carried.
 
     A window has `length` tokens and begins `stride` tokens after the previous window; a lane has STRETCH tokens.
@@ -42,7 +42,7 @@ def windows(part: Part, length: int, stride: int) -> Iterator[Window]:
             before = at
 
 
-def shards(part: Part, length: int, stride: int, least: int) -> Iterator[list[Window]]:
+def shards(part: SplitTokens, length: int, stride: int, least: int) -> Iterator[list[Window]]:
     """The windows of each shard: as many as give at least `least` keys; the last shard may have fewer."""
     shard, keys = list[Window](), 0
     for window in windows(part, length, stride):
@@ -55,7 +55,9 @@ def shards(part: Part, length: int, stride: int, least: int) -> Iterator[list[Wi
         yield shard
 
 
-def read(tap: Tap, part: Part, shard: Sequence[Window], length: int) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
+def read(
+    tap: Tap, part: SplitTokens, shard: Sequence[Window], length: int
+) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
     """The keys of a shard's windows in pieces, each with the place of its first key; windows of like length together.
 
     Long windows are read first.

@@ -7,7 +7,7 @@ import numpy
 from gymnasium.spaces import Box, Discrete
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down
 COLOURS = {"floor": (60, 60, 60), "agent": (230, 180, 40), "key": (60, 140, 230), "door": (40, 160, 60)}
@@ -34,7 +34,7 @@ class KeyToDoor(gymnasium.Env):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
 
     def __init__(self, size: int = 4, steps: int = 10, render_mode: str | None = None):
-        self.size, self.steps = at_least("size", size, 2), at_least("steps", steps, 1)
+        self.size, self.steps = check_at_least("size", size, 2), check_at_least("steps", steps, 1)
         self.render_mode = render_mode
         self.observation_space, self.action_space = Box(0, 1, (7,), numpy.float32), Discrete(len(MOVES))
         self.taken, self.has_key = 0, False
@@ -46,7 +46,7 @@ class KeyToDoor(gymnasium.Env):
         super().reset(seed=seed)
         self.taken, self.has_key = 0, False
         places = self.np_random.permutation(self.size**2)[:2]
-        self.at, self.key = (divmod(int(one), self.size) for one in places)
+        self.at, self.key = (divmod(int(place), self.size) for place in places)
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Float32[numpy.ndarray, "7"], float, bool, bool, dict[str, Any]]:
@@ -70,8 +70,8 @@ class KeyToDoor(gymnasium.Env):
     def render(self) -> Any:
         """The room as lines, or as a small picture."""
         marks = [["."] * self.size for _ in range(self.size)]
-        if (shown := self._shown()) is not None:
-            marks[shown[0]][shown[1]] = "k" if self.room == 0 else "d"
+        if (visible := self._shown()) is not None:
+            marks[visible[0]][visible[1]] = "k" if self.room == 0 else "d"
         marks[self.at[0]][self.at[1]] = "o"
         if self.render_mode == "ansi":
             return "\n".join(map("".join, marks))
@@ -85,7 +85,7 @@ class KeyToDoor(gymnasium.Env):
     def _enter(self) -> None:
         """Stand somewhere in the next room."""
         places = self.np_random.permutation(self.size**2)[:2]
-        self.at, self.door = (divmod(int(one), self.size) for one in places)
+        self.at, self.door = (divmod(int(place), self.size) for place in places)
 
     def _shown(self) -> tuple[int, int] | None:
         """Where the key or the door is, if there is one to be seen."""
@@ -94,9 +94,9 @@ class KeyToDoor(gymnasium.Env):
         return self.door if self.room == 2 else None
 
     def _seen(self) -> Float32[numpy.ndarray, "7"]:
-        seen = numpy.zeros(7, numpy.float32)
-        seen[self.room] = 1
-        seen[3:5] = numpy.array(self.at) / (self.size - 1)
-        if (shown := self._shown()) is not None:
-            seen[5:] = (numpy.array(shown) + 1) / self.size
-        return seen
+        observation = numpy.zeros(7, numpy.float32)
+        observation[self.room] = 1
+        observation[3:5] = numpy.array(self.at) / (self.size - 1)
+        if (visible := self._shown()) is not None:
+            observation[5:] = (numpy.array(visible) + 1) / self.size
+        return observation

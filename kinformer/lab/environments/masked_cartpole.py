@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit, TransformReward
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least, inside
+from kinformer.core.checks import check_at_least, check_strictly_between
 
 SEEN = [0, 2]  # the cart's place and the pole's angle; 1 and 3 are their velocities
 BOUNDS = numpy.array([2.4, math.radians(12)], numpy.float32)  # beyond which an episode ends
@@ -45,8 +45,8 @@ class MaskedCartPole(gymnasium.Wrapper):
     kind: ClassVar[str] = "environment"
 
     def __init__(self, length: int = 500, worth: float = 1.0, render_mode: str | None = None):
-        inside("worth", worth, 0, math.inf)
-        game = TimeLimit(CartPoleEnv(render_mode=render_mode), at_least("length", length, 1))
+        check_strictly_between("worth", worth, 0, math.inf)
+        game = TimeLimit(CartPoleEnv(render_mode=render_mode), check_at_least("length", length, 1))
         super().__init__(TransformReward(_Masked(game), lambda reward: worth * float(reward)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -6,7 +6,7 @@ import gymnasium
 import numpy
 from gymnasium.spaces import Discrete
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 
 class RepeatPrevious(gymnasium.Env):
@@ -30,8 +30,8 @@ class RepeatPrevious(gymnasium.Env):
     metadata = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(self, back: int = 4, kinds: int = 4, length: int = 32, render_mode: str | None = None):
-        self.back, self.kinds = at_least("back", back, 1), at_least("kinds", kinds, 2)
-        self.length, self.render_mode = at_least("length", length, 1), render_mode
+        self.back, self.kinds = check_at_least("back", back, 1), check_at_least("kinds", kinds, 2)
+        self.length, self.render_mode = check_at_least("length", length, 1), render_mode
         self.observation_space, self.action_space = Discrete(kinds), Discrete(kinds)
         self.shown: list[int] = []
         self.right = 0
@@ -55,7 +55,8 @@ class RepeatPrevious(gymnasium.Env):
     def render(self) -> str:
         """What was shown so far, the last one asked about in brackets."""
         return " ".join(
-            f"({one})" if n == len(self.shown) - 1 - self.back else f"{one}" for n, one in enumerate(self.shown)
+            f"({symbol})" if n == len(self.shown) - 1 - self.back else f"{symbol}"
+            for n, symbol in enumerate(self.shown)
         )
 
     def _drawn(self) -> int:

@@ -7,7 +7,7 @@ import numpy
 from gymnasium.spaces import Box, Discrete
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 FORWARD = 0
 Seen = Float32[numpy.ndarray, "4"]
@@ -34,7 +34,7 @@ class TMaze(gymnasium.Env):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
 
     def __init__(self, corridor: int = 30, render_mode: str | None = None):
-        self.corridor, self.render_mode = at_least("corridor", corridor, 1), render_mode
+        self.corridor, self.render_mode = check_at_least("corridor", corridor, 1), render_mode
         self.observation_space = Box(0, 1, (4,), numpy.float32)
         self.action_space = Discrete(3)
         self.limit = 2 * (corridor + 1)
@@ -49,13 +49,13 @@ class TMaze(gymnasium.Env):
         self, action: int | numpy.integer
     ) -> tuple[Float32[numpy.ndarray, "4"], float, bool, bool, dict[str, Any]]:
         self.taken += 1
-        turns, asked = int(action) != FORWARD, self.cell == self.corridor
-        if turns and asked:
+        turns, at_junction = int(action) != FORWARD, self.cell == self.corridor
+        if turns and at_junction:
             right = int(action) - 1 == self.side
             return self._seen(), RIGHT if right else WRONG, True, False, {"success": right}
-        self.cell += not turns and not asked
+        self.cell += not turns and not at_junction
         over = self.taken >= self.limit
-        return self._seen(), STILL if turns or asked else 0.0, False, over, {"success": False} if over else {}
+        return self._seen(), STILL if turns or at_junction else 0.0, False, over, {"success": False} if over else {}
 
     def render(self) -> Any:
         """The maze as a line, or as a small picture."""
@@ -69,8 +69,8 @@ class TMaze(gymnasium.Env):
         return picture.repeat(12, 0).repeat(12, 1)
 
     def _seen(self) -> Seen:
-        shown = numpy.zeros(4, numpy.float32)
+        observation = numpy.zeros(4, numpy.float32)
         if self.cell == 0:
-            shown[self.side] = 1
-        shown[3 if self.cell == self.corridor else 2] = 1
-        return shown
+            observation[self.side] = 1
+        observation[3 if self.cell == self.corridor else 2] = 1
+        return observation

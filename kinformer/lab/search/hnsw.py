@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.core.checks import from_to
+from kinformer.core.checks import check_whole_between
 from kinformer.lab.search.support.faiss import FaissSearch, package
 
 
@@ -25,7 +25,7 @@ class HNSW(FaissSearch):
     effort: int = 64
 
     def __post_init__(self) -> None:
-        from_to("links", self.links, 2, 512), from_to("effort", self.effort, 1, 1 << 20)
+        check_whole_between("links", self.links, 2, 512), check_whole_between("effort", self.effort, 1, 1 << 20)
 
     def factory(self, count: int, width: int) -> str:
         return f"HNSW{self.links}"

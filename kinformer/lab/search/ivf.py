@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.lab.search.support.faiss import FaissSearch, number_of_lists, package
 
 
@@ -27,8 +27,8 @@ class IVF(FaissSearch):
 
     def __post_init__(self) -> None:
         if self.lists is not None:
-            at_least("lists", self.lists, 1)
-        at_least("probes", self.probes, 1)
+            check_at_least("lists", self.lists, 1)
+        check_at_least("probes", self.probes, 1)
 
     def factory(self, count: int, width: int) -> str:
         return f"IVF{number_of_lists(self.lists, count)},Flat"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.lab.search.ivf import IVF
 from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, number_of_lists
 
@@ -29,7 +29,7 @@ class IVFPQ(IVF):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("codes", self.codes, 1)
+        check_at_least("codes", self.codes, 1)
 
     def factory(self, count: int, width: int) -> str:
         if width % self.codes:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import a_flag, from_to
-from kinformer.core.task import Row, Task
+from kinformer.core.checks import check_flag, check_whole_between
+from kinformer.core.task import Task, TaskRow
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Addition(Task):
     backwards: bool = False
 
     def __post_init__(self) -> None:
-        from_to("digits", self.digits, 1, 18)
-        a_flag("backwards", self.backwards)
+        check_whole_between("digits", self.digits, 1, 18)
+        check_flag("backwards", self.backwards)
 
     @property
     def width(self) -> int:
@@ -39,11 +39,11 @@ class Addition(Task):
         carried = 0.5 - 0.5 * 10**-self.digits  # of 10^2n sums so many are at least 10^n; the other digits are uniform
         return (1 - carried + 0.1 * self.digits) / (self.digits + 1)
 
-    def row(self, chance: Generator) -> Row:
-        one, other = (int(n) for n in chance.integers(10**self.digits, size=2))
-        total = f"{one + other:0{self.digits + 1}}"
-        question = f"{one:0{self.digits}}+{other:0{self.digits}}="
-        return Row([(question.encode(), (total[::-1] if self.backwards else total).encode())])
+    def row(self, chance: Generator) -> TaskRow:
+        first, other = (int(n) for n in chance.integers(10**self.digits, size=2))
+        total = f"{first + other:0{self.digits + 1}}"
+        question = f"{first:0{self.digits}}+{other:0{self.digits}}="
+        return TaskRow([(question.encode(), (total[::-1] if self.backwards else total).encode())])
 
 
 EXAMPLES = (Addition, lambda: Addition(2, backwards=True))

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
-from kinformer.lab.tasks.support.words import Words
+from kinformer.core.checks import check_at_least
+from kinformer.lab.tasks.support.word_tasks import Words
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Copy(Words):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("gap", self.gap, 0)
+        check_at_least("gap", self.gap, 0)
 
     @property
     def between(self) -> bytes:
         return b"." * self.gap + b"|"
 
-    def written(self, word: bytes) -> bytes:
+    def answer(self, word: bytes) -> bytes:
         return word
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least
-from kinformer.core.task import Row
-from kinformer.lab.tasks.support.words import Letters
+from kinformer.core.checks import check_at_least
+from kinformer.core.task import TaskRow
+from kinformer.lab.tasks.support.word_tasks import Letters
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class CopyAtDistance(Letters):
     symbols: int = 8
 
     def __post_init__(self) -> None:
-        at_least("distance", self.distance, 1)
-        at_least("times", self.times, 1)
+        check_at_least("distance", self.distance, 1)
+        check_at_least("times", self.times, 1)
         super().__post_init__()
 
     @property
     def width(self) -> int:
         return 2 * self.distance * self.times
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         words = [self.letters(self.distance, chance) for _ in range(self.times)]
-        return Row([(word, word) for word in words])
+        return TaskRow([(word, word) for word in words])
 
 
 EXAMPLES = (CopyAtDistance, lambda: CopyAtDistance(3, 4, symbols=20))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.checks import check_at_least, check_whole_between
+from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,23 @@ class HalfEasy(Task):
     hops: int = 2
 
     def __post_init__(self) -> None:
-        from_to("length", self.length, 2, len(LETTERS) // 2)
-        at_least("hops", self.hops, 1)
+        check_whole_between("length", self.length, 2, len(LETTERS) // 2)
+        check_at_least("hops", self.hops, 1)
 
     @property
     def width(self) -> int:
         return 3 * self.length + 1
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         names = LETTERS[: self.length]
-        given = drawn(names, self.length, chance)
+        letters = draw_symbols(names, self.length, chance)
         answer = b""
         for place in range(self.length):
             for _ in range(self.hops):
-                letter = given[place : place + 1]
+                letter = letters[place : place + 1]
                 place = names.index(letter)
             answer += letter + letter.upper()
-        return Row([(given + b"|", answer)])
+        return TaskRow([(letters + b"|", answer)])
 
 
 EXAMPLES = (HalfEasy, lambda: HalfEasy(4, hops=3))

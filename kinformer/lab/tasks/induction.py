@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least
-from kinformer.core.task import Row
-from kinformer.lab.tasks.support.words import Letters
+from kinformer.core.checks import check_at_least
+from kinformer.core.task import TaskRow
+from kinformer.lab.tasks.support.word_tasks import Letters
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Induction(Letters):
     symbols: int = 20
 
     def __post_init__(self) -> None:
-        at_least("length", self.length, 1)
+        check_at_least("length", self.length, 1)
         super().__post_init__()
 
     @property
     def width(self) -> int:
         return self.length + 3
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         letters = self.letters(self.length, chance)
         at = int(chance.integers(self.length))
-        return Row([(letters[:at] + b">" + letters[at:] + b">", letters[at : at + 1])])
+        return TaskRow([(letters[:at] + b">" + letters[at:] + b">", letters[at : at + 1])])
 
 
 EXAMPLES = (Induction, lambda: Induction(6, 4))

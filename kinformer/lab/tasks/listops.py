@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least
-from kinformer.core.task import DIGITS, Row, Task
+from kinformer.core.checks import check_at_least
+from kinformer.core.task import DIGITS, Task, TaskRow
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
 NESTED = 0.25  # how likely an argument is a list
@@ -35,21 +35,21 @@ class Listops(Task):
     deepest: int = 20
 
     def __post_init__(self) -> None:
-        at_least("shortest", self.shortest, 6)
-        at_least("longest", self.longest, max(self.shortest, 8))
-        at_least("arguments", self.arguments, 2)
-        at_least("deepest", self.deepest, 2)
+        check_at_least("shortest", self.shortest, 6)
+        check_at_least("longest", self.longest, max(self.shortest, 8))
+        check_at_least("arguments", self.arguments, 2)
+        check_at_least("deepest", self.deepest, 2)
 
     @property
     def width(self) -> int:
         return self.longest + 2
 
-    def row(self, chance: Generator) -> Row:
+    def row(self, chance: Generator) -> TaskRow:
         while True:
             text = bytearray()
             value = self._list(text, 1, chance)
             if self.shortest <= len(text) <= self.longest:
-                return Row([(bytes(text) + b"=", DIGITS[value : value + 1])])
+                return TaskRow([(bytes(text) + b"=", DIGITS[value : value + 1])])
 
     def _list(self, text: bytearray, depth: int, chance: Generator) -> int:
         """Write a list and say its value; it breaks off where the expression has become too long."""

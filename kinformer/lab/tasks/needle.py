@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, within
-from kinformer.core.task import DIGITS, Row, Task, drawn
+from kinformer.core.checks import check_at_least, check_in_range
+from kinformer.core.task import DIGITS, Task, TaskRow, draw_symbols
 
 HAY = (b"oats", b"straw", b"reeds", b"grass", b"clover", b"wheat", b"rye", b"moss")
 BEFORE = b"key="
@@ -31,10 +31,10 @@ class Needle(Task):
     depth: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("digits", self.digits, 1)
-        at_least("length", self.length, 2 * (self.digits + len(BEFORE)) + 1)
+        check_at_least("digits", self.digits, 1)
+        check_at_least("length", self.length, 2 * (self.digits + len(BEFORE)) + 1)
         if self.depth is not None:
-            within("depth", self.depth, 0, 1)
+            check_in_range("depth", self.depth, 0, 1)
 
     @property
     def width(self) -> int:
@@ -44,8 +44,8 @@ class Needle(Task):
     def guessing(self) -> float:
         return 1 / len(DIGITS)
 
-    def row(self, chance: Generator) -> Row:
-        number = drawn(DIGITS, self.digits, chance)
+    def row(self, chance: Generator) -> TaskRow:
+        number = draw_symbols(DIGITS, self.digits, chance)
         needle = BEFORE + number + b" "
         room = self.length - len(needle) - len(BEFORE) - self.digits
         hay = self._hay(room, chance)
@@ -54,7 +54,7 @@ class Needle(Task):
             places.append(room)
         share = chance.random() if self.depth is None else self.depth
         at = places[round(share * (len(places) - 1))]
-        return Row([(hay[:at] + needle + hay[at:] + BEFORE, number)])
+        return TaskRow([(hay[:at] + needle + hay[at:] + BEFORE, number)])
 
     def _hay(self, room: int, chance: Generator) -> bytes:
         """Words and spaces; the last word may be cut, and ends with a space where there is any."""

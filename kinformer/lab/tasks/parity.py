@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least
-from kinformer.core.task import Row, Task, drawn
+from kinformer.core.checks import check_at_least
+from kinformer.core.task import Task, TaskRow, draw_symbols
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Parity(Task):
     length: int = 16
 
     def __post_init__(self) -> None:
-        at_least("length", self.length, 1)
+        check_at_least("length", self.length, 1)
 
     @property
     def width(self) -> int:
@@ -35,9 +35,9 @@ class Parity(Task):
     def guessing(self) -> float:
         return 0.5
 
-    def row(self, chance: Generator) -> Row:
-        bits = drawn(b"01", self.length, chance)
-        return Row([(bits + b"=", b"01"[bits.count(b"1") % 2 :][:1])])
+    def row(self, chance: Generator) -> TaskRow:
+        bits = draw_symbols(b"01", self.length, chance)
+        return TaskRow([(bits + b"=", b"01"[bits.count(b"1") % 2 :][:1])])
 
 
 EXAMPLES = (Parity, lambda: Parity(12))

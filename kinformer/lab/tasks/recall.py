@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import from_to
-from kinformer.core.task import DIGITS, LETTERS, Row, Task, drawn
+from kinformer.core.checks import check_whole_between
+from kinformer.core.task import DIGITS, LETTERS, Task, TaskRow, draw_symbols
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Recall(Task):
     queries: int | None = None
 
     def __post_init__(self) -> None:
-        from_to("pairs", self.pairs, 1, len(LETTERS))
+        check_whole_between("pairs", self.pairs, 1, len(LETTERS))
         if self.queries is not None:
-            from_to("queries", self.queries, 1, self.pairs)
+            check_whole_between("queries", self.queries, 1, self.pairs)
 
     @property
     def width(self) -> int:
@@ -39,12 +39,15 @@ class Recall(Task):
     def guessing(self) -> float:
         return 1 / len(DIGITS)
 
-    def row(self, chance: Generator) -> Row:
-        keys, values = drawn(LETTERS, self.pairs, chance, again=False), drawn(DIGITS, self.pairs, chance)
-        given = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
-        asked = chance.permutation(self.pairs)[: self.queries]
-        pieces = [(keys[n : n + 1], values[n : n + 1]) for n in asked]
-        return Row([(given + pieces[0][0], pieces[0][1]), *pieces[1:]])
+    def row(self, chance: Generator) -> TaskRow:
+        keys, values = (
+            draw_symbols(LETTERS, self.pairs, chance, replace=False),
+            draw_symbols(DIGITS, self.pairs, chance),
+        )
+        listed = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
+        queried = chance.permutation(self.pairs)[: self.queries]
+        pieces = [(keys[n : n + 1], values[n : n + 1]) for n in queried]
+        return TaskRow([(listed + pieces[0][0], pieces[0][1]), *pieces[1:]])
 
 
 EXAMPLES = (Recall, lambda: Recall(4, 1), lambda: Recall(30, queries=3))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.lab.tasks.support.words import Words
+from kinformer.lab.tasks.support.word_tasks import Words
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Reverse(Words):
     Dehghani et al., 2018, arXiv:1807.03819, section 3.3.
     """
 
-    def written(self, word: bytes) -> bytes:
+    def answer(self, word: bytes) -> bytes:
         return word[::-1]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import comb
 
 from kinformer.core.task import LETTERS
-from kinformer.lab.tasks.support.words import Words
+from kinformer.lab.tasks.support.word_tasks import Words
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sorting(Words):
         ]
         return [after - before for before, after in zip(least[:-1], least[1:], strict=True)]
 
-    def written(self, word: bytes) -> bytes:
+    def answer(self, word: bytes) -> bytes:
         return bytes(sorted(word, key=LETTERS.index))
 
 

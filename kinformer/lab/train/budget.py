@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from kinformer.core.checks import a_number, whole
+from kinformer.core.checks import check_finite_number, check_whole_number
 
 TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; steps of one at least, and so many turns at most
 
@@ -27,18 +27,23 @@ class Budget(ABC):
 
     @property
     @abstractmethod
+    def record(self) -> str:
+        """The budget as runs record it, such as "Steps(count=100)"; it stays the same, so that old runs resume."""
+
+    @property
+    @abstractmethod
     def turns(self) -> int:
         """In how many pieces it is spent where several trainings take turns."""
 
 
 @dataclass(frozen=True)
-class Steps(Budget):
+class StepBudget(Budget):
     """A number of optimiser steps: the same training on every machine."""
 
     count: int
 
     def __post_init__(self) -> None:
-        if whole("steps", self.count) < 1:
+        if check_whole_number("steps", self.count) < 1:
             raise ValueError(f"wrong number of steps: got {self.count}, expected at least 1")
 
     def spent(self, step: int, seconds: float) -> float:
@@ -49,18 +54,22 @@ class Steps(Budget):
         return 2.0 * self.count * tokens
 
     @property
+    def record(self) -> str:
+        return f"Steps(count={self.count!r})"
+
+    @property
     def turns(self) -> int:
         return max(1, min(self.count // STEPS, MOST))
 
 
 @dataclass(frozen=True)
-class Minutes(Budget):
+class MinuteBudget(Budget):
     """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
 
     count: float
 
     def __post_init__(self) -> None:
-        if a_number("minutes", self.count) <= 0:
+        if check_finite_number("minutes", self.count) <= 0:
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def spent(self, step: int, seconds: float) -> float:
@@ -69,6 +78,10 @@ class Minutes(Budget):
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
         return 60 * self.count * speed()
+
+    @property
+    def record(self) -> str:
+        return f"Minutes(count={self.count!r})"
 
     @property
     def turns(self) -> int:

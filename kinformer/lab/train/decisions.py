@@ -8,10 +8,10 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model, Predictor
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, refuse_unfit
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.packs import packs
-from kinformer.lab.train.parallel import Alone
-from kinformer.lab.train.peek import reads_ahead, refuse_no_state
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.packs_documents import packs_documents
+from kinformer.lab.train.process_group import SingleProcess
+from kinformer.lab.train.reads_ahead import reads_ahead, refuse_no_state
 from kinformer.lab.train.settings import Settings
 
 
@@ -30,7 +30,7 @@ class Decisions:
     packs_documents: bool = False
 
 
-def decide(model: Model, data: Data | Batches, settings: Settings, group: Alone) -> Decisions:
+def decide(model: Model, data: Data | Batches, settings: Settings, group: SingleProcess) -> Decisions:
     """Test the model for a new training, with rows of the training's length.
 
     All processes of a training get the same decisions: a result in one of them holds for all.
@@ -43,13 +43,13 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Alone)
     length = row_length(model, data, settings)
     reason = reads_ahead(model, length)
     refuse_no_state(model, settings.length)
-    shares = isinstance(data, Text) and bool(data.begins) and not model.lanes and packs(model, length)
+    shares = isinstance(data, TextData) and bool(data.begins) and not model.lanes and packs_documents(model, length)
     return Decisions(reason, packs_documents=not group.most(not shares))
 
 
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
     """The length of the longest training row, at most that of the text; for batches, the length of the first batch."""
-    if isinstance(data, Text):
+    if isinstance(data, TextData):
         return min(settings.length, len(data.train))
     if isinstance(data, Data):
         return data.longest(settings.length) or settings.length
@@ -59,7 +59,7 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
     return (steps.tokens if isinstance(steps, TokenBatch) else steps).shape[1]
 
 
-def saved(state: dict[str, Any]) -> Decisions | None:
+def saved_decisions(state: dict[str, Any]) -> Decisions | None:
     """The saved decisions of a run; None for a run of an earlier version without decisions.
 
     Errors: CheckpointError for decisions that this version does not know.

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from kinformer.core.checks import at_least, whole
-from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, called
-from kinformer.lab.data.batches import on
-from kinformer.lab.data.support.part import STRETCH, Part
-from kinformer.lab.data.text import Text
+from kinformer.core.checks import check_at_least, check_whole_number
+from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, display_name
+from kinformer.lab.data.batches import device_of, on
+from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
-from kinformer.lab.train.parallel import ALONE, Alone
-from kinformer.lab.train.peek import warn_of_measuring
+from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.reads_ahead import warn_of_measuring
 from kinformer.lab.train.settings import Settings
-from kinformer.models.support.sliding import beyond
+from kinformer.models.support.sliding import must_slide
 
 BATCH = 16
 LANE = STRETCH  # bytes of a lane
@@ -31,7 +31,7 @@ BYTES = "scored bytes"  # among sums by name
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A measurement: the value of the model's metric, the number of items it is the mean over, and further metrics.
 
     bytes_per_token: for text, the mean number of bytes of a scored token.
@@ -40,7 +40,7 @@ class Measured:
     value: float
     count: int
     metric: Metric
-    others: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, float] = field(default_factory=dict)
     bytes_per_token: float = 1.0
 
 
@@ -53,7 +53,7 @@ class ScoredRows(NamedTuple):
 
 def evaluate(
     model: Model,
-    text: Shaped[Tensor, " N"] | Part,
+    text: Shaped[Tensor, " N"] | SplitTokens,
     length: int,
     limit: int | None = None,
     *,
@@ -61,12 +61,13 @@ def evaluate(
     lanes: int | None = None,
     full: bool = False,
     hear: Callable[[int], None] = lambda count: None,
-    group: Alone = ALONE,
+    group: SingleProcess = SINGLE_PROCESS,
     probe: bool = True,
-) -> Measured:
+) -> Measurement:
     """The metric of a model for a text, or for `limit` bytes of it, in order, in eval mode.
 
-    These lie all over it, in stretches of one text and in documents (`Part.spread`); for `lanes` they are the first.
+    These lie all over it, in stretches of one text and in documents (`SplitTokens.spread`); for `lanes` they are
+    the first.
 
     Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
     One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
@@ -75,8 +76,8 @@ def evaluate(
     longer than the learned positions that a model has, which a warning says. One that predicts no next token reads
     windows side by side: its score compares with its like alone.
 
-    text: tokens, or a `Part`: each of its documents is read by itself, all its tokens but the first are scored, and
-        bits are reported per byte: the bits of the scored tokens divided by their bytes.
+    text: tokens, or a `SplitTokens`: each of its documents is read by itself, all its tokens but the first are
+        scored, and bits are reported per byte: the bits of the scored tokens divided by their bytes.
     stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
         least `length - stride` before it.
     lanes: read so many lanes side by side; 1 reads the text in one piece.
@@ -84,18 +85,18 @@ def evaluate(
         of 1 the last position of each whole window is scored and no other.
     hear: told now and then how many predictions have been scored.
     group: the processes that share the work, each some of the rows.
-    probe: warn of a model that reads ahead on rows of this length (`train/peek.py`), because its score would be too
-        good. A training passes False for its own model, which it has already tested.
+    probe: warn of a model that reads ahead on rows of this length (`train/reads_ahead.py`), because its score would be
+        too good. A training passes False for its own model, which it has already tested.
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """
     for name, number in {"length": length, "limit": limit, "stride": stride, "lanes": lanes}.items():
         if number is not None:
-            whole(name, number)
-    at_least("length", length, 1)
+            check_whole_number(name, number)
+    check_at_least("length", length, 1)
     if limit is not None:
-        at_least("limit", limit, 1)
-    part = Part.of(text).spread(limit, length) if lanes is None else Part.of(text).first(limit)
+        check_at_least("limit", limit, 1)
+    part = SplitTokens.of(text).spread(limit, length) if lanes is None else SplitTokens.of(text).first(limit)
     last = int(part.sizes.max()) - 1
     if last < 1:
         raise ValueError(
@@ -105,18 +106,18 @@ def evaluate(
     _refuse_reading(model, part, length, stride, lanes)
     if full and (carries or not model.predicts_next):
         raise ValueError("full is of windows that overlap, and this model is read otherwise; leave it out")
-    if not carries and beyond(model, min(length, last)):
+    if not carries and must_slide(model, min(length, last)):
         length = cast(int, model.window)
         stride = None if stride is None else min(stride, length)
     if probe:
         warn_of_measuring(model, min(length, last))
     if carries:
-        found = _in_lanes(model, part, length, lanes, group)
+        rows = _in_lanes(model, part, length, lanes, group)
     elif model.predicts_next:
-        found = _windows(model, part, length, stride, full, group)
+        rows = _windows(model, part, length, stride, full, group)
     else:
-        found = _side_by_side(model, part, length, group)
-    score = _scored(model, found, hear, group)
+        rows = _side_by_side(model, part, length, group)
+    score = _sum_scores(model, rows, hear, group)
     if not score.count and full:
         raise ValueError(f"no piece of the text to evaluate on has a whole window of {length} before a token")
     if not score.count:
@@ -130,7 +131,7 @@ def evaluate(
     return replace(score, value=score.value / score.bytes_per_token)
 
 
-def _refuse_reading(model: Model, part: Part, length: int, stride: int | None, lanes: int | None) -> None:
+def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | None, lanes: int | None) -> None:
     """ValueError for windows or lanes in which a model cannot read so many predictions."""
     if stride is None and lanes is None:
         return
@@ -152,8 +153,8 @@ def _refuse_reading(model: Model, part: Part, length: int, stride: int | None, l
         )
 
 
-def measuring(
-    models: Sequence[Model], text: Text, budget: Budget, settings: Settings, group: Alone = ALONE
+def settle_measuring(
+    models: Sequence[Model], text: TextData, budget: Budget, settings: Settings, group: SingleProcess = SINGLE_PROCESS
 ) -> Settings:
     """The settings with the bytes and the number of measurements fixed, the same for all models and processes.
 
@@ -172,7 +173,7 @@ def measuring(
     return replace(settings, valid_bytes=settings.sample_bytes, measures=measures)
 
 
-def _speed(model: Model, text: Text, length: int) -> float:
+def _speed(model: Model, text: TextData, length: int) -> float:
     """Bytes a second that are measured, the second time."""
     began = 0.0
     for _ in range(2):
@@ -181,35 +182,30 @@ def _speed(model: Model, text: Text, length: int) -> float:
     return trial.count * trial.bytes_per_token / max(monotonic() - began, 1e-9)
 
 
-def evaluate_batches(model: Model, batches: Iterable[Any], group: Alone = ALONE) -> Measured:
+def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess = SINGLE_PROCESS) -> Measurement:
     """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
     mine = (part for part in map(group.part, batches) if part is not None)
-    score = _scored(model, (ScoredRows(model.judge(on(device_of(model), batch))) for batch in mine), group=group)
+    score = _sum_scores(model, (ScoredRows(model.judge(on(device_of(model), batch))) for batch in mine), group=group)
     if not score.count:
         raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
     return score
 
 
-def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are."""
-    return next(model.parameters()).device
-
-
-def _scored(
+def _sum_scores(
     model: Model,
     judgements: Iterable[ScoredRows],
     hear: Callable[[int], None] = lambda count: None,
-    group: Alone = ALONE,
-) -> Measured:
+    group: SingleProcess = SINGLE_PROCESS,
+) -> Measurement:
     """Sum the judged rows; they are computed lazily, in eval mode."""
     training, sums = model.training, dict[str, tuple[float, int]]()
     model.eval()
     try:
         with torch.inference_mode():
             for judged, size in judgements:
-                for name, (part, some) in judged.totals.items():
+                for name, (part, size_of_part) in judged.totals.items():
                     value, count = sums.get(name, (0.0, 0))
-                    sums[name] = value + float(part), count + int(some)
+                    sums[name] = value + float(part), count + int(size_of_part)
                 hear(next(iter(sums.values()))[1])
                 size = _count(judged) if size is None else size
                 sums[BYTES] = 0.0, sums.get(BYTES, (0.0, 0))[1] + size
@@ -220,10 +216,10 @@ def _scored(
     means = {name: value / max(count, 1) for name, (value, count) in sums.items()}
     first = next(iter(sums), model.metric.name)
     # the data decides what comes first, and may be other data than the training's
-    known = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
-    metric = next((one for one in known if one.name == first), model.metric)
+    metrics = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
+    metric = next((candidate for candidate in metrics if candidate.name == first), model.metric)
     count = sums[first][1] if sums else 0
-    return Measured(means.pop(first, 0.0), count, metric, means, size / max(count, 1))
+    return Measurement(means.pop(first, 0.0), count, metric, means, size / max(count, 1))
 
 
 def _count(judged: EvaluationSums) -> int:
@@ -231,7 +227,7 @@ def _count(judged: EvaluationSums) -> int:
     return int(next(iter(judged.totals.values()), (0, 0))[1])
 
 
-def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
+def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
     """Judge the model on pieces of a text, each from its first token on or from a state."""
     rows = rows_of(model, part, places)
     judged = model.judge(rows, state)
@@ -243,26 +239,28 @@ def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: 
     if scored is None or int(scored.sum()) != _count(judged):
         marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
         raise ValueError(
-            f"cannot compute bits per byte: {called(model)}.judge returned {_count(judged):,} scored tokens and "
+            f"cannot compute bits per byte: {display_name(model)}.judge returned {_count(judged):,} scored tokens and "
             f"{marked}, expected a mask with as many. Return EvaluationSums(..., scored=mask), True where scored"
         )
     widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
     return ScoredRows(judged, int(widths[scored.cpu()].sum()))
 
 
-def rows_of(model: Model, part: Part, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
+def rows_of(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
     """The tokens from first to end, end excluded, of each place, -1 behind them."""
     rows = [part.tokens[first:end].long() for first, end in places]
     return pad_sequence(rows, batch_first=True, padding_value=-1).to(device_of(model))
 
 
-def _documents(part: Part) -> Iterator[tuple[int, int]]:
+def _documents(part: SplitTokens) -> Iterator[tuple[int, int]]:
     """Where each document begins and ends, of those that have a token to predict."""
     firsts = part.firsts.tolist()
     return ((first, end) for first, end in pairwise([*firsts, len(part.tokens)]) if end - first > 1)
 
 
-def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: Alone) -> Iterator[ScoredRows]:
+def _in_lanes(
+    model: Model, part: SplitTokens, length: int, lanes: int | None, group: SingleProcess
+) -> Iterator[ScoredRows]:
     last = len(part.tokens) - 1
     lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
     # neighbours share the token at which one ends and the other begins; the last of a document may be shorter
@@ -270,18 +268,18 @@ def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: A
         (begin, min(begin + lane + 1, end)) for first, end in _documents(part) for begin in range(first, end - 1, lane)
     ]
     pieces.sort(key=lambda piece: piece[0] - piece[1])
-    for some in _lots(pieces, lanes or BATCH, group):
-        longest = some[0][1] - some[0][0] - 1
-        state = model.start(len(some), longest)
+    for lot in _lots(pieces, lanes or BATCH, group):
+        longest = lot[0][1] - lot[0][0] - 1
+        state = model.start(len(lot), longest)
         for at in range(0, longest, length):
-            chunk = [(min(first + at, end), min(first + at + length + 1, end)) for first, end in some]
-            piece = _judged(model, part, chunk, state)
+            chunk = [(min(first + at, end), min(first + at + length + 1, end)) for first, end in lot]
+            piece = _judge_pieces(model, part, chunk, state)
             state = piece.judged.state
             yield piece
 
 
 def _windows(
-    model: Model, part: Part, length: int, stride: int | None, full: bool, group: Alone
+    model: Model, part: SplitTokens, length: int, stride: int | None, full: bool, group: SingleProcess
 ) -> Iterator[ScoredRows]:
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
@@ -294,30 +292,30 @@ def _windows(
             groups.setdefault(length - stride, []).append((begin, ends[0] + 1))
         for before, at in pairwise(ends):
             groups.setdefault(most - (at - before), []).append((at - most, at + 1))
-    for known, windows in groups.items():
+    for read_before, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
-        for some in _lots(windows, BATCH, group):
-            if not known:
-                yield _judged(model, part, some)
+        for lot in _lots(windows, BATCH, group):
+            if not read_before:
+                yield _judge_pieces(model, part, lot)
                 continue
-            before = rows_of(model, part, [(first, first + known + 1) for first, _ in some])
-            state = model.judge(before, model.start(len(some), some[0][1] - some[0][0] - 1)).state
-            yield _judged(model, part, [(first + known, end) for first, end in some], state)
+            before = rows_of(model, part, [(first, first + read_before + 1) for first, _ in lot])
+            state = model.judge(before, model.start(len(lot), lot[0][1] - lot[0][0] - 1)).state
+            yield _judge_pieces(model, part, [(first + read_before, end) for first, end in lot], state)
 
 
-def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterator[ScoredRows]:
+def _side_by_side(model: Model, part: SplitTokens, length: int, group: SingleProcess) -> Iterator[ScoredRows]:
     windows = [
         (first, min(first + length, end))
         for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)])
         for first in range(begin, end, length)
     ]
     windows.sort(key=lambda window: window[0] - window[1])
-    for some in _lots(windows, BATCH, group):
+    for lot in _lots(windows, BATCH, group):
         # what is hidden is drawn by a row alone, so padding changes nothing
-        yield _judged(model, part, some)
+        yield _judge_pieces(model, part, lot)
 
 
-def _lots(pieces: Sequence[tuple[int, int]], count: int, group: Alone) -> Iterator[Sequence[tuple[int, int]]]:
+def _lots(pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess) -> Iterator[Sequence[tuple[int, int]]]:
     """The pieces so many at a time; of these the ones that this process reads, where it has any."""
     lots = (pieces[first : first + count] for first in range(0, len(pieces), count))
     return (mine for lot in lots if (mine := lot[group.places(len(lot))]))

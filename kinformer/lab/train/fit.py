@@ -6,19 +6,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError, occupied
-from kinformer.checkpoint.kept import BEST
+from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
+from kinformer.checkpoint.model_files import BEST
 from kinformer.core.keywords import nearest
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.train.budget import Budget, Minutes, Steps
-from kinformer.lab.train.claim import claim
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.parallel import Form, processes
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.process_group import Form, processes
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 
 
@@ -37,14 +37,13 @@ def fit(
     overwrite: bool = False,
     valid: str | None = None,
     parallel: Form = "ddp",
-    **others: Any,
+    **further: Any,
 ) -> History:
     """Train a model where it is, and say what happened.
 
-        from kinformer import fit
-        from kinformer.members.gpt import gpt
-        model = gpt(d=128, depth=4)
-        history = fit(model, "text=book.txt", minutes=3, out="runs/book")
+        import kinformer as kf
+        model = kf.gpt(d=128, depth=4)
+        history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
         print(history.best)
 
     Nothing is printed while it runs. With `out` each step is a line of metrics.jsonl there as it is made, which
@@ -54,8 +53,9 @@ def fit(
     change once a step (`train/after_step.py`), clipping, schedules and runs are what fit adds.
 
         import torch
+        import kinformer as kf
         from kinformer.lab.data.text import read
-        from kinformer.lab.data.windows import Windows
+        from kinformer.lab.data.random_windows import Windows
         from kinformer.members.gpt import gpt
         model, windows = gpt(d=128, depth=4), Windows(read("book.txt").train, batch=16, length=256)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -98,45 +98,45 @@ def fit(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
     budget = _budget(minutes, steps)
-    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **others)
+    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     folder = None if out is None else Path(out)
-    with processes(parallel) as group, group.watched(), nullcontext() if folder is None else claim(folder, group):
+    with processes(parallel) as group, group.watched(), nullcontext() if folder is None else lock_folder(folder, group):
         if folder is not None and not overwrite:
-            _spare(folder, model, resume)
+            _check_folder(folder, model, resume)
         read = _data(data, valid)
         try:
             return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
         except CheckpointError as error:
             if folder is None:
                 raise
-            raise CheckpointError(f"{error}; {_instead_of(folder)}") from error
+            raise CheckpointError(f"{error}; {_advice_for(folder)}") from error
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
     if (minutes is None) == (steps is None):
         raise ValueError("give one of minutes= and steps=: how long to train")
-    return Steps(steps) if steps is not None else Minutes(minutes or 0.0)
+    return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 
-def _settings(usual: Mapping[str, Any], **given: Any) -> Settings:
+def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
     """Settings of keywords, and of those that are not None; ValueError for a name that is none."""
-    known = [field.name for field in fields(Settings)]
-    if unknown := [name for name in given if name not in known]:
-        raise ValueError(f"fit has no keyword {unknown[0]!r}{nearest(unknown[0], known)}")
-    return Settings(**{name: value for name, value in usual.items() if value is not None}, **given)
+    names = [field.name for field in fields(Settings)]
+    if unknown := [name for name in keywords if name not in names]:
+        raise ValueError(f"fit has no keyword {unknown[0]!r}{nearest(unknown[0], names)}")
+    return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 
-def _spare(folder: Path, model: Model, resume: bool) -> None:
+def _check_folder(folder: Path, model: Model, resume: bool) -> None:
     """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
-    run = Run(folder)
-    if resume and (reason := run.damaged() or run.without()) is not None:
-        raise ValueError(f"{reason}; {_instead_of(folder)}")
-    if (run.step is None or not resume) and (other := occupied(folder, model)) is not None:
+    run = RunFolder(folder)
+    if resume and (reason := run.damaged() or run.missing_trainer()) is not None:
+        raise ValueError(f"{reason}; {_advice_for(folder)}")
+    if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
 
 
-def _instead_of(folder: Path) -> str:
+def _advice_for(folder: Path) -> str:
     """What to do instead of resuming a run with a damaged or missing file."""
     weights = folder / BEST if (folder / BEST).is_dir() else folder
     return f"{weights} may have weights to load and start from, overwrite=True begins anew"

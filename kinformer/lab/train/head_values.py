@@ -11,12 +11,12 @@ from kinformer.core.bias import Bias, Plus
 from kinformer.core.heads import HeadValues
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.request import Request
-from kinformer.lab.train.reads import layers_that_read
+from kinformer.lab.train.read_hooks import layers_that_read
 from kinformer.nn.attention import Attention
 
 
 @dataclass
-class ByLayer:
+class LayerValues:
     """One number of every head: `layers` has the heads' values by the name of the attention layer in the model.
 
     numbers: which of all attention layers each of them is, from 1, in the model's own order.
@@ -33,21 +33,21 @@ class ByLayer:
 
 def has_head_values(model: nn.Module) -> bool:
     """Do heads of this model learn numbers that `head_values_by_layer` shows?"""
-    return any(_static(part) or _by_request(part) for part in model.modules())
+    return any(_has_own_values(part) or _has_request_values(part) for part in model.modules())
 
 
 @contextmanager
-def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, ByLayer]]:
+def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
     """What heads have learned, by name; the dict is filled when the context ends.
 
     A value that depends on the token is the mean over all queries that were read meanwhile, padding excepted.
     """
-    by_name: dict[str, ByLayer] = {}
+    by_name: dict[str, LayerValues] = {}
     sums: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
     units: dict[str, str] = {}
 
     def hear(layer: str, executor: str, request: Request) -> None:
-        if request.bias is None or not _by_request(request.bias):
+        if request.bias is None or not _has_request_values(request.bias):
             return
         with torch.no_grad():
             for name, value in request.bias.head_values(request).items():
@@ -63,11 +63,11 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, ByLayer]]:
         yield by_name
     attention = ((layer, part) for layer, part in model.named_modules() if isinstance(part, Attention))
     for number, (layer, part) in enumerate(attention, 1):
-        for name, value in _learned(part).items():
-            by_name.setdefault(name, ByLayer(value.unit)).add(layer, number, value.values[0, :, 0].tolist())
+        for name, value in _learned_values(part).items():
+            by_name.setdefault(name, LayerValues(value.unit)).add(layer, number, value.values[0, :, 0].tolist())
         for name in [name for name, place in sums if place == layer]:
             total, count = sums[name, layer]
-            by_name.setdefault(name, ByLayer(units[name])).add(layer, number, (total / count.clamp_min(1)).tolist())
+            by_name.setdefault(name, LayerValues(units[name])).add(layer, number, (total / count.clamp_min(1)).tolist())
 
 
 def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(real, values, 0.0).sum((0, 2)), real.sum((0, 2))
 
 
-def _learned(layer: Attention) -> dict[str, HeadValues]:
+def _learned_values(layer: Attention) -> dict[str, HeadValues]:
     """What the mechanisms of a layer have learned themselves."""
     by_name: dict[str, HeadValues] = {}
     with torch.no_grad():
@@ -88,11 +88,11 @@ def _learned(layer: Attention) -> dict[str, HeadValues]:
     return by_name
 
 
-def _static(part: nn.Module) -> bool:
+def _has_own_values(part: nn.Module) -> bool:
     return isinstance(part, Mechanism) and bool(part.head_values())
 
 
-def _by_request(part: nn.Module) -> bool:
+def _has_request_values(part: nn.Module) -> bool:
     if isinstance(part, Plus):
-        return any(_by_request(bias) for bias in part.biases)
+        return any(_has_request_values(bias) for bias in part.biases)
     return isinstance(part, Bias) and type(part).head_values is not Bias.head_values

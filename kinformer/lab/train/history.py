@@ -19,7 +19,7 @@ METRICS = "metrics.jsonl"
 class Point:
     """A measurement: after so many steps and minutes of training, the metric on valid and the loss in training.
 
-    `train` is smoothed, in bits where the metric is in bits and else in the loss's own unit; `others` are what else was
+    `train` is smoothed, in bits where the metric is in bits and else in the loss's own unit; `extras` are what else was
     measured, such as the rows of a task whose answers are all right.
     """
 
@@ -27,7 +27,7 @@ class Point:
     minutes: float
     train: float
     valid: float
-    others: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,9 +60,9 @@ class History:
         path = Path(folder) / METRICS
         lines = contents(path, size=-1 if size is None else size).splitlines(keepends=True)
         try:
-            told = [from_json(line) for line in lines if line.endswith(b"\n")]
-            history = cls(Metric(**told[0]["metric"]))
-            for line in told[1:]:
+            entries = [from_json(line) for line in lines if line.endswith(b"\n")]
+            history = cls(Metric(**entries[0]["metric"]))
+            for line in entries[1:]:
                 history.add(line)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"{path} is no record of a training: {error!r}") from error
@@ -74,9 +74,9 @@ class History:
             self.step, self.tokens = (_whole(line[name]) for name in ("step", "tokens"))
             self.seconds = _number(line["seconds"])
         elif "valid" in line:
-            others = {name: _number(value) for name, value in line.get("others", {}).items()}
+            extras = {name: _number(value) for name, value in line.get("others", {}).items()}
             minutes, train, valid = (_number(line[name]) for name in ("minutes", "train", "valid"))
-            self.points.append(Point(_whole(line["after"]), minutes, train, valid, others))
+            self.points.append(Point(_whole(line["after"]), minutes, train, valid, extras))
 
 
 def _number(value: Any) -> Any:
@@ -135,7 +135,7 @@ class Metrics:
         self.file.close()
 
 
-class Silent(Metrics):
+class SilentMetrics(Metrics):
     """The lines of a process that leaves the file to another."""
 
     size = sum = 0

@@ -13,29 +13,20 @@ from kinformer.core.layer import State
 from kinformer.core.loss import Loss
 from kinformer.core.model import Model
 from kinformer.core.state import select
-from kinformer.lab.data.batches import on, tokens_of
-from kinformer.lab.data.carried import Carried
+from kinformer.lab.data.batches import device_of, on, tokens_of
 from kinformer.lab.data.kind import Stream
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.train.evaluate import device_of
-from kinformer.lab.train.fits import fitting, out_of_memory
-from kinformer.lab.train.optimise import adamw, clip, clipped_apart
-from kinformer.lab.train.parallel import Alone
-from kinformer.lab.train.pieces import cut, cut_state, detached, joined, row_count, rows, together
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.train.optimiser import adamw, clip, clip_groups
+from kinformer.lab.train.out_of_memory import is_out_of_memory, largest_fitting
+from kinformer.lab.train.pieces import combine_losses, cut, cut_state, detach_loss, join_states, row_count, rows
+from kinformer.lab.train.process_group import SingleProcess
 from kinformer.lab.train.recipe_lr import RecipeLR
-from kinformer.lab.train.remember import random_tensors, restore_random
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.training_tensors import random_tensors, restore_random
 
 
-class NotLearned(RuntimeError):
-    """A batch that cannot be learned from, and what to do about it; nothing of it is left in the model."""
-
-    def __init__(self, why: str, advice: str) -> None:
-        super().__init__(why)
-        self.advice = advice
-
-
-class Learned(NamedTuple):
+class StepResult(NamedTuple):
     """What came of a step: tokens of the whole batch, the rate, the norm of the gradient, the loss with its parts."""
 
     tokens: int
@@ -47,29 +38,29 @@ class Learned(NamedTuple):
 class Learner:
     """A model with its optimiser, what it learns from, and the state that it carries from step to step."""
 
-    def __init__(self, model: Model, stream: Stream, settings: Settings, group: Alone) -> None:
+    def __init__(self, model: Model, stream: Stream, settings: Settings, group: SingleProcess) -> None:
         self.model, self.stream, self.settings, self.group = model, stream, settings, group
         self.device = device_of(model)
         self.recipe = settings.recipe(model)
-        self.call = group.call(model, torch.compile if settings.compile else _as_it_is)
+        self.call = group.call(model, torch.compile if settings.compile else _uncompiled)
         recipe = self.recipe
         self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
         self.schedule = RecipeLR(self.optimiser, recipe)
-        self.apart = clipped_apart(model)
+        self.apart = clip_groups(model)
         self.state: State | None = None
 
-    def step(self, number: int, spent: float) -> Learned:
+    def step(self, number: int, spent: float) -> StepResult:
         """A step, at a point of the budget; NotLearned where its loss is not finite, or there is too little memory."""
         self.group.stir(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
         lr = self.schedule.begin(number, spent)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        parts, stats = together(losses)
-        with self.stream.moving() if isinstance(self.stream, Carried) else nullcontext():
+        parts, stats = combine_losses(losses)
+        with self.stream.moving() if isinstance(self.stream, ResumableStream) else nullcontext():
             after_step(self.model, spent, stats)
-        self.state = joined([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
-        return Learned(tokens, lr, float(norm), parts)
+        self.state = join_states([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
+        return StepResult(tokens, lr, float(norm), parts)
 
     def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
         """The tokens of a step's batch, the losses of its pieces, and the norm of the gradient, which is clipped."""
@@ -78,15 +69,15 @@ class Learner:
             pieces, states, tokens = self.pieces(number)
             losses = self.learn(number, pieces, states, spent)
             norm = clip(self.apart, self.settings.clip)
-            self._finite("gradient", norm, number)
+            self._check_finite("gradient", norm, number)
             return tokens, losses, norm
-        except NotLearned as error:
+        except StepError as error:
             failed = error
         except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
+            if not is_out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
                 raise
         self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
-        failed = failed or self._too_large(number, spent)
+        failed = failed or self._too_large_error(number, spent)
         restore_random(self.device, chance)
         raise failed
 
@@ -107,9 +98,9 @@ class Learner:
         losses = []
         for piece, state in zip(pieces, states, strict=True):
             loss = self.read(piece, state, spent)
-            self._finite("loss", loss.total, number)
+            self._check_finite("loss", loss.total, number)
             (loss.total if len(pieces) == 1 else loss.total * loss.count).backward()
-            losses.append(detached(loss))
+            losses.append(detach_loss(loss))
         if len(pieces) > 1:
             self.divide(sum(float(loss.count) for loss in losses))
         return losses
@@ -125,31 +116,31 @@ class Learner:
             if parameter.grad is not None:
                 parameter.grad.div_(max(count, 1.0))
 
-    def _finite(self, what: str, value: Tensor, number: int) -> None:
-        if not math.isfinite(found := float(value.detach())):
+    def _check_finite(self, name: str, value: Tensor, number: int) -> None:
+        if not math.isfinite(scalar := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
-            why = f"the {what} became {found} at step {number:,}, in {batch}"
-            raise NotLearned(why, f"try a lr below {self.recipe.peak:g}")
+            why = f"the {name} became {scalar} at step {number:,}, in {batch}"
+            raise StepError(why, f"try a lr below {self.recipe.peak:g}")
 
-    def _too_large(self, number: int, spent: float) -> NotLearned:
+    def _too_large_error(self, number: int, spent: float) -> StepError:
         """What was too large for the memory, and what fits, tried on this very batch."""
         batch, state = self.stream.at(number), self.state
         count = row_count(batch)
 
-        def attempt(some: int) -> None:
-            before = None if state is None else select(state, torch.arange(some, device=self.device))
+        def attempt(row_limit: int) -> None:
+            before = None if state is None else select(state, torch.arange(row_limit, device=self.device))
             try:
-                self.learn(number, [on(self.device, rows(batch, 0, some))], [before], spent)
+                self.learn(number, [on(self.device, rows(batch, 0, row_limit))], [before], spent)
             finally:
                 self.optimiser.zero_grad(set_to_none=True)
 
-        fits = fitting(attempt, -(-count // self.settings.accumulate))
+        fits = largest_fitting(attempt, -(-count // self.settings.accumulate))
         why = f"a batch of {count:,} at step {number:,} takes more memory than there is on {self.device}"
         if not fits:
-            return NotLearned(why, "a single row does not fit: give checkpointing, a smaller length or a smaller model")
+            return StepError(why, "a single row does not fit: give checkpointing, a smaller length or a smaller model")
         advice = f"{fits:,} fit: give batch={fits}, or accumulate={-(-count // fits)} for the same batch in pieces"
-        return NotLearned(why, advice)
+        return StepError(why, advice)
 
 
-def _as_it_is(model: Model) -> Model:
+def _uncompiled(model: Model) -> Model:
     return model

@@ -11,38 +11,32 @@ from typing import Any, cast
 
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, recorded
+from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, member_record
 from kinformer.checkpoint.files import crc32
 from kinformer.core.model import Model
-from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.carried import Carried
+from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.kind import Data, Stream
 from kinformer.lab.data.kind import stream as stream_of
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.begun import begun, refuse_others
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
-from kinformer.lab.train.claim import LOCKS, claim
-from kinformer.lab.train.decisions import Decisions, decide, saved
-from kinformer.lab.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
+from kinformer.lab.train.decisions import Decisions, decide, saved_decisions
+from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
+from kinformer.lab.train.folder_lock import LOCKS, lock_folder
 from kinformer.lab.train.history import METRICS, History, Metrics, Point
-from kinformer.lab.train.interrupt import Stopped, interrupts
-from kinformer.lab.train.learner import Learner, NotLearned
-from kinformer.lab.train.parallel import ALONE, Alone
-from kinformer.lab.train.peek import warn_ahead
+from kinformer.lab.train.learner import Learner
 from kinformer.lab.train.pieces import cut, warn_across_rows
-from kinformer.lab.train.progress import Show, Status
+from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.progress import ProgressDisplay, Status
+from kinformer.lab.train.reads_ahead import warn_ahead
 from kinformer.lab.train.recompute import checkpointed
-from kinformer.lab.train.remember import (
-    optimiser_tensors,
-    random_tensors,
-    restore_optimiser,
-    restore_random,
-    restore_state,
-    state_tensors,
-)
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.start_record import refuse_others, start_record
+from kinformer.lab.train.training_interrupt import TrainingInterrupt, catch_signals
+from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 
 EVERY = 10.0  # seconds between saves
 Hear = Callable[[dict[str, Any]], None]
@@ -66,10 +60,10 @@ class Training:
         data: Data | Batches,
         budget: Budget,
         settings: Settings,
-        run: Run | None,
-        show: Show,
+        run: RunFolder | None,
+        show: ProgressDisplay,
         hear: Hear,
-        group: Alone,
+        group: SingleProcess,
         decisions: Decisions | None = None,
     ) -> None:
         self.model, self.data, self.budget, self.settings = model, data, budget, settings
@@ -81,23 +75,23 @@ class Training:
         if isinstance(data, Data):
             model.metric = data.metric(model)
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
-        self._first()
+        self._check_first_batch()
         self.learner = Learner(model, self.stream, settings, group)
-        if isinstance(data, Text):
-            self.settings = measuring([model], data, budget, settings, group)
+        if isinstance(data, TextData):
+            self.settings = settle_measuring([model], data, budget, settings, group)
         self.history = History(model.metric)
         self.metrics: Metrics | None = None
         self.smooth: float | None = None
         self.saved = monotonic()
 
-    def _first(self) -> None:
+    def _check_first_batch(self) -> None:
         """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
-        if isinstance(self.stream, Carried) and self.group.size > 1:
+        if isinstance(self.stream, ResumableStream) and self.group.size > 1:
             raise ValueError("batches that follow from what a model does are made in one process; leave torchrun out")
         try:
-            with _drawn(self.settings.seed, self.device):
+            with _seeded(self.settings.seed, self.device):
                 cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
-        except NotLearned as stop:
+        except StepError as stop:
             raise ValueError(f"{stop}; {stop.advice}") from stop
 
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
@@ -116,7 +110,9 @@ class Training:
             if due or signal or spent >= until or self.group.most(monotonic() - self.saved) >= EVERY:
                 self.save()
             if signal:
-                raise Stopped(f"stopped at step {self.history.step:,}; the weights are kept{self._place}", signal)
+                raise TrainingInterrupt(
+                    f"stopped at step {self.history.step:,}; the weights are kept{self._place}", signal
+                )
 
     @property
     def spent(self) -> float:
@@ -128,8 +124,8 @@ class Training:
         began, done = monotonic(), self.history
         try:
             learned = self.learner.step(done.step, spent)
-        except NotLearned as stop:
-            raise TrainingStopped(f"{stop}: {self._kept()}; {stop.advice}") from stop
+        except StepError as stop:
+            raise TrainingStopped(f"{stop}: {self._save_and_describe()}; {stop.advice}") from stop
         parts = learned.parts
         now = parts.get("nll", parts["total"]) / (self.nats if self.model.metric.unit == "bits" else 1)
         self.smooth = now if self.smooth is None else 0.95 * self.smooth + 0.05 * now
@@ -140,7 +136,7 @@ class Training:
         line = {"step": done.step, "loss": now, "lr": learned.lr, "norm": learned.norm}
         self.tell({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
 
-    def _kept(self) -> str:
+    def _save_and_describe(self) -> str:
         """Save what there is, and say so."""
         if self.run is None:
             return "the model holds the weights before it"
@@ -172,23 +168,23 @@ class Training:
         try:
             score, done = self.score(), self.history
         except ValueError:  # an environment fails in its own time
-            self._kept()
+            self._save_and_describe()
             raise
         if not math.isfinite(score.value):
-            kept = f"what was kept before is{self._place}" if self.run and self.run.step else "nothing was kept before"
+            state = f"what was kept before is{self._place}" if self.run and self.run.step else "nothing was kept before"
             why = f"{score.metric.name} on valid became {score.value} at step {done.step:,}"
-            raise TrainingStopped(f"{why}: {kept}; try a lr below {self.learner.recipe.peak:g}")
-        point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.others)
+            raise TrainingStopped(f"{why}: {state}; try a lr below {self.learner.recipe.peak:g}")
+        point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
         done.points.append(point)
         if self.run is not None and done.best is point:
             self.run.best(self.model, done.step)
-        others = {"others": point.others} if point.others else {}
-        line = {"valid": point.valid, **others, "train": point.train, "after": point.step, "minutes": point.minutes}
+        extras = {"others": point.extras} if point.extras else {}
+        line = {"valid": point.valid, **extras, "train": point.train, "after": point.step, "minutes": point.minutes}
         self.tell(line)
 
-    def score(self) -> Measured:
+    def score(self) -> Measurement:
         """The model's metric on valid."""
-        if not isinstance(self.data, Text):
+        if not isinstance(self.data, TextData):
             return evaluate_batches(self.model, cast(Batches, self.stream).measured, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
         self.show.measuring(min(part.bytes, limit))
@@ -212,7 +208,7 @@ class Training:
         """Keep the model and all that the training needs to go on as if it had never stopped."""
         if self.run is None or self.metrics is None:
             return
-        carried, places = state_tensors(self.group.gathered(self.learner.state))
+        carried, places = state_tensors(self.group.gather_state(self.learner.state))
         state = {
             "step": self.history.step,
             "smooth": self.smooth,
@@ -220,12 +216,12 @@ class Training:
             "metrics_crc32": self.metrics.sum,
             "measuring": {"measures": self.settings.measures, "valid_bytes": self.settings.valid_bytes},
             "state": places,
-            "begun": begun(self.model, self.data, self.settings),
+            "begun": start_record(self.model, self.data, self.settings),
             "decisions": asdict(self.decisions),
         }
         tensors = optimiser_tensors(self.model, self.learner.optimiser) | random_tensors(self.device) | carried
-        if isinstance(self.stream, Carried):
-            tensors |= self.stream.kept()
+        if isinstance(self.stream, ResumableStream):
+            tensors |= self.stream.saved_tensors()
         self.run.save(self.model, self.history.step, state, tensors)
         self.saved = monotonic()
 
@@ -236,7 +232,7 @@ class Training:
 
     def restore(self) -> None:
         """Go on from what `save` kept; CheckpointError where a part of it is spoiled."""
-        run = cast(Run, self.run)
+        run = cast(RunFolder, self.run)
         state, tensors = run.state(), run.tensors(self.model)
         try:
             history = History.read(run.folder, state["metrics"])
@@ -255,7 +251,7 @@ class Training:
         if isinstance(self.stream, Lanes) and state["state"] is not None:
             like = self.stream.ready(self.model, history.step, None)
             self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
-        if isinstance(self.stream, Carried):
+        if isinstance(self.stream, ResumableStream):
             self.stream.restore(tensors)
         run.tidy()  # nothing in the folder has changed before, so that a refusal leaves it as it was
         self.metrics = run.metrics(self.model.metric, state["metrics"], self._about)
@@ -263,7 +259,7 @@ class Training:
 
 def stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
     """What the model learns from, step by step; ValueError where the data is not what it reads."""
-    if isinstance(data, Text):
+    if isinstance(data, TextData):
         data = replace(data, packed=decisions.packs_documents)
     return stream_of(model, data, settings.batch, settings.length, settings.seed, settings.sample_bytes)
 
@@ -275,15 +271,15 @@ def train(
     settings: Settings | None = None,
     *,
     folder: Path | None = None,
-    show: Show | None = None,
+    show: ProgressDisplay | None = None,
     hear: Hear | None = None,
     resume: bool = False,
     until: float = 1.0,
-    group: Alone = ALONE,
+    group: SingleProcess = SINGLE_PROCESS,
     claimed: bool = False,
     decisions: Decisions | None = None,
 ) -> History:
-    """Train a model on data; a folder, where one is given, keeps the run (`train/run.py` says how).
+    """Train a model on data; a folder, where one is given, keeps the run (`train/run_folder.py` says how).
 
     The last weights are saved every ten seconds and at the end, and the best by the metric on valid in `best`. A model
     that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs with a
@@ -301,23 +297,21 @@ def train(
     on. Raises ResumeError, which names the difference, for a run that started with other settings or data, and
     FolderInUse for a folder that another process trains into, unless the caller has `claimed` it.
     """
-    with nullcontext() if folder is None or claimed else claim(folder, group):
-        return _trained(
-            model, data, budget, settings or Settings(), folder, show, hear, resume, until, group, decisions
-        )
+    with nullcontext() if folder is None or claimed else lock_folder(folder, group):
+        return _train(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group, decisions)
 
 
-def _trained(
+def _train(
     model: Model,
     data: Data | Batches,
     budget: Budget,
     settings: Settings,
     folder: Path | None,
-    show: Show | None,
+    show: ProgressDisplay | None,
     hear: Hear | None,
     resume: bool,
     until: float,
-    group: Alone,
+    group: SingleProcess,
     decisions: Decisions | None,
 ) -> History:
     """Train a model; the caller has claimed the folder, if there is one."""
@@ -326,36 +320,45 @@ def _trained(
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
-        settings, decisions = _restored(run, model, data, settings)  # before it is spread over processes
-    training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group, decisions)
+        settings, decisions = _restore_run(run, model, data, settings)  # before it is spread over processes
+    training = Training(
+        model, data, budget, settings, run, show or ProgressDisplay(), hear or _hear_nothing, group, decisions
+    )
     warn_ahead(model, training.decisions.reads_ahead)
     warn_across_rows(model, settings.accumulate, group.size)
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
-        _noted(model, data, settings.length)
+        _note_data(model, data, settings.length)
     if run is not None:
-        recorded(model)
+        member_record(model)
     if resume and not going_on:
-        begun = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
-        held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"
-        warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=3)
-    again = checkpointed(model) if settings.checkpointing else nullcontext()
-    with interrupts(group.size > 1) as stopped, _drawn(settings.seed, training.device), again, closing(training):
+        has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
+        content = "holds no whole checkpoint to go on from" if has_files else "holds nothing yet"
+        warnings.warn(f"{folder} {content}: the training begins anew", stacklevel=3)
+    recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
+    with (
+        catch_signals(group.size > 1) as stopped,
+        _seeded(settings.seed, training.device),
+        recomputation,
+        closing(training),
+    ):
         training.restore() if going_on else training.begin()
         training.go_on(stopped, until)
     return training.history
 
 
-def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
+def _restore_run(
+    run: RunFolder, model: Model, data: Data | Batches, settings: Settings
+) -> tuple[Settings, Decisions | None]:
     """Load the weights and columns of a run into the model; return the settings of its start, and its decisions."""
     state = run.state()
     refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)
     model.columns = columns_of(run.folder)  # the weights learned by these scales, whatever the model had before
-    return replace(settings, **state["measuring"]), saved(state)
+    return replace(settings, **state["measuring"]), saved_decisions(state)
 
 
-def _noted(model: Model, data: Data, length: int) -> None:
+def _note_data(model: Model, data: Data, length: int) -> None:
     """Let the model know what it learns from, and warn of what it does not see."""
     model.trained_length, model.trained_on = data.longest(length), data.name
     model.tokenizer, model.labels = data.tokenizer, data.labels
@@ -364,12 +367,12 @@ def _noted(model: Model, data: Data, length: int) -> None:
         warnings.warn(left_out, stacklevel=4)
 
 
-def _nobody(line: dict[str, Any]) -> None:
+def _hear_nothing(line: dict[str, Any]) -> None:
     """Hear nothing."""
 
 
 @contextmanager
-def _drawn(seed: int, device: torch.device) -> Iterator[None]:
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """What chance there is in training (dropout, hidden tokens) follows the seed, and chance elsewhere does not."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

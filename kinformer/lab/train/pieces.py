@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.collected import added
+from kinformer.core.collected import add_stats
 from kinformer.core.layer import State
 from kinformer.core.loss import Loss
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.core.state import detach, leaves, map_state, select
 
 
 def row_count(batch: Any) -> int:
     """How many rows a batch has; ValueError for one that holds no rows."""
-    found = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
-    if found is None:
+    count = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
+    if count is None:
         raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
-    return found
+    return count
 
 
 def rows(batch: Any, first: int, last: int) -> Any:
@@ -48,21 +48,21 @@ def cut_state(state: State, count: int, pieces: int) -> list[State]:
     return [select(state, torch.arange(first, last)) for first, last in _ends(count, pieces)]
 
 
-def joined(states: Sequence[State]) -> State:
+def join_states(states: Sequence[State]) -> State:
     """The states of pieces as that of the whole; a tensor that several layers share is one afterwards too."""
     if len(states) == 1:
         return states[0]
-    others = [iter(leaves(state)) for state in states[1:]]
-    made: dict[int, Tensor] = {}
+    further = [iter(leaves(state)) for state in states[1:]]
+    by_leaf: dict[int, Tensor] = {}
 
-    def one(name: str, leaf: Tensor) -> Tensor:
-        found = [leaf, *(next(other)[1] for other in others)]
-        return made.setdefault(id(leaf), torch.cat(found))
+    def join(name: str, leaf: Tensor) -> Tensor:
+        parts = [leaf, *(next(other)[1] for other in further)]
+        return by_leaf.setdefault(id(leaf), torch.cat(parts))
 
-    return map_state(one, states[0])
+    return map_state(join, states[0])
 
 
-def across_rows(model: nn.Module) -> list[str]:
+def across_rows_reasons(model: nn.Module) -> list[str]:
     """List the reasons of all parts whose result for a row depends on the other rows of the batch.
 
     A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
@@ -78,18 +78,18 @@ def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
         return
     names = {"accumulate": accumulate, "processes": processes}
     division = " and ".join(f"{name}={count}" for name, count in names.items() if count > 1)
-    for reason in across_rows(model):
-        warnings.warn(f"{division} changes what this {called(model)} learns: {reason}", stacklevel=3)
+    for reason in across_rows_reasons(model):
+        warnings.warn(f"{division} changes what this {display_name(model)} learns: {reason}", stacklevel=3)
 
 
-def detached(loss: Loss) -> Loss:
+def detach_loss(loss: Loss) -> Loss:
     """A loss without the graph that made it."""
     parts = {name: value.detach() for name, value in loss.parts.items()}
     state = None if loss.state is None else detach(loss.state)
     return loss._replace(total=loss.total.detach(), parts=parts, state=state)
 
 
-def together(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor]]:
+def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor]]:
     """The parts and the total of the losses of pieces, means over all targets, and their stats, sums."""
     counts = torch.tensor([float(loss.count) for loss in losses], dtype=torch.float64)
     shares = [1.0] if len(losses) == 1 else (counts / counts.sum().clamp_min(1)).tolist()
@@ -100,7 +100,7 @@ def together(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor
         values = torch.stack([value.double() for value in named.values()]).tolist()  # waits for the device once
         for name, value in zip(named, values, strict=True):
             parts[name] = parts.get(name, 0.0) + share * value
-        stats = added(stats, loss.stats)
+        stats = add_stats(stats, loss.stats)
     return parts, stats
 
 

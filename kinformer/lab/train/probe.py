@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from kinformer.core.dropping import drop_nothing
-from kinformer.core.jitter import jitter
-from kinformer.core.model import Model, called
-from kinformer.lab.train.fits import out_of_memory
+from kinformer.core.dropout import disable_dropout
+from kinformer.core.model import Model, display_name
+from kinformer.core.parameter_noise import add_parameter_noise
+from kinformer.lab.train.out_of_memory import is_out_of_memory
 
 M = TypeVar("M", bound=Model)
 SHARE = 0.1  # of a parameter's standard deviation: enough to move a single zero among other entries
@@ -29,23 +29,23 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
     share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
 
     Errors: ValueError for a model that cannot be copied; if memory is too small, PyTorch's own error
-    (`fits.out_of_memory`).
+    (`is_out_of_memory`).
     """
     try:
         with _Detached():
             probe = copy.deepcopy(model)
     except (TypeError, RuntimeError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ValueError(
-            f"cannot copy this {called(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
+            f"cannot copy this {display_name(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
         ) from error
     if next(probe.parameters()).device.type == "mps":  # which has no float64
         probe = probe.to("cpu")
     probe = probe.double()
-    drop_nothing(probe)
+    disable_dropout(probe)
     if share is not None:
-        jitter(probe, share)
+        add_parameter_noise(probe, share)
     probe.load_state_dict(probe.state_dict())  # for the hooks of parts that keep a number of their weights
     return probe
 

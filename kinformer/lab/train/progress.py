@@ -38,7 +38,7 @@ class Status:
         return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
 
 
-class Show:
+class ProgressDisplay:
     """What is told of a training as it goes; this one shows nothing."""
 
     def status(self, status: Status) -> None:
@@ -48,7 +48,7 @@ class Show:
         """The training pauses to be measured on so many bytes of valid."""
 
 
-class Lines(Show):
+class LineDisplay(ProgressDisplay):
     """A plain line at most every ten seconds of training: for logs and pipes."""
 
     def __init__(self, console: Console, name: str) -> None:
@@ -67,7 +67,7 @@ class Lines(Show):
         )
 
 
-class Live(Show):
+class LiveDisplay(ProgressDisplay):
     """A bar and a line that change in place: for terminals."""
 
     def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
@@ -83,14 +83,14 @@ class Live(Show):
 
 
 @contextmanager
-def show(console: Console, name: str) -> Iterator[Show]:
+def show(console: Console, name: str) -> Iterator[ProgressDisplay]:
     """The way to show a training on a console: live where it is a terminal."""
     if not console.is_terminal:
-        yield Lines(console, name)
+        yield LineDisplay(console, name)
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[status]}"))
     with Progress(*columns, console=console, transient=True) as progress:
-        yield Live(progress, progress.add_task(name, total=1.0, status="starting"), name)
+        yield LiveDisplay(progress, progress.add_task(name, total=1.0, status="starting"), name)
 
 
 def clock(seconds: float) -> str:

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.recipe import Recipe
 
 
@@ -34,7 +34,7 @@ class RecipeLR(LRScheduler):
     """
 
     def __init__(self, optimiser: Optimizer, recipe: Recipe, steps: int | None = None):
-        self.recipe, self.steps = recipe, None if steps is None else at_least("steps", steps, 1)
+        self.recipe, self.steps = recipe, None if steps is None else check_at_least("steps", steps, 1)
         self.spent: float | None = None  # until `begin` says it
         super().__init__(optimiser)
 

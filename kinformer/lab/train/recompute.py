@@ -10,7 +10,7 @@ from torch import nn
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.choice import recomputed
-from kinformer.core.model import called
+from kinformer.core.model import display_name
 from kinformer.nn.depth.luna import LunaBlock
 from kinformer.nn.depth.reversible import Reversible
 
@@ -23,18 +23,18 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     again, with the same random numbers, for about a third more time. Gradients are the same. Source: Chen et al., 2016,
     arXiv:1604.06174.
     """
-    found = blocks(model)
-    if not found and not any(isinstance(part, Reversible) for part in model.modules()):
-        warnings.warn(f"this {called(model)} has no blocks to compute again: it keeps all", stacklevel=3)
-    apart = {block: vars(block).get("read_apart") for block in found if isinstance(block, ResidualBlock)}
-    for block in found:
-        block.forward = _again(block.forward)  # names of weights stay as they are
+    found_blocks = blocks(model)
+    if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
+        warnings.warn(f"this {display_name(model)} has no blocks to compute again: it keeps all", stacklevel=3)
+    apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
+    for block in found_blocks:
+        block.forward = _recomputed(block.forward)  # names of weights stay as they are
     for block in apart:
-        block.read_apart = _inside(block.read_apart)  # type: ignore[method-assign]
+        block.read_apart = _recomputed_inside(block.read_apart)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for block in found:
+        for block in found_blocks:
             del block.forward
         for block, before in apart.items():
             del block.read_apart
@@ -48,14 +48,14 @@ def blocks(module: nn.Module) -> list[nn.Module]:
         return []
     if isinstance(module, ResidualBlock | LunaBlock):
         return [module]
-    found = (block for child in module.children() for block in blocks(child))
-    return list(dict.fromkeys(found))
+    inner = (block for child in module.children() for block in blocks(child))
+    return list(dict.fromkeys(inner))
 
 
-def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given: recomputed(forward, *given) if torch.is_grad_enabled() else forward(*given)
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: recomputed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
 
 
-def _inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
+def _recomputed_inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
     """Gather sharded weights once around the recomputation."""
-    return lambda read, *inputs: read_apart(_again(read), *inputs)
+    return lambda read, *inputs: read_apart(_recomputed(read), *inputs)

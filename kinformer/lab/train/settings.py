@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from kinformer.core.checks import a_number, at_least, from_to, whole
+from kinformer.core.checks import check_at_least, check_finite_number, check_whole_between, check_whole_number
 from kinformer.core.recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
@@ -64,9 +64,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("batch", "length", "accumulate", "measures", "seed"):
-            whole(name, getattr(self, name))
+            check_whole_number(name, getattr(self, name))
         for name in ("clip", "decay", *(["lr"] if self.lr is not None else [])):
-            a_number(name, getattr(self, name))
+            check_finite_number(name, getattr(self, name))
         for name in ("batch", "length", "accumulate", "measures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, and {getattr(self, name)} came")
@@ -83,9 +83,9 @@ class Settings:
             raise ValueError(
                 f"accumulate={self.accumulate} is more than the {self.batch} rows of a batch; give at most as many"
             )
-        from_to("seed", self.seed, 0, LAST_SEED)
+        check_whole_between("seed", self.seed, 0, LAST_SEED)
         if self.valid_bytes is not None:
-            at_least("valid_bytes", self.valid_bytes, 2)
+            check_at_least("valid_bytes", self.valid_bytes, 2)
 
     @property
     def sample_bytes(self) -> int:
@@ -98,18 +98,18 @@ class Settings:
         Its learning rate is always a number, even if it follows from the width of the model.
         """
         record = getattr(model, "member", None)
-        found = self.plan or getattr(record, "recipe", None) or Recipe()
-        made = replace(found, **self.own, **({} if self.lr is None else {"lr": self.lr}))
-        if self.lr is None and (self.schedule == "noam" or found.lr is None):
-            warmup = made.warmup if made.schedule == "noam" else found.warmup
-            made = replace(made, lr=noam_peak(_width(model), warmup))
-        return made
+        base = self.plan or getattr(record, "recipe", None) or Recipe()
+        recipe = replace(base, **self.own, **({} if self.lr is None else {"lr": self.lr}))
+        if self.lr is None and (self.schedule == "noam" or base.lr is None):
+            warmup = recipe.warmup if recipe.schedule == "noam" else base.warmup
+            recipe = replace(recipe, lr=noam_peak(_width(model), warmup))
+        return recipe
 
     @property
     def own(self) -> dict[str, Any]:
         """The settings that override those of the recipe."""
-        given = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
-        return {name: value for name, value in given.items() if value is not None}
+        overrides = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
+        return {name: value for name, value in overrides.items() if value is not None}
 
 
 def _width(model: Any) -> int:

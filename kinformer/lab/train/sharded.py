@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from kinformer.checkpoint.checkpoint import CheckpointError, spread
+from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
 from kinformer.core.block import ResidualBlock
 from kinformer.core.model import Model
 from kinformer.lab.train.recompute import blocks
@@ -26,7 +26,7 @@ from kinformer.lab.train.recompute import blocks
 
 def shard(model: Model) -> None:
     """Spread a model's weights in place: each block that shares none is gathered by itself, the rest together."""
-    for block in apart(model):
+    for block in own_blocks(model):
         fully_shard(block)
         if isinstance(block, ResidualBlock):
             register_fsdp_forward_method(block, "read_apart")
@@ -35,11 +35,13 @@ def shard(model: Model) -> None:
     register_fsdp_forward_method(model, "judge")
 
 
-def apart(model: nn.Module) -> list[nn.Module]:
+def own_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks that are computed as one, and whose parameters stand nowhere else."""
     holders = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     of = {block: Counter(id(p) for _, p in block.named_parameters(remove_duplicate=False)) for block in blocks(model)}
-    return [block for block, own in of.items() if own and all(holders[one] == count for one, count in own.items())]
+    return [
+        block for block, own in of.items() if own and all(holders[number] == count for number, count in own.items())
+    ]
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -47,7 +49,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:
-        raise OSError(f"cannot write {folder}: {_first(error)}; what was saved before is kept") from error
+        raise OSError(f"cannot write {folder}: {_first_message(error)}; what was saved before is kept") from error
 
 
 def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -56,25 +58,29 @@ def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Ten
     Errors: CheckpointError, in one line, for files that are not whole.
     """
     try:
-        known = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
-        found = {n: _room(n, one, parameters) for n, one in known.items() if isinstance(one, TensorStorageMetadata)}
+        metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+        tensors = {
+            n: _empty_like_saved(n, saved, parameters)
+            for n, saved in metadata.items()
+            if isinstance(saved, TensorStorageMetadata)
+        }
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            whole = not any(map(spread, parameters.values()))
-            load(found, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=whole)
+            whole = not any(map(is_sharded, parameters.values()))
+            load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=whole)
     except (CheckpointException, Exception) as error:
-        raise CheckpointError(f"{folder} cannot be read: {_first(error)}") from error
-    return found
+        raise CheckpointError(f"{folder} cannot be read: {_first_message(error)}") from error
+    return tensors
 
 
-def _room(name: str, saved: TensorStorageMetadata, parameters: Mapping[str, Tensor]) -> Tensor:
+def _empty_like_saved(name: str, saved: TensorStorageMetadata, parameters: Mapping[str, Tensor]) -> Tensor:
     """Room for a tensor that was saved of a parameter."""
     like, size, dtype = parameters.get(name.partition("/")[2].rpartition("/")[0]), saved.size, saved.properties.dtype
     return torch.empty(size, dtype=dtype) if like is None or like.shape != size else torch.empty_like(like, dtype=dtype)
 
 
-def _first(error: BaseException) -> str:
+def _first_message(error: BaseException) -> str:
     """What the first process that failed says, in one line."""
     failures = getattr(error, "failures", {})
-    told = next((failure[0] for failure in failures.values()), error)
-    return " ".join(str(told).split())
+    message = next((failure[0] for failure in failures.values()), error)
+    return " ".join(str(message).split())

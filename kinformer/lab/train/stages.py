@@ -10,12 +10,12 @@ import torch
 
 from kinformer.core.bias import Bias
 from kinformer.core.keywords import signature
-from kinformer.core.model import Model, called
+from kinformer.core.model import Model, display_name
 from kinformer.core.needs import has_effect
 from kinformer.core.recipe import Recipe
-from kinformer.lab.train.budget import Budget, Steps
+from kinformer.lab.train.budget import Budget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.nn.exits.confidence import Confidence
 from kinformer.nn.positions.learned import Learned
 
@@ -28,11 +28,11 @@ def phase_recipe(lr: float, budget: Budget) -> Recipe:
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
     """
-    most = LONGEST / budget.count if isinstance(budget, Steps) else 1.0
+    most = LONGEST / budget.count if isinstance(budget, StepBudget) else 1.0
     return Recipe(lr, min(WARMUP, most), "constant")
 
 
-def doubled(
+def doubled_keywords(
     member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """A member's keywords for the next phase, with rows of the given length.
@@ -65,7 +65,7 @@ def doubled(
     return {**keywords, **more, **own}
 
 
-def carry(old: Model, new: Model, source: str = "the trained model") -> None:
+def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:
     """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
 
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
@@ -99,10 +99,12 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
     if unfit:
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
         other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
-        if called(old) != called(new) and (other or not _apart(old, new)):
-            advice = f"give weights of {called(new)}"
-            raise ValueError(f"{source} is of the member {called(old)}, not of {called(new)}: {reason}; {advice}")
-        raise ValueError(_apart(old, new) or f"{source} has other weights: {reason}")
+        if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
+            advice = f"give weights of {display_name(new)}"
+            raise ValueError(
+                f"{source} is of the member {display_name(old)}, not of {display_name(new)}: {reason}; {advice}"
+            )
+        raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
     if new.reads == old.reads and old.columns is not None:
         new.columns = old.columns
@@ -110,26 +112,26 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
 
 def _first(unfit: Mapping[str, list[str]]) -> str:
     """The first weight that does not fit, with both of its shapes."""
-    name, (trained, wanted) = next(iter(unfit.items()))
-    return f"{name}: {trained} in the trained model, {wanted} in the new one"
+    name, (trained, new_shape) = next(iter(unfit.items()))
+    return f"{name}: {trained} in the trained model, {new_shape} in the new one"
 
 
-def _apart(old: Model, new: Model) -> str:
+def _keyword_difference(old: Model, new: Model) -> str:
     """Which keywords of two models of a member differ, beyond those that may; nothing where none does."""
-    mine, its = (getattr(getattr(model, "member", None), "keywords", {}) for model in (new, old))
-    names = [name for name in mine if name not in MAY and mine[name] != its.get(name, mine[name])]
+    mine, theirs = (getattr(getattr(model, "member", None), "keywords", {}) for model in (new, old))
+    names = [name for name in mine if name not in MAY and mine[name] != theirs.get(name, mine[name])]
     if not names:
         return ""
-    wanted, came = (", ".join(f"{name}={keywords[name]}" for name in names) for keywords in (mine, its))
+    new_words, trained = (", ".join(f"{name}={keywords[name]}" for name in names) for keywords in (mine, theirs))
     return (
-        f"the weights are of a model with {came}, and one with {wanted} came; give the same: windows and the length of "
-        "learned positions may be others"
+        f"the weights are of a model with {trained}, and one with {new_words} came; give the same: windows and the "
+        "length of learned positions may be others"
     )
 
 
-def finished(folder: Path, budget: Budget) -> bool:
+def is_finished(folder: Path, budget: Budget) -> bool:
     """Did a training spend this budget and leave its model in the folder?"""
-    run = Run(folder)
+    run = RunFolder(folder)
     if run.step is None:
         return False
     try:

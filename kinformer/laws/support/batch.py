@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Heads, Pattern
 
 LABEL = 3  # tokens that have one label
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class InputBatch:
     """Inputs of one call: x holds numbers [B T D] or tokens [B T]; pos is -1 at padding; patterns and a source.
 
     `is_clean` promises finite numbers at padding. Then no zeros are written there, so the part reads these numbers.
@@ -52,19 +52,19 @@ class Batch:
         """Everything that it hands over."""
         return [t for t in (self.x, self.pos, self.source, self.source_pos) if t is not None]
 
-    def columns(self, lo: int, hi: int) -> "Batch":
+    def columns(self, lo: int, hi: int) -> "InputBatch":
         """A chunk of the batch. Only the first one brings the source."""
         chunk = dataclasses.replace(self, x=self.x[:, lo:hi], pos=self.pos[:, lo:hi])
         return chunk if lo == 0 else dataclasses.replace(chunk, source=None, source_pos=None)
 
-    def rows(self, rows: Sequence[int]) -> "Batch":
+    def rows(self, rows: Sequence[int]) -> "InputBatch":
         """The given rows, which may repeat."""
         at = torch.tensor(rows)
-        source, source_pos = (None if one is None else one[at] for one in (self.source, self.source_pos))
+        source, source_pos = (None if tensor is None else tensor[at] for tensor in (self.source, self.source_pos))
         patterns = _rows(self.only, at), _rows(self.also, at)
-        return Batch(self.x[at], self.pos[at], *patterns, source, source_pos, self.is_clean)
+        return InputBatch(self.x[at], self.pos[at], *patterns, source, source_pos, self.is_clean)
 
-    def to(self, dtype: torch.dtype) -> "Batch":
+    def to(self, dtype: torch.dtype) -> "InputBatch":
         """The same batch in another precision."""
 
         def cast(t: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Batch:
 
         return dataclasses.replace(self, x=cast(self.x), source=None if self.source is None else cast(self.source))
 
-    def narrowed(self, pattern: Pattern) -> "Batch":
+    def narrow(self, pattern: Pattern) -> "InputBatch":
         """The same batch, which may read only what `pattern` allows too."""
         return dataclasses.replace(self, only=pattern if self.only is None else self.only & pattern)
 
@@ -83,7 +83,7 @@ def positions(lengths: Sequence[int], lefts: Sequence[int], columns: int) -> Int
     return torch.where((at >= 0) & (at < torch.tensor(lengths)[:, None]), at, -1)
 
 
-def placed(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | int) -> Tensor:
+def place_content(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | int) -> Tensor:
     """Row r's content n at the column where pos is n, and garbage at padding."""
     at = pos.clamp_min(0)
     if content.dim() == 2:
@@ -103,7 +103,7 @@ def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]
     return torch.randint(vocab, (columns, rows), generator=g).T.contiguous()
 
 
-def repeating(content: Tensor, seed: int) -> Tensor:
+def repeat_tokens(content: Tensor, seed: int) -> Tensor:
     """Content [B T ..] whose rows, except the first, consist by about half of copies of earlier tokens.
 
     Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
@@ -117,15 +117,29 @@ def repeating(content: Tensor, seed: int) -> Tensor:
 
 def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K"]:
     """Make some keys equal, in every row but the first."""
-    return repeating(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
+    return repeat_tokens(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
 
 
-def varied(pattern: Pattern) -> Pattern:
+def vary_rows(pattern: Pattern) -> Pattern:
     """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
-    return pattern.with_tensors({name: _shifted(table) for name, table in pattern.tensors().items()})
+    return map_tensors(pattern, _shift_rows)
 
 
-def _shifted(table: Tensor) -> Tensor:
+def map_tensors(pattern: Pattern, change: Callable[[Tensor], Tensor]) -> Pattern:
+    """The same pattern with `change(tensor)` in place of each tensor of the batch that it holds, at every depth."""
+    if isinstance(pattern, Heads):
+        return Heads(*(map_tensors(part, change) for part in pattern.patterns))
+    changes: dict[str, Pattern | Tensor] = {}
+    for name in (field.name for field in dataclasses.fields(pattern)):
+        value = getattr(pattern, name)
+        if isinstance(value, Tensor):
+            changes[name] = change(value)
+        elif isinstance(value, Pattern):
+            changes[name] = map_tensors(value, change)
+    return dataclasses.replace(pattern, **changes) if changes else pattern
+
+
+def _shift_rows(table: Tensor) -> Tensor:
     """Each row 2 columns further than the one before; one number of each row, such as a position, is 2 more."""
     if table.shape[1] == 1 and table.dtype != torch.bool:
         return table + 2 * torch.arange(len(table))[:, None]
@@ -133,4 +147,4 @@ def _shifted(table: Tensor) -> Tensor:
 
 
 def _rows(pattern: Pattern | None, at: Tensor) -> Pattern | None:
-    return None if pattern is None else pattern.with_tensors({name: t[at] for name, t in pattern.tensors().items()})
+    return None if pattern is None else map_tensors(pattern, lambda tensor: tensor[at])

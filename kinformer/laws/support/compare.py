@@ -7,54 +7,56 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Out, State
-from kinformer.core.state import Exact
-from kinformer.laws.support.finding import Broken
+from kinformer.core.state import UncastState
+from kinformer.laws.support.findings import Broken
 
 
-def agree(got: Tensor, want: Tensor, sentence: str, *, pos: Tensor | None = None, bound: float = 1e-10) -> None:
+def agree(actual: Tensor, expected: Tensor, sentence: str, *, pos: Tensor | None = None, bound: float = 1e-10) -> None:
     """Broken, with the worst place, unless two tensors, where pos >= 0, are within `bound` of their scale."""
-    if got.shape != want.shape:
-        raise Broken(f"{sentence}: the shape is {tuple(got.shape)} instead of {tuple(want.shape)}")
+    if actual.shape != expected.shape:
+        raise Broken(f"{sentence}: the shape is {tuple(actual.shape)} instead of {tuple(expected.shape)}")
     if pos is not None:
-        mark = (pos >= 0).view(*pos.shape, *[1] * (want.dim() - 2))
-        got, want = torch.where(mark, got, 0.0), torch.where(mark, want, 0.0)
-    got, want = got.detach().double(), want.detach().double()
-    error = torch.where(got == want, 0.0, (got - want).abs()).nan_to_num(nan=torch.inf)
-    scale = max(1.0, float(want.abs().nan_to_num(posinf=0.0).max())) if want.numel() else 1.0
+        mark = (pos >= 0).view(*pos.shape, *[1] * (expected.dim() - 2))
+        actual, expected = torch.where(mark, actual, 0.0), torch.where(mark, expected, 0.0)
+    actual, expected = actual.detach().double(), expected.detach().double()
+    error = torch.where(actual == expected, 0.0, (actual - expected).abs()).nan_to_num(nan=torch.inf)
+    scale = max(1.0, float(expected.abs().nan_to_num(posinf=0.0).max())) if expected.numel() else 1.0
     if not error.numel() or float(error.max()) <= bound * scale:
         return
     place = tuple(int(n) for n in torch.unravel_index(error.argmax(), error.shape))
     spot = f"entry {list(place)}" if pos is None else f"row {place[0]}, position {int(pos[place[0], place[1]])}"
-    raise Broken(f"{sentence}: {spot} is {float(got[place]):.6g} instead of {float(want[place]):.6g}")
+    raise Broken(f"{sentence}: {spot} is {float(actual[place]):.6g} instead of {float(expected[place]):.6g}")
 
 
-def agree_out(got: Out, want: Out, sentence: str, pos: Tensor | None, *, bound: float = 1e-10) -> None:
+def agree_out(actual: Out, expected: Out, sentence: str, pos: Tensor | None, *, bound: float = 1e-10) -> None:
     """The same for y and aux of two calls, at real positions."""
-    agree(got.y, want.y, sentence, pos=pos, bound=bound)
-    agree_names(got.aux, want.aux, sentence)
-    for name, value in want.aux.items():
-        agree(got.aux[name], value, f"{sentence} (aux {name!r})", pos=pos if value.dim() else None, bound=bound)
+    agree(actual.y, expected.y, sentence, pos=pos, bound=bound)
+    agree_names(actual.aux, expected.aux, sentence)
+    for name, value in expected.aux.items():
+        agree(actual.aux[name], value, f"{sentence} (aux {name!r})", pos=pos if value.dim() else None, bound=bound)
 
 
-def agree_names(got: Mapping[str, Any], want: Mapping[str, Any], sentence: str) -> None:
+def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence: str) -> None:
     """Broken unless two mappings have the same names."""
-    if got.keys() != want.keys():
-        raise Broken(f"{sentence}: the aux are {sorted(got)} instead of {sorted(want)}")
+    if actual.keys() != expected.keys():
+        raise Broken(f"{sentence}: the aux are {sorted(actual)} instead of {sorted(expected)}")
 
 
 def agree_gradients(
-    got: Mapping[str, Tensor | None], want: Mapping[str, Tensor | None], sentence: str, *, bound: float = 1e-10
+    actual: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], sentence: str, *, bound: float = 1e-10
 ) -> None:
     """Broken unless gradients by name are the same; None where there is none, which is not the same as zeros."""
-    for name, value in want.items():
-        mine = got[name]
+    for name, value in expected.items():
+        mine = actual[name]
         if value is not None and mine is not None:
             agree(mine, value, f"{sentence} (the gradient of {name})", bound=bound)
-        elif value is not mine and any(one is not None and bool((one != 0).any()) for one in (value, mine)):
+        elif value is not mine and any(
+            gradient is not None and bool((gradient != 0).any()) for gradient in (value, mine)
+        ):
             raise Broken(f"{sentence} (the gradient of {name}): there is one in one case and none in the other")
 
 
-def joined(outs: list[Out]) -> Out:
+def join_outs(outs: list[Out]) -> Out:
     """The calls of consecutive chunks as one: y and aux per token side by side; a penalty must be the same in all."""
     aux = {}
     for name, value in outs[0].aux.items():
@@ -65,23 +67,25 @@ def joined(outs: list[Out]) -> Out:
     return Out(torch.cat([out.y for out in outs], 1), outs[-1].state, aux)
 
 
-def agree_states(got: State, want: State, sentence: str) -> None:
+def agree_states(actual: State, expected: State, sentence: str) -> None:
     """Broken unless two states hold the same: of leaves with slots, what both keep of the same position.
 
     A slot that only one of them keeps may be dead by now; if it is not, what is read next will differ.
     """
-    mine, theirs = dict(entries(got)), dict(entries(want))
+    mine, theirs = dict(entries(actual)), dict(entries(expected))
     if mine.keys() != theirs.keys():
         raise Broken(f"{sentence}: the state holds {sorted(mine)} instead of {sorted(theirs)}")
     for name, (value, pos) in theirs.items():
         other, other_pos = mine[name]
         axis = None if pos is None or other_pos is None else _slots(value, pos)
         for n in range(len(value)):
-            row, its = other[n], value[n]
+            actual_row, expected_row = other[n], value[n]
             if axis is not None and pos is not None and other_pos is not None:
-                kept = sorted(set(pos[n].tolist()) & set(other_pos[n].tolist()) - {-1})
-                row, its = (_at(x, p[n], kept, axis - 1) for x, p in ((row, other_pos), (its, pos)))
-            agree(row, its, f"{sentence}, state {name}[row {n}]")
+                common = sorted(set(pos[n].tolist()) & set(other_pos[n].tolist()) - {-1})
+                actual_row, expected_row = (
+                    _at(x, p[n], common, axis - 1) for x, p in ((actual_row, other_pos), (expected_row, pos))
+                )
+            agree(actual_row, expected_row, f"{sentence}, state {name}[row {n}]")
 
 
 def entries(
@@ -91,14 +95,14 @@ def entries(
     if isinstance(state, Tensor):
         yield name, (state, pos)
         return
-    if isinstance(state, Exact):
+    if isinstance(state, UncastState):
         state = state.inside
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         inside = dict(zip(state._fields, state, strict=True))
     else:
         inside = dict(state) if isinstance(state, dict) else {str(n): leaf for n, leaf in enumerate(state)}
-    found = inside.get("pos")
-    pos = found if isinstance(found, Tensor) and found.dim() == 2 else pos
+    own_pos = inside.get("pos")
+    pos = own_pos if isinstance(own_pos, Tensor) and own_pos.dim() == 2 else pos
     for key, leaf in inside.items():
         yield from entries(leaf, f"{name}.{key}" if name else key, pos)
 
@@ -109,6 +113,6 @@ def _slots(leaf: Tensor, pos: Tensor) -> int | None:
     return next((axis for axis in order if axis < leaf.dim() and leaf.shape[axis] == pos.shape[1]), None)
 
 
-def _at(row: Tensor, pos: Tensor, kept: list[int], axis: int) -> Tensor:
+def _at(row: Tensor, pos: Tensor, positions: list[int], axis: int) -> Tensor:
     where = {int(p): n for n, p in enumerate(pos)}
-    return row.index_select(axis, torch.tensor([where[p] for p in kept], dtype=torch.long))
+    return row.index_select(axis, torch.tensor([where[p] for p in positions], dtype=torch.long))

@@ -7,7 +7,7 @@ from torch import nn
 
 
 @contextmanager
-def dropping(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
+def drop_share(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
     """While this lasts, these parts drop so much; before, as everywhere in the laws, they drop nothing."""
 
     def drop(share: float) -> None:

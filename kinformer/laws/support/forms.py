@@ -29,8 +29,8 @@ from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.core.task import Task
 from kinformer.laws.pattern import matrix
-from kinformer.laws.support.batch import varied
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.batch import vary_rows
+from kinformer.laws.support.subject import Subject, TrainingSubject
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
@@ -44,10 +44,10 @@ from kinformer.nn.projections.qkv import QKV
 SCORES = Want("scores", optional=True)
 FAR = 16  # positions that tell whether a pattern reads ahead
 Make = Callable[[], Any]
-Forms = Iterator[Subject | Trained]
+Forms = Iterator[Subject | TrainingSubject]
 
 
-class Placed(Layer):
+class PositionedLayer(Layer):
     """A position added to the layer's input, as a model adds it to embedded tokens."""
 
     def __init__(self, d: int, position: Position):
@@ -58,7 +58,7 @@ class Placed(Layer):
         return Out(x + self.position(ctx.pos), state)
 
 
-class Pooled(Layer):
+class PoolingLayer(Layer):
     """Every token is told what its row as a whole is."""
 
     def __init__(self, d: int, pooling: Pooler):
@@ -75,7 +75,7 @@ class Pooled(Layer):
         return Out(x + vectors.sum(1), state)
 
 
-def forms(part: Any, make: Make) -> list[Subject | Trained]:
+def forms(part: Any, make: Make) -> list[Subject | TrainingSubject]:
     """The layers and models in which a part is judged; `make` makes it afresh."""
     form = next((form for kind, form in FORMS.items() if isinstance(part, kind)), None)
     return [] if form is None else list(form(part, make))
@@ -83,18 +83,18 @@ def forms(part: Any, make: Make) -> list[Subject | Trained]:
 
 def kind_of(part: Any) -> str:
     """The word for what a part is: "pattern", "feature map", "layer"; "" for what is none."""
-    found = next((kind for kind in FORMS if isinstance(part, kind)), None)
-    if found is None:
+    contract = next((candidate for candidate in FORMS if isinstance(part, candidate)), None)
+    if contract is None:
         return ""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in found.__name__).strip().replace("module", "norm")
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in contract.__name__).strip().replace("module", "norm")
 
 
 def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) -> Make:
     """Attention of width 16 and two heads, all of its parts made afresh."""
 
     def make() -> Attention:
-        made = {name: value() if callable(value) else value for name, value in parts.items()}
-        return Attention(QKV(16, 2) if projection is None else projection(), mechanism(), **made)
+        built_parts = {name: value() if callable(value) else value for name, value in parts.items()}
+        return Attention(QKV(16, 2) if projection is None else projection(), mechanism(), **built_parts)
 
     return make
 
@@ -106,17 +106,17 @@ def _above(lower: Make, upper: Make) -> Make:
 
 def _pattern(p: Pattern, make: Make) -> Forms:
     if p.tensors():
-        p, near = varied(p), Causal() & Band(1)
+        p, near = vary_rows(p), Causal() & Band(1)
         for own in (Causal(), Full()):
             place = f"{own} under ctx.only"
-            yield Subject(p, _layer_of(partial(Softmax, own)), place, only=p, pattern=own, again=own == Full())
+            yield Subject(p, _layer_of(partial(Softmax, own)), place, only=p, pattern=own, secondary=own == Full())
         also = _layer_of(partial(Softmax, near))
         yield Subject(p, also, "ctx.also", also=p, only=Causal(), pattern=near)
         return
     causal = Causal() & p
     yield Subject(p, _layer_of(partial(Softmax, causal)), "Causal() & it", pattern=causal)
     if bool(matrix(p, FAR).triu(1).any()):  # otherwise it is the same set
-        yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p, again=True)
+        yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p, secondary=True)
 
 
 def _bias(bias: Bias, make: Make) -> Forms:
@@ -130,12 +130,12 @@ def _score(score: Score, make: Make) -> Forms:
 def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
     """On two heads, under patterns with and without a state, and across with one head of keys."""
     for p in (Causal(), Full()):
-        yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", again=p == Full())
+        yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", secondary=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
     yield Subject(part, across, "across, one key head", source="other", tried=True)
     if isinstance(part, Score) and SCORES in part.wants:
         above = _above(partial(Explicit, Causal(), up=True), partial(softmax, Causal()))
-        yield Subject(part, above, f"above a layer that sends {SCORES.name!r}", again=True)
+        yield Subject(part, above, f"above a layer that sends {SCORES.name!r}", secondary=True)
 
 
 def _shorten(shorten: Shorten, make: Make) -> Forms:
@@ -144,14 +144,14 @@ def _shorten(shorten: Shorten, make: Make) -> Forms:
 
 def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
     """Equal heads and one head of keys, for a sequence that reads itself, and another one, longer and just as long."""
-    one = partial(QKV, 16, 2, key_heads=1)
+    one_key_head = partial(QKV, 16, 2, key_heads=1)
     yield Subject(mechanism, _layer_of(make))
-    yield Subject(mechanism, _layer_of(make, projection=one), "one key head", tried=True)
+    yield Subject(mechanism, _layer_of(make, projection=one_key_head), "one key head", tried=True)
     yield Subject(mechanism, _layer_of(make, cross=True), "across", source="other", tried=True)
-    equal = _layer_of(make, projection=one, cross=True)
+    equal = _layer_of(make, projection=one_key_head, cross=True)
     yield Subject(mechanism, equal, "across, one key head, a source as long", source="equal", tried=True)
     if SCORES in mechanism.wants and SCORES.name in mechanism.sends:
-        yield Subject(mechanism, _above(make, make), f"above a layer that sends {SCORES.name!r}", again=True)
+        yield Subject(mechanism, _above(make, make), f"above a layer that sends {SCORES.name!r}", secondary=True)
 
 
 def _projection(projection: Projection, make: Make) -> Forms:
@@ -162,7 +162,9 @@ def _projection(projection: Projection, make: Make) -> Forms:
 
 def _map(feature_map: FeatureMap, make: Make) -> Forms:
     yield Subject(feature_map, _layer_of(lambda: kf.LinearAttention(make())), "in LinearAttention")
-    yield Subject(feature_map, _layer_of(lambda: kf.FullLinearAttention(make())), "in FullLinearAttention", again=True)
+    yield Subject(
+        feature_map, _layer_of(lambda: kf.FullLinearAttention(make())), "in FullLinearAttention", secondary=True
+    )
 
 
 def _memory(memory: Memory, make: Make) -> Forms:
@@ -174,11 +176,11 @@ def _rotation(rotation: Rotation, make: Make) -> Forms:
 
 
 def _position(position: Position, make: Make) -> Forms:
-    yield Subject(position, lambda: Placed(16, make()))
+    yield Subject(position, lambda: PositionedLayer(16, make()))
 
 
 def _pooling(pooling: Pooler, make: Make) -> Forms:
-    yield Subject(pooling, lambda: Pooled(16, make()))
+    yield Subject(pooling, lambda: PoolingLayer(16, make()))
 
 
 def _aggregation(aggregation: Aggregation, make: Make) -> Forms:
@@ -194,14 +196,14 @@ def _join(join: Join, make: Make) -> Forms:
 
 
 def _layer(layer: Layer, make: Make) -> Forms:
-    across = any(isinstance(one, Attention) and one.cross for one in layer.modules())
+    across = any(isinstance(module_part, Attention) and module_part.cross for module_part in layer.modules())
     yield Subject(layer, make, width=layer.d, source=_source(across))
 
 
 def _model(model: Any, make: Make) -> Forms:
     if hasattr(model, "logits"):
         yield Subject(model, make, width=model.d, vocab=model.vocab, source=_source(hasattr(model, "encoder")))
-    yield Trained(model, make)
+    yield TrainingSubject(model, make)
 
 
 def _source(reads_one: bool) -> Literal["", "other"]:

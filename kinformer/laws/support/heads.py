@@ -12,7 +12,7 @@ from kinformer.laws.support.batch import LABEL, equal_keys
 ROWS, WIDTH, TOKENS = 2, 8, 9
 
 
-def drawn(
+def draw_queries_and_keys(
     mechanism: Mechanism, *, heads: int = 2, groups: int = 2, tokens: int = TOKENS, source: int = 0, seed: int = 0
 ) -> tuple[Queries, Keys]:
     """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients.

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from kinformer.core.discover import Record, modules
+from kinformer.core.discover import MemberRecord, modules
 from kinformer.core.example import Example
-from kinformer.laws.support.finding import Unjudged
+from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.forms import forms, kind_of
-from kinformer.laws.support.subject import Subject, Trained
+from kinformer.laws.support.subject import Subject, TrainingSubject
 
 End = Literal["holds", "broken", "declared", "slow", "nothing"]
 
@@ -37,7 +37,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedPart:
     """A subject of the laws: its name, its constructor, and the declarations of its example."""
 
     name: str
@@ -47,7 +47,7 @@ class Judged:
     file: Path | None = None
 
     @classmethod
-    def of(cls, name: str, example: Example, file: Path | None = None) -> "Judged":
+    def of(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
         """The subject of an example with this name."""
         return cls(name, example.make, example.breaks, example.shares, file)
 
@@ -57,7 +57,7 @@ class Judged:
         return self.make()
 
     @cached_property
-    def placed(self) -> Sequence[Subject | Trained]:
+    def at_work(self) -> Sequence[Subject | TrainingSubject]:
         """The layers and models that it is put to work in."""
         placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
         return [replace(form, shares=self.shares) for form in placed]
@@ -67,53 +67,55 @@ class Judged:
         """The word for what it is."""
         if isinstance(self.part, ModuleType):
             return "executor"
-        return "member" if isinstance(getattr(self.part, "member", None), Record) else kind_of(self.part)
+        return "member" if isinstance(getattr(self.part, "member", None), MemberRecord) else kind_of(self.part)
 
 
 def laws() -> dict[str, ModuleType]:
     """Every law by name, `runs` first: what does not run needs no other."""
-    found = modules("laws")
-    for name, law in found.items():
-        missing = [what for what in ("SAYS", "OVER", "judge") if not hasattr(law, what)]
+    by_name = modules("laws")
+    for name, law in by_name.items():
+        missing = [field_name for field_name in ("SAYS", "OVER", "judge") if not hasattr(law, field_name)]
         if missing:
             raise ImportError(f"the law {name!r} has no {' and no '.join(missing)}; see kinformer/laws/__init__.py")
-    return dict(sorted(found.items(), key=lambda one: (one[0] != "runs", one[0])))
+    return dict(sorted(by_name.items(), key=lambda item: (item[0] != "runs", item[0])))
 
 
-def over(law: ModuleType) -> set[str]:
+def kinds_judged(law: ModuleType) -> set[str]:
     """What a law judges, in words."""
     return {law.OVER} if isinstance(law.OVER, str) else set(law.OVER)
 
 
-def words(one: Judged) -> set[str]:
+def kinds_of(example: JudgedPart) -> set[str]:
     """By which words laws speak of an example: what it is, and what it is put to work as."""
-    return {one.kind} | {_word(form) for form in one.placed}
+    return {example.kind} | {_word(form) for form in example.at_work}
 
 
-def subjects(law: ModuleType, one: Judged) -> list[Any]:
+def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
     """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
-    wanted = over(law)
-    found: list[Any] = [form for form in one.placed if _word(form) in wanted]
-    return [*found, one.part] if one.kind in wanted - {"layer", "model"} else found
+    kinds = kinds_judged(law)
+    at_work: list[Any] = [form for form in example.at_work if _word(form) in kinds]
+    return [*at_work, example.part] if example.kind in kinds - {"layer", "model"} else at_work
 
 
-def _word(form: Subject | Trained) -> str:
+def _word(form: Subject | TrainingSubject) -> str:
     return "layer" if isinstance(form, Subject) else "model"
 
 
-def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
+def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
     """A law over an example; None where it does not speak of such parts.
 
     A break that is declared must be found: nothing else counts as one.
     """
     try:
-        found = subjects(law, one)
+        at_work = subjects(law, example)
     except Exception as error:
-        return Verdict(name, one.name, "broken", f"it cannot be put to work: {told(error, one.file)}")
-    reason, held = one.breaks.get(name), 0
+        return Verdict(name, example.name, "broken", f"it cannot be put to work: {error_line(error, example.file)}")
+    reason, holds = example.breaks.get(name), 0
     unjudged: list[tuple[str, str]] = []
-    for subject in found:
-        place = subject.place if isinstance(subject, Subject | Trained) else ""  # a part may have a weight called place
+    for subject in at_work:
+        place = (
+            subject.place if isinstance(subject, Subject | TrainingSubject) else ""
+        )  # a part may have a weight called place
         where = f"{place}: " if place else ""
         refusal = subject.refusal if isinstance(subject, Subject) else ""
         if refusal:
@@ -124,28 +126,28 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
         except Unjudged as why:
             unjudged.append((place, str(why)))
         except Exception as error:
-            return Verdict(name, one.name, "broken", f"{where}it fails: {told(error, one.file)}")
+            return Verdict(name, example.name, "broken", f"{where}it fails: {error_line(error, example.file)}")
         else:
             if finding is not None and reason:
-                return Verdict(name, one.name, "declared", reason)
+                return Verdict(name, example.name, "declared", reason)
             if finding is not None:
-                return Verdict(name, one.name, "broken", f"{where}{finding}")
-            held += 1
-    if not found and not reason:
+                return Verdict(name, example.name, "broken", f"{where}{finding}")
+            holds += 1
+    if not at_work and not reason:
         return None
     if reason:
-        return Verdict(name, one.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
-    text = law.SAYS if held else f"nothing to judge: {unjudged[0][1]}"
-    return Verdict(name, one.name, "holds" if held else "nothing", text, tuple(unjudged))
+        return Verdict(name, example.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
+    text = law.SAYS if holds else f"nothing to judge: {unjudged[0][1]}"
+    return Verdict(name, example.name, "holds" if holds else "nothing", text, tuple(unjudged))
 
 
-def unjudged_kind(one: Judged) -> Verdict:
+def unjudged_kind(example: JudgedPart) -> Verdict:
     """What is said of an example that no law speaks of."""
-    name = type(one.part).__name__
-    return Verdict("every law", one.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
+    name = type(example.part).__name__
+    return Verdict("every law", example.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
 
 
-def told(error: BaseException, path: Path | None) -> str:
+def error_line(error: BaseException, path: Path | None) -> str:
     """An error in one line, with the line of the user's file that it came from, where it came from there."""
     text = " ".join(str(error).split())
     lines: list[int | None] = []

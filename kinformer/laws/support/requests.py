@@ -17,10 +17,10 @@ from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 from kinformer.core.scores.product import Product
 from kinformer.laws.pattern import draw
-from kinformer.laws.support.batch import LABEL, equal_keys, varied
+from kinformer.laws.support.batch import LABEL, equal_keys, vary_rows
 from kinformer.laws.support.subject import EFFORT
 
 ROWS, WIDTH = 2, 8
@@ -29,7 +29,7 @@ SORTS = "Full", "Causal", "another", "of the batch", "of the batch, biased", "Fu
 OFF_ON = False, True
 
 
-class Raised(Product):
+class RaisedProduct(Product):
     """The product, and half more where positions are odd: narrower numbers than those of vectors, one for all rows."""
 
     def change(self, request: Request) -> Tensor:
@@ -38,7 +38,7 @@ class Raised(Product):
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class RequestForm:
     """What a request is of, but for its numbers: `same` queries are where the keys are, `run` also in order."""
 
     pattern: Pattern
@@ -63,12 +63,12 @@ class Kind:
         return 4 if self.bias is None else 2
 
 
-def drawn(length: int, one: Pattern | Bias | None, seed: int) -> Request:
+def draw_request(length: int, component: Pattern | Bias | None, seed: int) -> Request:
     """A request by a seed, with one pattern or bias, or with those that the folders hold."""
-    return _made(length, _kind(length, one, random.Random(seed)), seed)
+    return _make(length, _draw_form(length, component, random.Random(seed)), seed)
 
 
-def of_each_feature() -> Iterator[Callable[[int], Request]]:
+def requests_of_each_feature() -> Iterator[Callable[[int], Request]]:
     """By length, a request with and one without each feature beside each other, under patterns of each sort.
 
     The sorts are those that executors look for, Full and Causal, any other, and such as have tensors of the batch,
@@ -77,42 +77,42 @@ def of_each_feature() -> Iterator[Callable[[int], Request]]:
     """
     every = itertools.product(SORTS, (None, *NAMED), OFF_ON, OFF_ON, OFF_ON, OFF_ON)
     for seed, (sort, rows, where, run, padded, lse) in enumerate(list(every) * EFFORT):
-        yield partial(_with, seed=seed, sort=sort, rows=rows, where=where, run=run, padded=padded, lse=lse)
+        yield partial(_request_with, seed=seed, sort=sort, rows=rows, where=where, run=run, padded=padded, lse=lse)
 
 
-def _with(
+def _request_with(
     length: int, *, seed: int, sort: str, rows: tuple[int, int] | None, where: bool, run: bool, padded: bool, lse: bool
 ) -> Request:
     rng = random.Random(seed)
-    pattern = _of(sort.removesuffix(", raised"), rng)
-    kind = _kind(length, rng.choice(_examples("biases")) if sort.endswith("biased") else pattern, rng)
+    pattern = _draw_pattern(sort.removesuffix(", raised"), rng)
+    kind = _draw_form(length, rng.choice(_examples("biases")) if sort.endswith("biased") else pattern, rng)
     if run:
         kind = replace(kind, same=True, by_head=False, keys=length)
     kind = replace(kind, pattern=pattern, value_heads=kind.groups, width=WIDTH, ordered=run, run=run)
     kind = replace(kind, padded=padded, lse=lse, rows=rows, where=where)
     if not sort.endswith("raised"):
-        return _made(length, kind, seed)
+        return _make(length, kind, seed)
     # so many keys that the kernel reads several numbers of a mask at once
     kind = replace(kind, bias=None, same=False, run=False, keys=2 * length)
-    return _made(length, kind, seed).replace(score=Raised())
+    return _make(length, kind, seed).replace(score=RaisedProduct())
 
 
-def _of(sort: str, rng: random.Random) -> Pattern:
+def _draw_pattern(sort: str, rng: random.Random) -> Pattern:
     if sort in ("Full", "Causal"):
         return Full() if sort == "Full" else Causal()
     plain, tabled = _patterns()
     if sort == "another":
-        return draw([one for one in plain if not isinstance(one, Full | Causal)], 1, rng)
-    return varied(draw(tabled, 1, rng))
+        return draw([pattern for pattern in plain if not isinstance(pattern, Full | Causal)], 1, rng)
+    return vary_rows(draw(tabled, 1, rng))
 
 
-def _kind(length: int, one: Pattern | Bias | None, rng: random.Random) -> Kind:
-    bias = one if isinstance(one, Bias) else None
-    if one is None and rng.random() < 0.3:
+def _draw_form(length: int, component: Pattern | Bias | None, rng: random.Random) -> RequestForm:
+    bias = component if isinstance(component, Bias) else None
+    if component is None and rng.random() < 0.3:
         bias = rng.choice(_examples("biases"))
     heads = 2 if bias is not None else 4
-    if isinstance(one, Pattern):
-        pattern = varied(one) if one.tensors() else one
+    if isinstance(component, Pattern):
+        pattern = vary_rows(component) if component.tensors() else component
     else:
         plain, _ = _patterns()
         pattern = draw(plain, 1 + (EFFORT > 1), rng)
@@ -130,12 +130,12 @@ def _kind(length: int, one: Pattern | Bias | None, rng: random.Random) -> Kind:
     scale, lse = rng.choice((1.0, 0.3)), rng.random() < 0.6
     rows = NAMED[0] if rng.random() < 0.2 else None
     where = rng.random() < 0.15  # fewer pairs than the pattern's
-    return Kind(
+    return RequestForm(
         pattern, bias, groups, value_heads, same, keys, width, by_head, run, padded, ordered, scale, lse, rows, where
     )
 
 
-def _made(length: int, kind: Kind, seed: int) -> Request:
+def _make(length: int, kind: RequestForm, seed: int) -> Request:
     g = torch.Generator().manual_seed(seed)
     heads, groups, keys, bias = kind.heads, kind.groups, kind.keys, kind.bias
     of_heads = heads if kind.by_head else 1
@@ -168,8 +168,8 @@ def _made(length: int, kind: Kind, seed: int) -> Request:
         full=bool((q_pos >= 0).all() and (k_pos >= 0).all()),
     )
     if kind.where:
-        found = allowed(request)
-        request = request.replace(where=found & (torch.rand(found.shape, generator=g) < 0.7))
+        is_allowed = full_mask(request)
+        request = request.replace(where=is_allowed & (torch.rand(is_allowed.shape, generator=g) < 0.7))
     return request.prepared()
 
 
@@ -184,7 +184,7 @@ def _positions(heads: int, count: int, ordered: bool, padded: bool, g: torch.Gen
 def _patterns() -> tuple[list[Pattern], list[Pattern]]:
     """The folders' examples: without tensors of a batch, and with."""
     every = _examples("patterns")
-    return [one for one in every if not one.tensors()], [one for one in every if one.tensors()]
+    return [pattern for pattern in every if not pattern.tensors()], [pattern for pattern in every if pattern.tensors()]
 
 
 def _examples(kind: str) -> list[Any]:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.dropping import drop_nothing
-from kinformer.core.jitter import jitter
+from kinformer.core.dropout import disable_dropout
 from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
+from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.batch import Batch, numbers, placed, positions, repeating, tokens
+from kinformer.laws.support.batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
 
 ROWS = 3
 SOURCE = 7  # tokens of a source: another number than any length a law uses for x by itself
@@ -32,8 +32,9 @@ class Subject:
 
     `part` is what the example itself makes; `place` says where it was put. `only` and `also` are patterns of the batch;
     `source` says that it reads one: of another length than x, or as long as x, at the same positions. `pattern`, where
-    that is known, is exactly the set that each query reads. `tried`: a way of use that the part may refuse. `again`: a
-    further place of a part that is judged in another one as well. `shares`: shared weights that the example declares.
+    that is known, is exactly the set that each query reads. `tried`: a way of use that the part may refuse.
+    `secondary`: a further place of a part that is judged in another one as well. `shares`: shared weights that the
+    example declares.
     """
 
     part: Any
@@ -46,12 +47,12 @@ class Subject:
     source: Literal["", "other", "equal"] = ""
     pattern: Pattern | None = None
     tried: bool = False
-    again: bool = False
+    secondary: bool = False
     shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
         """A fresh one, seeded, in float64 and eval mode, without dropout; no parameter keeps a constant start value."""
-        return built(self.make, seed)
+        return build_module(self.make, seed)
 
     @cached_property
     def refusal(self) -> str:
@@ -71,16 +72,16 @@ class Subject:
 
     def batch(
         self, lengths: Sequence[int], lefts: Sequence[int] | None = None, columns: int | None = None, *, seed: int = 0
-    ) -> Batch:
+    ) -> InputBatch:
         """Rows of the given lengths, after `lefts` columns of padding, which holds large numbers."""
         columns = max(lengths) if columns is None else columns
         rows = len(lengths)
         pos = positions(lengths, lefts or [0] * rows, columns)
         source_pos = pos if self.source == "equal" else self.source_positions(rows) if self.source else None
-        source = None if source_pos is None else self.filled(source_pos, seed + 100)
-        return Batch(self.filled(pos, seed), pos, self.only, self.also, source, source_pos)
+        source = None if source_pos is None else self.fill_rows(source_pos, seed + 100)
+        return InputBatch(self.fill_rows(pos, seed), pos, self.only, self.also, source, source_pos)
 
-    def ragged(self, length: int, *, seed: int = 0) -> Batch:
+    def ragged(self, length: int, *, seed: int = 0) -> InputBatch:
         """Three rows: one full, one padded left, one padded right."""
         left, right = (length + 2) // 4, length // 3
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
@@ -89,18 +90,18 @@ class Subject:
         """Where the tokens of a source of another length stand."""
         return positions([SOURCE - n % 3 for n in range(rows)], [n % 2 for n in range(rows)], SOURCE)
 
-    def filled(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
+    def fill_rows(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
         """Content where pos says, and at padding -1 for a model, large numbers for a layer."""
         rows, columns = pos.shape
         garbage_there = -1 if self.vocab else GARBAGE * numbers(rows, columns, self.width, seed + garbage + 50)
-        return placed(self.content(rows, columns, seed), pos, garbage_there)
+        return place_content(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
         """Content of the rows: tokens for a model, numbers for a layer; rows contain repeated tokens."""
-        made = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
-        return repeating(made, seed)
+        content = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
+        return repeat_tokens(content, seed)
 
-    def call(self, module: Any, batch: Batch, state: State | None = None) -> Out:
+    def call(self, module: Any, batch: InputBatch, state: State | None = None) -> Out:
         """One call. A model numbers its own tokens, unless the batch has limits or a source of its own."""
         if not self.vocab:
             return module(batch.x, state, batch.context())
@@ -134,7 +135,7 @@ class Subject:
             yield training
         module.eval()
 
-    def traced(self, module: Any, batch: Batch, state: State | None = None) -> tuple[Out, Tensor]:
+    def call_traced(self, module: Any, batch: InputBatch, state: State | None = None) -> tuple[Out, Tensor]:
         """A call, and the leaf [B T D] by which to differentiate: x, or what is added to a model's embedded tokens."""
         if not self.vocab:
             leaf = batch.x.clone().requires_grad_()
@@ -144,7 +145,7 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainingSubject:
     """A model as training sees it: batches of its own kind in, a loss and what is reported out."""
 
     part: Any
@@ -156,13 +157,13 @@ class Trained:
 
     def build(self, seed: int = 0) -> Any:
         """As a Subject's."""
-        return built(self.make, seed)
+        return build_module(self.make, seed)
 
-    def ragged(self, length: int) -> "Sampled":
+    def ragged(self, length: int) -> "SampledBatch":
         """Three rows that the model itself draws, in float64."""
-        return Sampled(self.part.sample(ROWS, length, 0)).to(torch.float64)
+        return SampledBatch(self.part.sample(ROWS, length, 0)).to(torch.float64)
 
-    def call(self, module: Any, batch: "Sampled", state: State | None = None) -> Out:
+    def call(self, module: Any, batch: "SampledBatch", state: State | None = None) -> Out:
         """The loss [1], its parts as aux."""
         loss = module(batch.x)
         return Out(loss.total[None], None, dict(loss.parts), stats=loss.stats)
@@ -173,54 +174,54 @@ class Trained:
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class SampledBatch:
     """A batch of a model's own kind: tensors in tuples, lists and dicts."""
 
     x: Any
     pos: None = None
     real: Any = ...
 
-    def to(self, dtype: torch.dtype) -> "Sampled":
+    def to(self, dtype: torch.dtype) -> "SampledBatch":
         """The same, its numbers in another precision."""
-        return Sampled(_over(self.x, lambda t: t.to(dtype) if t.is_floating_point() else t))
+        return SampledBatch(_map_tensors(self.x, lambda t: t.to(dtype) if t.is_floating_point() else t))
 
-    def over(self, f: Callable[[Tensor], Tensor]) -> "Sampled":
+    def map_tensors(self, f: Callable[[Tensor], Tensor]) -> "SampledBatch":
         """The same with f made of every tensor."""
-        return Sampled(_over(self.x, f))
+        return SampledBatch(_map_tensors(self.x, f))
 
-    def rows(self, rows: Sequence[int]) -> "Sampled":
+    def rows(self, rows: Sequence[int]) -> "SampledBatch":
         """The given rows, which may repeat."""
-        return Sampled(_over(self.x, lambda t: t[torch.tensor(rows)]))
+        return SampledBatch(_map_tensors(self.x, lambda t: t[torch.tensor(rows)]))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of it."""
-        kept: list[Tensor] = []
+        collected: list[Tensor] = []
 
         def keep(t: Tensor) -> Tensor:
-            kept.append(t)
+            collected.append(t)
             return t
 
-        _over(self.x, keep)
-        return kept
+        _map_tensors(self.x, keep)
+        return collected
 
 
-def _over(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
+def _map_tensors(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(x, Tensor):
         return f(x)
     if isinstance(x, Mapping):
-        return {name: _over(value, f) for name, value in x.items()}
+        return {name: _map_tensors(value, f) for name, value in x.items()}
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(_over(value, f) for value in x))
-    return type(x)(_over(value, f) for value in x) if isinstance(x, tuple | list) else x
+        return type(x)(*(_map_tensors(value, f) for value in x))
+    return type(x)(_map_tensors(value, f) for value in x) if isinstance(x, tuple | list) else x
 
 
-def built(make: Callable[[], Any], seed: int = 0) -> Any:
+def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
     """What `make` makes, seeded, in float64 and eval mode, without dropout; no parameter starts as a constant."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double().eval()
-        jitter(module)
-    drop_nothing(module)
+        add_parameter_noise(module)
+    disable_dropout(module)
     return module
 
 
@@ -231,7 +232,7 @@ def twin(module: Any, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _added_to_embedding(module: Any, batch: Batch) -> Iterator[Tensor]:
+def _added_to_embedding(module: Any, batch: InputBatch) -> Iterator[Tensor]:
     """While this lasts, a leaf of zeros is added to the embedding of tokens of the batch's shape."""
     embedding = next(part for part in module.modules() if isinstance(part, nn.Embedding))
     leaf = torch.zeros(*batch.size, embedding.embedding_dim, dtype=torch.float64, requires_grad=True)

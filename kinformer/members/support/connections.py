@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.mechanism import Mechanism
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
@@ -13,13 +13,13 @@ from kinformer.nn.projections.qkv import QKV
 Share = Literal["model", "layer", "head"]
 
 
-def sharing(
-    share: Share, depth: int, choose: Callable[..., Mechanism], given: Callable[[], Mechanism]
+def share_mechanisms(
+    share: Share, depth: int, choose: Callable[..., Mechanism], reuse: Callable[[], Mechanism]
 ) -> list[Mechanism]:
     """The mechanism of each layer: the lowest one chooses for all, or each for itself or its heads."""
-    at_least("depth", depth, 1)
-    if one_of("share", share, Share) == "model":
-        return [choose(send=True), *(given() for _ in range(depth - 1))]
+    check_at_least("depth", depth, 1)
+    if check_option("share", share, Share) == "model":
+        return [choose(send=True), *(reuse() for _ in range(depth - 1))]
     return [choose(by=share, seed=n) for n in range(depth)]
 
 

@@ -4,17 +4,17 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.causal import Causal
-from kinformer.members.support.encoder_decoder import both, start
+from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder_blocks
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.rules import Drawn, Rule
+from kinformer.nn.exits.rules import Rule, UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
 
@@ -22,7 +22,7 @@ Form = Literal["decoder", "encoder_decoder"]
 
 
 def early_exit(
-    made: Wiring,
+    wiring: Wiring,
     form: Form,
     depth: int,
     pattern: str,
@@ -41,21 +41,27 @@ def early_exit(
     """
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:
-        norms = [LayerNorm(made.d) if made.norm == "pre" else nn.Identity() for _ in layers]
-        chance = Drawn(depth) if at_least("paths", paths, 0) else None
+        norms = [LayerNorm(wiring.d) if wiring.norm == "pre" else nn.Identity() for _ in layers]
+        chance = UniformExit(depth) if check_at_least("paths", paths, 0) else None
         return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=chance, gamma=gamma)
 
     training |= {"outputs": outputs, "tie": outputs == "shared", "paths": max(paths, 1)}
-    if one_of("form", form, Form) == "decoder":
+    if check_option("form", form, Form) == "decoder":
         layers = tuple(
-            made.block(made.attention(pattern, dropout=made.dropout), MLP(made.d, activation="gelu_tanh"))
-            for _ in range(at_least("depth", depth, 1))
+            wiring.block(wiring.attention(pattern, dropout=wiring.dropout), MLP(wiring.d, activation="gelu_tanh"))
+            for _ in range(check_at_least("depth", depth, 1))
         )
-        body, given = exits(layers), {"position": made.added(), "dropout": made.dropout, **training}
-        return MultiExit(vocab, made.d, body, scale=made.scale, std=made.start, **given)
+        body, options = exits(layers), {"position": wiring.added_position(), "dropout": wiring.dropout, **training}
+        return MultiExit(vocab, wiring.d, body, scale=wiring.scale, std=wiring.start, **options)
     sides = "Full()" if parse(pattern) == Causal() else pattern
-    encoder, decoder = both(made, depth, None, sides, dropout=made.dropout)
-    given = {"position": made.added(), "dropout": made.dropout, **training}
+    encoder, decoder = encoder_decoder_blocks(wiring, depth, None, sides, dropout=wiring.dropout)
+    options = {"position": wiring.added_position(), "dropout": wiring.dropout, **training}
     return MultiExitSeq2Seq(
-        vocab, made.d, made.stack(encoder), exits(decoder), scale=made.d**0.5, std=start(made), **given
+        vocab,
+        wiring.d,
+        wiring.stack(encoder),
+        exits(decoder),
+        scale=wiring.d**0.5,
+        std=embedding_std(wiring),
+        **options,
     )

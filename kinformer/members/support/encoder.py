@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.members.support.windows import each
+from kinformer.members.support.windows import one_per_layer
 from kinformer.members.support.wiring import Wiring
 from kinformer.nn.depth.random_keys import RandomKeys
 from kinformer.nn.depth.stack import Stack
@@ -13,11 +13,11 @@ from kinformer.nn.feedforward.mlp import MLP
 
 
 def encoder(
-    made: Wiring,
+    wiring: Wiring,
     depth: int,
     pattern: str | Pattern | tuple[str | Pattern, ...],
     dropout: float,
-    drawn: int = 0,
+    random_keys: int = 0,
     bias: Callable[[], Bias] | None = None,
 ) -> Stack:
     """Build `depth` encoder blocks with one pattern, or with a tuple of patterns from the bottom.
@@ -25,7 +25,9 @@ def encoder(
     drawn: number of random keys that each head of each block reads in addition.
     bias: makes a bias of attention scores in addition to that of positions.
     """
-    patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
-    attentions = [made.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
-    blocks: list[Layer] = [made.block(attention, MLP(made.d)) for attention in attentions]
-    return made.stack([RandomKeys(block, drawn, seed=n) for n, block in enumerate(blocks)] if drawn else blocks)
+    patterns: tuple[str | Pattern, ...] = one_per_layer("pattern", pattern, depth)
+    attentions = [wiring.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
+    blocks: list[Layer] = [wiring.block(attention, MLP(wiring.d)) for attention in attentions]
+    return wiring.stack(
+        [RandomKeys(block, random_keys, seed=n) for n, block in enumerate(blocks)] if random_keys else blocks
+    )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.pattern import Heads, Or, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.aggregations.out_projection import OutProjection
@@ -23,41 +23,47 @@ Window = Literal["paper", "code"]
 Factor = tuple[Pattern, ...]  # a set for each of the heads that read sub-blocks of their own, one for all of them
 
 
-def sets(attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window) -> list[Factor]:
+def factor_patterns(
+    attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window
+) -> list[Factor]:
     """A1 to Ap: strides of powers of l, or summaries of blocks of such sizes."""
-    at_least("factors", factors, 1), at_least("sub_blocks", sub_blocks, 1), at_least("stride", stride, 1)
-    one_of("attention", attention, Sets), one_of("window", window, Window)
+    (
+        check_at_least("factors", factors, 1),
+        check_at_least("sub_blocks", sub_blocks, 1),
+        check_at_least("stride", stride, 1),
+    )
+    check_option("attention", attention, Sets), check_option("window", window, Window)
     if factors == 1:
         return [(Causal(),)]
     sizes = [stride**n for n in range(factors)]
     if attention == "strided":
         far = stride - (window == "code")
         strided = [Band(far), *(Dilated(far, size) for size in sizes[1:-1]), Strided(sizes[-1])]
-        return [(Causal() & one,) for one in strided]
+        return [(Causal() & pattern,) for pattern in strided]
 
     def ends(size: int) -> Factor:
         return tuple(Causal() & Columns(size, summary, n * summary) for n in range(sub_blocks))
 
-    inner = [tuple(one & Block(size * stride) for one in ends(size)) for size in sizes[1:-1]]
+    inner = [tuple(pattern & Block(size * stride) for pattern in ends(size)) for size in sizes[1:-1]]
     return [(Causal() & Block(stride),), *inner, ends(sizes[-1])]
 
 
-def layers(factors: list[Factor], use: Use, depth: int) -> list[Pattern]:
+def layer_patterns(factors: list[Factor], use: Use, depth: int) -> list[Pattern]:
     """What each layer reads."""
     turns = range(max(map(len, factors)))
-    merged = tuple(reduce(Or, (one[n % len(one)] for one in factors)) for n in turns)
-    heads = tuple(one[n % len(one)] for n in turns for one in factors)
-    of = {"interleaved": factors, "merged": [merged], "heads": [heads]}[one_of("use", use, Use)]
-    ones = [one[0] if len(one) == 1 else Heads(*one) for one in of]
-    return [ones[n % len(ones)] for n in range(at_least("depth", depth, 1))]
+    merged = tuple(reduce(Or, (factor[n % len(factor)] for factor in factors)) for n in turns)
+    heads = tuple(factor[n % len(factor)] for n in turns for factor in factors)
+    of = {"interleaved": factors, "merged": [merged], "heads": [heads]}[check_option("use", use, Use)]
+    patterns = [factor[0] if len(factor) == 1 else Heads(*factor) for factor in of]
+    return [patterns[n % len(patterns)] for n in range(check_at_least("depth", depth, 1))]
 
 
-def begin(body: nn.Module, gain: float, depth: int) -> None:
+def init_weights(body: nn.Module, gain: float, depth: int) -> None:
     """The paper's weights at the start: what each sublayer adds is small, more so the more there are."""
-    within("gain", gain, 0, math.inf, open_end=True)
+    check_in_range("gain", gain, 0, math.inf, open_end=True)
     for part in body.modules():
         last = part.down if isinstance(part, MLP) else part.linear if isinstance(part, OutProjection) else None
-        for linear in (one for one in part.children() if isinstance(one, nn.Linear)):
+        for linear in (child for child in part.children() if isinstance(child, nn.Linear)):
             smaller = math.sqrt(2 * depth) if linear is last else 1.0
             nn.init.normal_(linear.weight, std=gain / math.sqrt(linear.in_features) / smaller)
             nn.init.zeros_(linear.bias)

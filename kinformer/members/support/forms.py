@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_unused
 from kinformer.core.layer import Layer
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
@@ -13,9 +13,9 @@ from kinformer.models.seq2seq import Seq2Seq
 Form = Literal["decoder", "encoder", "encoder_decoder"]
 
 
-def of_form(
+def build_form(
     form: Form,
-    made: Wiring,
+    wiring: Wiring,
     depth: int,
     vocab: int,
     *,
@@ -30,15 +30,15 @@ def of_form(
 
     Errors: ValueError for a form that is none, and for smoothing in one that has none.
     """
-    one_of("form", form, Form)
-    numbers = range(at_least("depth", depth, 1))
-    keywords: dict[str, Any] = {"position": made.added(), "scale": made.scale, "dropout": made.dropout}
+    check_option("form", form, Form)
+    numbers = range(check_at_least("depth", depth, 1))
+    keywords: dict[str, Any] = {"position": wiring.added_position(), "scale": wiring.scale, "dropout": wiring.dropout}
     if form != "encoder_decoder":
-        unread(f"form={form!r}", smoothing=(smoothing, 0.0))
+        check_unused(f"form={form!r}", smoothing=(smoothing, 0.0))
     if form == "encoder":
-        return MLM(vocab, made.d, made.stack(map(reads, numbers)), **keywords)
-    decoder = made.stack(map(writes, numbers))
+        return MLM(vocab, wiring.d, wiring.stack(map(reads, numbers)), **keywords)
+    decoder = wiring.stack(map(writes, numbers))
     if form == "decoder":
-        return LM(vocab, made.d, decoder, std=made.start, **keywords)
-    encoder = made.stack(map(reads, numbers))
-    return Seq2Seq(vocab, made.d, encoder, decoder, std=made.start, smoothing=smoothing, **keywords)
+        return LM(vocab, wiring.d, decoder, std=wiring.start, **keywords)
+    encoder = wiring.stack(map(reads, numbers))
+    return Seq2Seq(vocab, wiring.d, encoder, decoder, std=wiring.start, smoothing=smoothing, **keywords)

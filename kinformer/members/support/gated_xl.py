@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 from kinformer.core.block import Join, ResidualBlock
-from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_probability, check_unused, resolve_head_dim
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.attention import Attention
@@ -74,15 +74,15 @@ class GatedXL:
     normed: NormedName = "both"
 
     def __post_init__(self) -> None:
-        at_least("depth", self.depth, 1)
-        a_probability("dropout", self.dropout)
-        one_of("normed", self.normed, NormedName)
-        if one_of("gate", self.gate, GateName) not in BIASED:
-            unread(f"gate={self.gate!r}, which has no bias", b_g=(self.b_g, B_G))
+        check_at_least("depth", self.depth, 1)
+        check_probability("dropout", self.dropout)
+        check_option("normed", self.normed, NormedName)
+        if check_option("gate", self.gate, GateName) not in BIASED:
+            check_unused(f"gate={self.gate!r}, which has no bias", b_g=(self.b_g, B_G))
 
     def stack(self) -> Stack:
         """The blocks; u and v of their distances are shared, as in Transformer-XL."""
-        width = head_width(self.d, self.heads, self.head_dim)
+        width = resolve_head_dim(self.d, self.heads, self.head_dim)
         biases = TransformerXL.sharing(self.depth, self.heads, width, self.d)
         return Stack(self._block(bias) for bias in biases)
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.feedforward.mlp import MLP
@@ -15,9 +15,9 @@ Net = Literal["blocks", "pairs"]
 
 def sort_net(net: Net, width: int, block: int, length: int) -> SortNet:
     """What sorts blocks of heads `width` wide, for rows of up to `length`."""
-    if one_of("net", net, Net) == "pairs":
+    if check_option("net", net, Net) == "pairs":
         return PairNet(width)
-    return BlockNet(width, -(-at_least("length", length, 1) // at_least("block", block, 1)))
+    return BlockNet(width, -(-check_at_least("length", length, 1) // check_at_least("block", block, 1)))
 
 
 def sorting_block(d: int, heads: int, head_dim: int | None, mechanism: Sinkhorn, dropout: float) -> PreNorm:

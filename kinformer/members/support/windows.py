@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from kinformer.core.checks import at_least, within
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.dilated import Dilated
@@ -10,40 +10,40 @@ from kinformer.nn.patterns.dilated import Dilated
 T = TypeVar("T")
 
 
-def each(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
+def one_per_layer(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
     """One for each layer, from the bottom: those given, or the given one for all. ValueError for another count."""
-    at_least("depth", depth, 1)
-    found = value if isinstance(value, tuple) else (value,) * depth
-    if len(found) != depth:
-        raise ValueError(f"{name}={value} has {len(found)} values for depth={depth} layers; give one, or one each")
-    return found
+    check_at_least("depth", depth, 1)
+    values = value if isinstance(value, tuple) else (value,) * depth
+    if len(values) != depth:
+        raise ValueError(f"{name}={value} has {len(values)} values for depth={depth} layers; give one, or one each")
+    return values
 
 
-def by_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
+def numbers_per_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
     """One number for each layer, none below `least`."""
-    found = each(name, value, depth)
-    for one in found:
-        at_least(name, one, least)
-    return found
+    values = one_per_layer(name, value, depth)
+    for number in values:
+        check_at_least(name, number, least)
+    return values
 
 
 def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
     """The window of each layer, geometrically from `window` at the bottom to `top` in the highest layer, if given."""
     if top is None or depth == 1:
-        return by_layer("window", window, depth, least)
+        return numbers_per_layer("window", window, depth, least)
     if isinstance(window, tuple):
         raise ValueError(
             f"window={window} names every layer's and top={top} the highest one's; give one of the two, "
             "add top=none for the first"
         )
-    at_least("window", window, max(least, 1))
-    ratio = at_least("top", top, max(least, 1)) / window
+    check_at_least("window", window, max(least, 1))
+    ratio = check_at_least("top", top, max(least, 1)) / window
     return tuple(round(window * ratio ** (n / max(depth - 1, 1))) for n in range(depth))
 
 
-def near(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
+def window_pattern(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
     """A window on either side; with a dilation, the first `dilated` heads see that much further with as many keys."""
-    if at_least("dilated", dilated, 0) == 0 or dilation == 1:
+    if check_at_least("dilated", dilated, 0) == 0 or dilation == 1:
         return Band(window)
-    within("dilated", dilated, 0, heads)
+    check_in_range("dilated", dilated, 0, heads)
     return Heads(*[Dilated(window, dilation)] * dilated, *[Band(window)] * (heads - dilated))

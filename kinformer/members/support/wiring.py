@@ -9,7 +9,7 @@ from torch import nn
 
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias, Plus
-from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
+from kinformer.core.checks import check_at_least, check_option, check_probability, check_unused, resolve_head_dim
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -17,7 +17,7 @@ from kinformer.core.position import Position
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.relative import Relative
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
@@ -84,23 +84,23 @@ class Wiring:
     v_dim: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("position", self.position, Positions)
-        one_of("norm", self.norm, Norms)
-        at_least("length", self.length, 1)
+        check_option("position", self.position, Positions)
+        check_option("norm", self.norm, Norms)
+        check_at_least("length", self.length, 1)
         if self.per_layer and self.position not in ("learned", *SINUSOIDS):
             raise ValueError(
                 f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
             )
         if self.position != "relative":
-            unread(f"position={self.position!r}", by_head=(self.by_head, False))
-        a_probability("dropout", self.dropout)
+            check_unused(f"position={self.position!r}", by_head=(self.by_head, False))
+        check_probability("dropout", self.dropout)
 
     @property
     def width(self) -> int:
         """The width of a head."""
-        return head_width(self.d, self.heads, self.head_dim)
+        return resolve_head_dim(self.d, self.heads, self.head_dim)
 
-    def added(self) -> Position | None:
+    def added_position(self) -> Position | None:
         """What is added to the embedded tokens."""
         return None if self.per_layer else self._position()
 
@@ -139,8 +139,8 @@ class Wiring:
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
         biases = [part for part in (None if cross else self._bias(pattern), bias) if part is not None]
-        both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
-        mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
+        total_bias = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
+        mechanism = Softmax(pattern, total_bias, dropout=dropout, lse=False)
         projection = QKV(
             self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, v_dim=self.v_dim, rotation=rotation
         )
@@ -160,7 +160,7 @@ class Wiring:
         kind = PreNorm if self.norm == "pre" else PostNorm
         block = kind(*layers, norm=self._norm, dropout=self.dropout)
         position = self._position() if self.per_layer else None
-        return block if position is None else Placed(block, position)
+        return block if position is None else PositionedBlock(block, position)
 
     def stack(self, blocks: Iterable[Layer]) -> Stack:
         """The blocks, with the last norm that pre-norm blocks want."""

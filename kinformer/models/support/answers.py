@@ -23,11 +23,11 @@ class Answer(nn.Module, ABC):
         """The answers."""
 
     @abstractmethod
-    def loss(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """What is learned from, a set each."""
 
     @abstractmethod
-    def judged(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
+    def evaluate(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
         """What is measured of each set, the metric first."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Answer(nn.Module, ABC):
         """Right answers of some kind, made of random numbers."""
 
 
-class Number(Answer):
+class NumberAnswer(Answer):
     """Any number; learned and judged by how far off it is, as the paper does for maxima."""
 
     name = "number"
@@ -44,17 +44,17 @@ class Number(Answer):
     def says(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return head
 
-    def loss(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        return (said - right).abs()
+    def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        return (output - right).abs()
 
-    def judged(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
-        return {self.metric.name: self.loss(said, right)}
+    def evaluate(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
+        return {self.metric.name: self.loss(output, right)}
 
     def sample(self, numbers: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return numbers
 
 
-class Count(Answer):
+class CountAnswer(Answer):
     """How many: the rate of a Poisson distribution, softplus of what the head says; learned by -log of its probability.
 
     Judged by how often the likeliest number, the rate rounded down, is right, as the paper does for characters.
@@ -66,12 +66,12 @@ class Count(Answer):
     def says(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return F.softplus(head)
 
-    def loss(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        log = said.clamp_min(torch.finfo(said.dtype).tiny).log()
-        return said - right * log + torch.lgamma(right + 1)
+    def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        log = output.clamp_min(torch.finfo(output.dtype).tiny).log()
+        return output - right * log + torch.lgamma(right + 1)
 
-    def judged(self, said: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
-        return {self.metric.name: (said.floor() == right).to(said.dtype), "nats": self.loss(said, right)}
+    def evaluate(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
+        return {self.metric.name: (output.floor() == right).to(output.dtype), "nats": self.loss(output, right)}
 
     def sample(self, numbers: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return numbers.abs().round()

@@ -6,34 +6,36 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 
 
-def by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
+def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
     """log p(w) = log sum_(i: token_i = w) softmax(scores)_i, -inf of a token that is not among them.
 
     In logs throughout, so that nothing is lost of tokens that are far less likely than others. A token of -1, or a
     score of -inf, stands for no memory; where there is none every entry is -inf.
     """
-    there = (tokens >= 0) & (scores > -torch.inf)
-    scores = scores.masked_fill(~there, -torch.inf)
+    is_memory = (tokens >= 0) & (scores > -torch.inf)
+    scores = scores.masked_fill(~is_memory, -torch.inf)
     norm = scores.logsumexp(-1, keepdim=True)
-    likely = torch.where(there, scores - norm, -torch.inf)
+    likely = torch.where(is_memory, scores - norm, -torch.inf)
     at = tokens.clamp_min(0)
     most = likely.new_full((*tokens.shape[:-1], vocab), -torch.inf).scatter_reduce(-1, at, likely, "amax")
-    away = torch.where(there, likely - most.gather(-1, at), -torch.inf).exp()
+    away = torch.where(is_memory, likely - most.gather(-1, at), -torch.inf).exp()
     return torch.zeros_like(most).scatter_add(-1, at, away).log() + most
 
 
-def mixed(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
+def mix_log_p(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
     """log(weight p_other + (1 - weight) p_own) of logs of probabilities; the own alone where the other has none."""
-    one, rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
-    other, own_ = other + one, own + rest
-    none = torch.maximum(other, own_) == -torch.inf  # there the gradient of the sum is no number
-    both = torch.logaddexp(other.masked_fill(none, 0.0), own_.masked_fill(none, 0.0)).masked_fill(none, -torch.inf)
-    return torch.where((other > -torch.inf).any(-1, keepdim=True), both, own)
+    log_weight, log_rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
+    other, own_ = other + log_weight, own + log_rest
+    impossible = torch.maximum(other, own_) == -torch.inf  # there the gradient of the sum is no number
+    total = torch.logaddexp(other.masked_fill(impossible, 0.0), own_.masked_fill(impossible, 0.0)).masked_fill(
+        impossible, -torch.inf
+    )
+    return torch.where((other > -torch.inf).any(-1, keepdim=True), total, own)
 
 
 def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:
     """Of logits, in float32 or better."""
-    return precise(logits).log_softmax(-1)
+    return at_least_float32(logits).log_softmax(-1)

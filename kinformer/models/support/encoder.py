@@ -7,12 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least, if_given
+from kinformer.core.checks import check_at_least, check_optional_part, check_part, check_probability
 from kinformer.core.layer import Context, Layer
 from kinformer.core.loss import Weight, check_known_penalties
 from kinformer.core.model import Model
 from kinformer.core.position import Position
-from kinformer.core.vocabulary import spelt
+from kinformer.core.vocabulary import check_tokens_below
 from kinformer.nn.norms.layer import LayerNorm
 
 START = 0.02  # the standard deviation of embeddings at the start, BERT's
@@ -48,26 +48,26 @@ class Encoder(Model):
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.vocab, self.d, self.scale = at_least("vocab", vocab, 1), at_least("d", d, 1), scale
-        self.dropout = a_probability("dropout", dropout)
+        self.vocab, self.d, self.scale = check_at_least("vocab", vocab, 1), check_at_least("d", d, 1), scale
+        self.dropout = check_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 1, d)
         nn.init.normal_(self.embedding.weight, std=START)
-        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
-        self.body = a_part("body", body, Layer, "a layer, such as Stack([...])")
-        self.kind = nn.Embedding(kinds, d) if at_least("kinds", kinds, 0) else None
+        self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([...])")
+        self.kind = nn.Embedding(kinds, d) if check_at_least("kinds", kinds, 0) else None
         if self.kind is not None:
             nn.init.normal_(self.kind.weight, std=START)
         self.norm = LayerNorm(d, eps=eps)
         self.refuse_unmet(body)
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
-    def embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def embed_tokens(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
-        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
+        x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(ctx.places)
         if self.kind is not None:
-            none = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
-            label = ctx.labels.get("segment", none) if self.kind.num_embeddings > 1 else none
+            zeros = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
+            label = ctx.labels.get("segment", zeros) if self.kind.num_embeddings > 1 else zeros
             x = x + self.kind(label.clamp_min(0))
         return F.dropout(self.norm(x), self.dropout, self.training)

@@ -9,23 +9,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of, within
-from kinformer.core.layer import Context, Decoding, Layer, Out, prefixed
-from kinformer.core.loss import LEAVING, mean, token_nll
-from kinformer.core.model import Batch, Writer, total
+from kinformer.core.checks import check_at_least, check_in_range, check_option
+from kinformer.core.layer import Context, Decoding, Layer, Out, add_prefix
+from kinformer.core.loss import LEAVING, masked_mean, token_nll
+from kinformer.core.model import Batch, Writer, sum_and_count
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.classifiers import PerExit, of_exit
-from kinformer.nn.losses.aligned import Weights, aligned, scale_gradient
+from kinformer.nn.losses.aligned import Weights, aligned_loss, scale_gradient
 
 Outputs = Literal["shared", "each"]
 
 
-class Exits(NamedTuple):
+class ExitOutputs(NamedTuple):
     """What all exits make of a batch, lowest first, what each token is to predict (-1: nothing), and the context."""
 
     states: Sequence[Float[Tensor, "B T D"]]
     logits: Sequence[Float[Tensor, "B T V"]]
-    wanted: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
     ctx: Context
 
 
@@ -46,16 +46,19 @@ class ManyExits(Writer):
         """The layers that tokens leave."""
         raise NotImplementedError
 
-    def train_by(self, weights: Weights, alpha: float, paths: int, outputs: Outputs) -> None:
+    def set_training(self, weights: Weights, alpha: float, paths: int, outputs: Outputs) -> None:
         """How all exits are trained, and what reads them."""
-        self.weights, self.alpha = one_of("weights", weights, Weights), within("alpha", alpha, 0, math.inf)
-        self.paths, count = at_least("paths", paths, 1), len(self.exits.layers)
-        if one_of("outputs", outputs, Outputs) == "each":
+        self.weights, self.alpha = (
+            check_option("weights", weights, Weights),
+            check_in_range("alpha", alpha, 0, math.inf),
+        )
+        self.paths, count = check_at_least("paths", paths, 1), len(self.exits.layers)
+        if check_option("outputs", outputs, Outputs) == "each":
             if self.head.weight is self.embedding.weight:
                 raise ValueError("outputs='each' is a matrix for each exit, none of them the embedding; give tie=False")
-            one = self.head
-            more = [type(one)(one.in_features, one.out_features, bias=False) for _ in range(count - 1)]
-            self.head = PerExit([*more, one])
+            head = self.head
+            more = [type(head)(head.in_features, head.out_features, bias=False) for _ in range(count - 1)]
+            self.head = PerExit([*more, head])
 
     def context(self, ctx: Context) -> Context:
         """The context that the layers get: of a text that is read, the longest output is a row of the training."""
@@ -76,39 +79,41 @@ class ManyExits(Writer):
         for layer in self.exits.layers if part is self.exits else [part]:
             refuse_rules(self, layer)
 
-    def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    def training_loss(
+        self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""
-        body, real = self.exits, wanted >= 0
+        body, real = self.exits, targets >= 0
         mixed = self.training and body.chance is not None
-        drawn = [call(()) for _ in range(self.paths)] if mixed else []
-        if mixed and drawn[0].state is not None:
+        readings = [call(()) for _ in range(self.paths)] if mixed else []
+        if mixed and readings[0].state is not None:
             raise ValueError("mixed training reads a row several times and carries no state; train on rows without one")
         if mixed and not any(True for _ in body.rule.parameters()):
-            return self._mixed(drawn, wanted)
-        out, states, logits = self._every(call)
+            return self._mean_reading(readings, targets)
+        out, states, logits = self._read_every_exit(call)
         if mixed:
-            out, loss, parts = self._mixed(drawn, wanted)
+            out, loss, parts = self._mean_reading(readings, targets)
         else:
             scaled = logits
             if self.training:
-                scaled = [scale_gradient(one, gamma) for one, gamma in zip(logits, body.gammas, strict=True)]
-            loss, count = aligned(scaled, wanted, self.weights, self.smoothing)
+                scaled = [
+                    scale_gradient(exit_logits, gamma) for exit_logits, gamma in zip(logits, body.gammas, strict=True)
+                ]
+            loss, count = aligned_loss(scaled, targets, self.weights, self.smoothing)
             loss = loss / count.clamp_min(1)
-            parts = {"nll": mean(token_nll(out.y, wanted), real), "exits": loss}
-        learned = body.rule.loss(states, logits, wanted, ctx)
+            parts = {"nll": masked_mean(token_nll(out.y, targets), real), "exits": loss}
+        learned = body.rule.loss(states, logits, targets, ctx)
         if learned is not None:
-            parts[LEAVING] = mean(learned, real)
+            parts[LEAVING] = masked_mean(learned, real)
             loss = loss + self.alpha * parts[LEAVING]
-        stats = prefixed("rule", body.rule.stats(logits, wanted)) if self.training else {}
+        stats = add_prefix("rule", body.rule.stats(logits, targets)) if self.training else {}
         return out._replace(stats={**out.stats, **stats}), loss, parts
 
     @abstractmethod
-    def every_exit(self, batch: Batch) -> Exits:
+    def every_exit(self, batch: Batch) -> ExitOutputs:
         """What each exit makes of a batch with nobody having left."""
 
-    def _every(self, call: Callable[[tuple[str, ...]], Out]) -> tuple[Out, list[Tensor], list[Tensor]]:
+    def _read_every_exit(self, call: Callable[[tuple[str, ...]], Out]) -> tuple[Out, list[Tensor], list[Tensor]]:
         """A reading in which nobody leaves, and the states and logits of all exits."""
         body = self.exits
         names = tuple(str(n) for n in range(len(body.layers)))
@@ -118,17 +123,17 @@ class ManyExits(Writer):
         logits = [head(norm(h)) for head, norm, h in zip(heads, body.heads, states, strict=False)] + [out.y]
         return out, states, logits
 
-    def _mixed(self, drawn: list[Out], wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+    def _mean_reading(self, readings: list[Out], targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """The first of the readings with the means of their aux, and their mean loss."""
-        losses = [mean(token_nll(out.y, wanted, self.smoothing), wanted >= 0) for out in drawn]
-        nll = torch.stack([mean(token_nll(out.y, wanted), wanted >= 0) for out in drawn]).mean()
-        aux = {name: torch.stack([out.aux[name] for out in drawn]).mean(0) for name in drawn[0].aux}
+        losses = [masked_mean(token_nll(out.y, targets, self.smoothing), targets >= 0) for out in readings]
+        nll = torch.stack([masked_mean(token_nll(out.y, targets), targets >= 0) for out in readings]).mean()
+        aux = {name: torch.stack([out.aux[name] for out in readings]).mean(0) for name in readings[0].aux}
         loss = torch.stack(losses).mean()
-        return drawn[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
+        return readings[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
-    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets, and the layers."""
-        return {**super().measured(out, wanted), "layers": total(out.aux["exit"], wanted >= 0)}  # type: ignore[misc]
+        return {**super().measured(out, targets), "layers": sum_and_count(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:

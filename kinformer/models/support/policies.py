@@ -11,7 +11,7 @@ from numpy.random import Generator
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from kinformer.core.autocast import linear
+from kinformer.core.autocast import linear_float32
 
 START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
 
@@ -28,41 +28,41 @@ class Policy(nn.Module, ABC):
 
     def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
         """The numbers of the distribution, in float32 or better, under autocast too."""
-        return linear(self.head, y)
+        return linear_float32(self.head, y)
 
     @abstractmethod
-    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
+    def distribution(self, parameters: Float[Tensor, "*n K"]) -> Distribution:
         """The distribution that they say."""
 
     @abstractmethod
-    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+    def sample(self, parameters: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
         """An action of each row, by a generator of its own: batch mates and devices change nothing."""
 
 
-class Kinds(Policy):
+class CategoricalPolicy(Policy):
     """One of several kinds of actions: a softmax."""
 
-    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
-        return Categorical(logits=said, validate_args=False)
+    def distribution(self, logits: Float[Tensor, "*n K"]) -> Distribution:
+        return Categorical(logits=logits, validate_args=False)
 
-    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
-        places = torch.tensor([one.random() for one in chance], dtype=torch.float64)
-        ends = said.detach().cpu().double().softmax(-1).cumsum(-1)[:, :-1]
+    def sample(self, logits: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+        places = torch.tensor([generator.random() for generator in chance], dtype=torch.float64)
+        ends = logits.detach().cpu().double().softmax(-1).cumsum(-1)[:, :-1]
         return (ends < places[:, None]).sum(-1)
 
 
-class Numbers(Policy):
+class GaussianPolicy(Policy):
     """Numbers, each from a Gaussian of its own, whose deviations are learned and alike for all that is seen."""
 
     def __init__(self, d: int, numbers: int):
         super().__init__(d, numbers)
         self.log_deviation = nn.Parameter(torch.zeros(numbers))
 
-    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
-        deviation = self.log_deviation.to(said.dtype).exp().expand_as(said)
-        return Independent(Normal(said, deviation, validate_args=False), 1, validate_args=False)
+    def distribution(self, mean: Float[Tensor, "*n K"]) -> Distribution:
+        deviation = self.log_deviation.to(mean.dtype).exp().expand_as(mean)
+        return Independent(Normal(mean, deviation, validate_args=False), 1, validate_args=False)
 
-    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
-        noise = torch.from_numpy(numpy.array([one.standard_normal(said.shape[1]) for one in chance]))
-        there: Any = self.of(said.detach()).base_dist  # type: ignore[attr-defined]
-        return (there.loc.cpu() + there.scale.cpu() * noise.reshape(said.shape).to(said.dtype)).float()
+    def sample(self, mean: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+        noise = torch.from_numpy(numpy.array([generator.standard_normal(mean.shape[1]) for generator in chance]))
+        normal: Any = self.distribution(mean.detach()).base_dist  # type: ignore[attr-defined]
+        return (normal.loc.cpu() + normal.scale.cpu() * noise.reshape(mean.shape).to(mean.dtype)).float()

@@ -9,13 +9,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.collected import concatenated
+from kinformer.core.collected import concatenate_outs
 from kinformer.core.layer import Context, Device, Dtype, Out, State
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.state import reset
 
 
-class Slid(NamedTuple):
+class SlidingState(NamedTuple):
     """The state of a Sliding: the last tokens that were read, at most a window, a source or (), the model's own."""
 
     read: Int[Tensor, "B W"]
@@ -28,7 +28,7 @@ class Slid(NamedTuple):
         return self.own.now
 
 
-class Sliding:
+class SlidingReader:
     """A writer beyond its table of positions: when `most` tokens stand in it, its last half is read again from 0.
 
     It has the writer's `start` and `logits`, so that whoever writes with one writes with the other. A row slides by the
@@ -42,84 +42,84 @@ class Sliding:
     def __init__(self, model: Any, most: int):
         self.model, self.most = model, most
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Slid:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SlidingState:
         own = self.model.start(batch, min(length, self.most), dtype=dtype, device=device)
-        return self.goes_on(own)
+        return self.continue_from(own)
 
-    def goes_on(self, own: State) -> Slid:
+    def continue_from(self, own: State) -> SlidingState:
         """The state of a model that has read before: what it read is not known, so it is not read again."""
         width = min(self.most, int(own.now.max()) if len(own.now) else 0)
-        return Slid(torch.full((len(own.now), width), -1, device=own.now.device), (), own)
+        return SlidingState(torch.full((len(own.now), width), -1, device=own.now.device), (), own)
 
     def logits(
         self,
         tokens: Int[Tensor, "B T"],
-        state: Slid | None = None,
+        state: SlidingState | None = None,
         ctx: Context | None = None,
         *,
         last: bool = False,
-        **given: Any,
+        **inputs: Any,
     ) -> Out:
         """The model's, of the tokens or with `last` of the last one; where a row slides, of what it reads again too.
 
         Where a row slides its tokens have other positions than the ctx says; they keep their steps of decoding.
         """
         if state is None:
-            rows = _last(tokens, self._stands(tokens), self.most)
-            return self.model.logits(rows, None, _moved(ctx, rows), last=last, **given)
-        source = given.get("source", state.source)
-        known = torch.cat([state.read, tokens], 1)
+            rows = _last_tokens(tokens, self._count_in_table(tokens), self.most)
+            return self.model.logits(rows, None, _shift_context(ctx, rows), last=last, **inputs)
+        source = inputs.get("source", state.source)
+        history = torch.cat([state.read, tokens], 1)
         if tokens.shape[1] > 1:  # padding before new tokens stands behind what was read
-            known = _to_the_right(known)
-        if known.shape[1] <= self.most:
-            out = self.model.logits(tokens, state.own, ctx, last=last, **given)
-            return out._replace(state=Slid(known, source, out.state))
+            history = _pad_left(history)
+        if history.shape[1] <= self.most:
+            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
+            return out._replace(state=SlidingState(history, source, out.state))
         new = (tokens >= 0).sum(1)
         over = state.own.now + new > self.most
         if not bool(over.any()):
-            out = self.model.logits(tokens, state.own, ctx, last=last, **given)
-            return out._replace(state=Slid(known[:, -self.most :], source, out.state))
-        counts = torch.where(over, self._of(state.own.now + new), new)
-        rows = _last(known, counts, max(int(counts.max()), 1))
-        again = {"source": source} if isinstance(source, Tensor) else {}
-        if not again and self.model.reads == "pairs":
+            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
+            return out._replace(state=SlidingState(history[:, -self.most :], source, out.state))
+        counts = torch.where(over, self._tokens_in_table(state.own.now + new), new)
+        rows = _last_tokens(history, counts, max(int(counts.max()), 1))
+        reread_inputs = {"source": source} if isinstance(source, Tensor) else {}
+        if not reread_inputs and self.model.reads == "pairs":
             raise ValueError(
                 "the table of positions is full, and to read its last half again takes the source; give it"
             )
         own = reset(state.own, over)
-        out = self.model.logits(rows, own, _moved(ctx, rows, own), last=last, **again)
-        read = rows if bool(over.all()) else known[:, -self.most :]
-        return out._replace(state=Slid(read, source, out.state))
+        out = self.model.logits(rows, own, _shift_context(ctx, rows, own), last=last, **reread_inputs)
+        read = rows if bool(over.all()) else history[:, -self.most :]
+        return out._replace(state=SlidingState(read, source, out.state))
 
-    def _stands(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        return self._of((tokens >= 0).sum(1))
+    def _count_in_table(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        return self._tokens_in_table((tokens >= 0).sum(1))
 
-    def _of(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    def _tokens_in_table(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
         half = self.most // 2
         return torch.where(count <= self.most, count, half + 1 + (count - self.most - 1) % (self.most - half))
 
 
-def _moved(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
+def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
     """The context of rows that end where those of `ctx` do, numbered on from a state or anew; None without a ctx."""
     if ctx is None or ctx.decoding is None:
         return None
     step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
-    return numbered(rows, state).replace(decoding=ctx.decoding._replace(step=step))
+    return context_of_tokens(rows, state).replace(decoding=ctx.decoding._replace(step=step))
 
 
-def _last(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
+def _last_tokens(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
     """The last tokens of each row, so many of them, in the last columns; -1 before them."""
     after = (tokens >= 0).flip(1).cumsum(1).flip(1)  # of each token, how many stand from it on
     return torch.where(after <= counts[:, None], tokens, -1)[:, -width:]
 
 
-def _to_the_right(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def _pad_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """The same rows, padding first."""
     return tokens.take_along_dim((tokens >= 0).to(torch.uint8).argsort(dim=1, stable=True), 1)
 
 
-def beyond(model: Any, length: int) -> bool:
+def must_slide(model: Any, length: int) -> bool:
     """Has the model a table of positions that holds less than so many tokens? A warning then says that it slides."""
     most = getattr(model, "window", None)
     if most is None or length <= most:
@@ -132,12 +132,12 @@ def beyond(model: Any, length: int) -> bool:
     return True
 
 
-def fitted(model: Any, batch: TokenBatch, more: int = 0, state: State | None = None) -> TokenBatch:
+def fit_to_window(model: Any, batch: TokenBatch, more: int = 0, state: State | None = None) -> TokenBatch:
     """Tokens to be judged, of which the model reads `more`: moved to the left where it must slide over them."""
-    return batch.to_the_left() if state is None and beyond(model, batch.tokens.shape[1] + more) else batch
+    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + more) else batch
 
 
-def in_windows(
+def read_in_windows(
     read: Callable[[Int[Tensor, "B W *n"]], Out],
     tokens: Int[Tensor, "B T *n"],
     most: int | None,
@@ -151,9 +151,9 @@ def in_windows(
     if state is not None or most is None or length <= most:
         return read(tokens)
     half = most // 2
-    found = [read(tokens[:, :most])]
+    outs = [read(tokens[:, :most])]
     for first in range(most - half, length - half, most - half):
         out = read(tokens[:, first : first + most])
         aux = {name: value[:, half:] if value.dim() else value for name, value in out.aux.items()}
-        found.append(out._replace(y=out.y[:, half:], aux=aux))
-    return concatenated(found)
+        outs.append(out._replace(y=out.y[:, half:], aux=aux))
+    return concatenate_outs(outs)

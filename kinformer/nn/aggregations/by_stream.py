@@ -5,7 +5,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 
 
 class OutByStream(Aggregation):
@@ -22,9 +22,9 @@ class OutByStream(Aggregation):
 
     def __init__(self, n: int, wide: Aggregation, long: Aggregation):
         super().__init__()
-        self.n = at_least("n", n, 0)
+        self.n = check_at_least("n", n, 0)
         for name, part in (("wide", wide), ("long", long)):
-            a_part(name, part, Aggregation, "an aggregation, such as OutProjection(heads, v_dim, d)")
+            check_part(name, part, Aggregation, "an aggregation, such as OutProjection(heads, v_dim, d)")
         self.wide, self.long = wide, long
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.nn.aggregations.votes import Votes
 
 Over = Literal["outputs", "inputs"]
@@ -44,7 +44,7 @@ class DynamicRouting(Aggregation):
     ):
         super().__init__()
         self.votes = Votes(heads, v_dim, d, capsules)
-        self.iterations, self.over = at_least("iterations", iterations, 1), one_of("over", over, Over)
+        self.iterations, self.over = check_at_least("iterations", iterations, 1), check_option("over", over, Over)
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self.routed(self.votes(y)).flatten(-2)  # [B T N*W]
@@ -52,11 +52,11 @@ class DynamicRouting(Aggregation):
     def routed(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
         """The output capsules of votes."""
         agreed = votes.new_zeros(votes.shape[:-1])
-        made = self._capsules(votes, agreed)
+        capsules = self._capsules(votes, agreed)
         for _ in range(self.iterations - 1):
-            agreed = agreed + (votes * made[..., None, :, :]).sum(-1)  # [*B H N]
-            made = self._capsules(votes, agreed)
-        return made
+            agreed = agreed + (votes * capsules[..., None, :, :]).sum(-1)  # [*B H N]
+            capsules = self._capsules(votes, agreed)
+        return capsules
 
     def _capsules(self, votes: Float[Tensor, "*B H N W"], agreed: Float[Tensor, "*B H N"]) -> Float[Tensor, "*B N W"]:
         shares = agreed.softmax(-1 if self.over == "outputs" else -2)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.example import Example
 from kinformer.nn.aggregations.votes import Votes
 
@@ -55,17 +55,17 @@ class EMRouting(Aggregation):
     ):
         super().__init__()
         self.votes = Votes(heads, v_dim, d, capsules)
-        self.iterations = at_least("iterations", iterations, 1)
-        self.sharpness = within("sharpness", sharpness, 0, math.inf)
-        self.weights = one_of("weights", weights, Weights)
+        self.iterations = check_at_least("iterations", iterations, 1)
+        self.sharpness = check_in_range("sharpness", sharpness, 0, math.inf)
+        self.weights = check_option("weights", weights, Weights)
         self.active = nn.Parameter(torch.randn(heads, v_dim) * v_dim**-0.5)
         self.active_bias = nn.Parameter(torch.zeros(heads))
         self.beta_u = nn.Parameter(torch.zeros(self.votes.capsules))
         self.beta_a = nn.Parameter(torch.zeros(self.votes.capsules))
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        y, kind = precise(y), y.dtype
-        with exact(y):  # or autocast would round the votes by more than a capsule's variance
+        y, kind = at_least_float32(y), y.dtype
+        with disable_autocast(y):  # or autocast would round the votes by more than a capsule's variance
             level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
             means, active = self.routed(self.votes(y), level.sigmoid())
         return (active[..., None] * means).flatten(-2).to(kind)  # [B T N*W]
@@ -75,15 +75,15 @@ class EMRouting(Aggregation):
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
         """The means of the output capsules, and how active each is, of votes and of how active each head is."""
         shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
-        means, variance, level = self._fitted(votes, shares * activation[..., None])
+        means, variance, level = self._fit(votes, shares * activation[..., None])
         for _ in range(self.iterations - 1):
             away = (votes - means[..., None, :, :]).square() / variance[..., None, :, :]
             likely = -(away + (2 * math.pi * variance).log()[..., None, :, :]).sum(-1) / 2  # [*B H N]
             shares = (F.logsigmoid(level)[..., None, :] + likely).softmax(-1)
-            means, variance, level = self._fitted(votes, shares * activation[..., None])
+            means, variance, level = self._fit(votes, shares * activation[..., None])
         return means, level.sigmoid()
 
-    def _fitted(
+    def _fit(
         self, votes: Float[Tensor, "*B H N W"], weights: Float[Tensor, "*B H N"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
         """The M step: means and variances of capsules, and how active they are before the sigmoid."""

@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 
 class OutProjection(Aggregation):
@@ -19,8 +19,8 @@ class OutProjection(Aggregation):
 
     def __init__(self, heads: int, v_dim: int, d: int, *, bias: bool = True):
         super().__init__()
-        width = at_least("heads", heads, 1) * at_least("v_dim", v_dim, 1)
-        self.linear = nn.Linear(width, at_least("d", d, 1), bias=bias)
+        width = check_at_least("heads", heads, 1) * check_at_least("v_dim", v_dim, 1)
+        self.linear = nn.Linear(width, check_at_least("d", d, 1), bias=bias)
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self.linear(y.transpose(1, 2).flatten(2))  # [B T H*V]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, multiple
+from kinformer.core.checks import check_at_least, check_multiple
 
 
 class Votes(nn.Module):
@@ -19,9 +19,9 @@ class Votes(nn.Module):
 
     def __init__(self, heads: int, v_dim: int, d: int, capsules: int | None = None):
         super().__init__()
-        self.capsules = at_least("capsules", heads if capsules is None else capsules, 1)
-        width = multiple("d", at_least("d", d, 1), "capsules", self.capsules) // self.capsules
-        shape = at_least("heads", heads, 1), self.capsules, at_least("v_dim", v_dim, 1), width
+        self.capsules = check_at_least("capsules", heads if capsules is None else capsules, 1)
+        width = check_multiple("d", check_at_least("d", d, 1), "capsules", self.capsules) // self.capsules
+        shape = check_at_least("heads", heads, 1), self.capsules, check_at_least("v_dim", v_dim, 1), width
         self.weight = nn.Parameter(torch.randn(shape) * v_dim**-0.5)
 
     def forward(self, y: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T H N W"]:

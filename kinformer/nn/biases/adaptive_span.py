@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
-from kinformer.core.bias import Distances, of_heads
-from kinformer.core.checks import at_least, within
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.bias import Distances, check_bias_heads
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
-from kinformer.nn.biases.masked import Masking, Nearest
+from kinformer.nn.biases.masking import Masking, Nearest
 from kinformer.nn.biases.of_distances import of_distances
 
 
@@ -30,7 +30,7 @@ class Ramp(Masking):
 
     def __init__(self, longest: int, *, ramp: float = 32.0, nearest: Nearest = 0, itself: bool = True):
         super().__init__(nearest=nearest, itself=itself)
-        self.longest, self.ramp = at_least("longest", longest, 1), within("ramp", ramp, 1, math.inf)
+        self.longest, self.ramp = check_at_least("longest", longest, 1), check_in_range("ramp", ramp, 1, math.inf)
 
     @property
     def reach(self) -> float:
@@ -45,7 +45,7 @@ class Ramp(Masking):
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         z = self.spans(piece.queries.extras)
-        of_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
+        check_bias_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
         m = ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
         return torch.where(x <= self.longest - self.nearest, m, 0.0)  # else the ramp of a long span went beyond `reach`
 
@@ -81,9 +81,9 @@ class AdaptiveSpan(Ramp):
         step: int = 64,
     ):
         super().__init__(longest, ramp=ramp, nearest=nearest, itself=itself)
-        z = float(within("start", start, 0, longest))
-        self.span = nn.Parameter(torch.full((at_least("heads", heads, 1),), z / longest))
-        self.step = at_least("step", step, 1)
+        z = float(check_in_range("start", start, 0, longest))
+        self.span = nn.Parameter(torch.full((check_at_least("heads", heads, 1),), z / longest))
+        self.step = check_at_least("step", step, 1)
         self._reach = self._reached(z)
         self.register_load_state_dict_post_hook(_look)
 
@@ -96,13 +96,13 @@ class AdaptiveSpan(Ramp):
         return min(self.longest, self._last(float(self.spans({}).detach().max())))
 
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return self.longest * precise(self.span)[None, :, None]
+        return self.longest * at_least_float32(self.span)[None, :, None]
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
         return of_distances(self, request, far)
 
     def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        return {"span": self.longest * precise(self.span).mean()}
+        return {"span": self.longest * at_least_float32(self.span).mean()}
 
     def penalties(self) -> Mapping[str, Penalty]:
         return {"span": Penalty((self.span,))}
@@ -136,7 +136,7 @@ class DynamicSpan(Ramp):
     """
 
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return self.longest * torch.sigmoid(precise(extras["span"])[..., 0])
+        return self.longest * torch.sigmoid(at_least_float32(extras["span"])[..., 0])
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"span": ExtraProjection(1)}

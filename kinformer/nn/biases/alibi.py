@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 from kinformer.nn.biases.of_distances import of_distances
 
@@ -27,10 +27,10 @@ class ALiBi(Bias):
 
     def __init__(self, heads: int):
         super().__init__()
-        self.slopes = slopes(at_least("heads", heads, 1))
+        self.slopes = slopes(check_at_least("heads", heads, 1))
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"ALiBi({len(self.slopes)})", len(self.slopes), piece)
+        check_bias_heads(f"ALiBi({len(self.slopes)})", len(self.slopes), piece)
         q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
         dtype = torch.promote_types(q.dtype, torch.float32)  # bfloat16 cannot tell distance 256 from 257
         slope = torch.tensor(self.slopes, dtype=dtype, device=q.device)

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.checks import a_part, at_least, from_to
+from kinformer.core.checks import check_at_least, check_part, check_whole_between
 from kinformer.core.request import Request
-from kinformer.core.vocabulary import refuse_beyond
+from kinformer.core.vocabulary import check_below
 
 START = 0.02  # the standard deviation of task embeddings at the start, BERT's
 
@@ -46,12 +46,14 @@ class ConditionalBlocks(Bias):
         embedding: nn.Embedding | None = None,
     ):
         super().__init__()
-        self.length, self.label = at_least("length", length, 1), label
-        self.size = -(-length // from_to("blocks", blocks, 1, length))
+        self.length, self.label = check_at_least("length", length, 1), label
+        self.size = -(-length // check_whole_between("blocks", blocks, 1, length))
         if embedding is None:
-            embedding = nn.Embedding(at_least("tasks", tasks, 1), at_least("d", d, 1))
+            embedding = nn.Embedding(check_at_least("tasks", tasks, 1), check_at_least("d", d, 1))
             nn.init.normal_(embedding.weight, std=START)
-        self.embedding = a_part("embedding", embedding, nn.Embedding, "that of another layer, such as first.embedding")
+        self.embedding = check_part(
+            "embedding", embedding, nn.Embedding, "that of another layer, such as first.embedding"
+        )
         if embedding.weight.shape != (tasks, d):
             raise ValueError(f"embedding has shape {list(embedding.weight.shape)}; give one of [{tasks}, {d}]")
         self.blocks = nn.Parameter(torch.zeros(length, self.size))  # as in the code: M begins as beta alone
@@ -68,8 +70,8 @@ class ConditionalBlocks(Bias):
                 f"give Context(labels={{{self.label!r}: ...}}), a number for each token"
             )
         task = queries.labels[self.label]
-        refuse_beyond(task, self.embedding.num_embeddings, "task", f"give {name} more tasks")
-        refuse_beyond(queries.pos, self.length, "position", f"give {name} a larger length")
+        check_below(task, self.embedding.num_embeddings, "task", f"give {name} more tasks")
+        check_below(queries.pos, self.length, "position", f"give {name} a larger length")
         rows = self.rows(task.clamp_min(0)[:, None], queries.pos.clamp_min(0))
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 
@@ -95,8 +97,8 @@ class CAMTL(ConditionalBlocks):
     Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
 
-    def __init__(self, tasks: int, d: int, length: int, blocks: int, **others: Any):
-        super().__init__(tasks, d, length, blocks, **others)
+    def __init__(self, tasks: int, d: int, length: int, blocks: int, **settings: Any):
+        super().__init__(tasks, d, length, blocks, **settings)
         self.gamma, self.beta = (nn.Linear(d, self.blocks.numel()) for _ in range(2))
         nn.init.ones_(self.gamma.bias)
         nn.init.zeros_(self.beta.bias)
@@ -117,8 +119,8 @@ class CAMTLByColumn(ConditionalBlocks):
     Source: Pilault et al., 2020, arXiv:2009.09139, as its code has it.
     """
 
-    def __init__(self, tasks: int, d: int, length: int, blocks: int, **others: Any):
-        super().__init__(tasks, d, length, blocks, **others)
+    def __init__(self, tasks: int, d: int, length: int, blocks: int, **settings: Any):
+        super().__init__(tasks, d, length, blocks, **settings)
         self.gamma, self.beta = (nn.Linear(d, self.size) for _ in range(2))
         for film in (self.gamma, self.beta):
             nn.init.zeros_(film.bias)

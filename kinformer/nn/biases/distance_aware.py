@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import HeadValues
 from kinformer.core.request import Request
 
@@ -31,11 +31,11 @@ class DistanceAware(Bias):
 
     def __init__(self, heads: int):
         super().__init__()
-        self.alpha = nn.Parameter(torch.zeros(at_least("heads", heads, 1)))
+        self.alpha = nn.Parameter(torch.zeros(check_at_least("heads", heads, 1)))
         self.beta = nn.Parameter(torch.zeros(heads))
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"DistanceAware({len(self.alpha)})", len(self.alpha), piece)
+        check_bias_heads(f"DistanceAware({len(self.alpha)})", len(self.alpha), piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
         dtype = torch.promote_types(piece.queries.q.dtype, torch.float32)
         alpha, beta = self.alpha.to(dtype), self.beta.to(dtype)
@@ -49,7 +49,7 @@ class DistanceAware(Bias):
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
         """Below 0 a head weakens far keys, above 0 it strengthens them."""
-        return {"alpha": HeadValues(precise(self.alpha)[None, :, None], "per position")}
+        return {"alpha": HeadValues(at_least_float32(self.alpha)[None, :, None], "per position")}
 
 
 EXAMPLES = (lambda: DistanceAware(2),)

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads, entry
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 from kinformer.nn.biases.labels import labels_of
 
@@ -29,12 +29,12 @@ class ETCLabels(Bias):
 
     def __init__(self, heads: int, head_dim: int, n: int, clip: int, *, order: bool = False):
         super().__init__()
-        self.n, self.clip, self.others = at_least("n", n, 0), at_least("clip", clip, 0), 2 if order else 1
+        self.n, self.clip, self.others = check_at_least("n", n, 0), check_at_least("clip", clip, 0), 2 if order else 1
         labels = 2 * (2 * clip + 1) + 2 * (1 + self.others)
         self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, labels, head_dim)))
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"an ETCLabels of {len(self.keys)} heads", len(self.keys), piece)
+        check_bias_heads(f"an ETCLabels of {len(self.keys)} heads", len(self.keys), piece)
         segments = labels_of(piece, "segment", "ETCLabels")
         q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
         term = torch.einsum("bhtk,hnk->bhtn", q, self.keys.to(q.dtype)) * piece.scale  # [B H T K] [H N K]

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least, within
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.heads import HeadValues
 from kinformer.core.request import Request
 from kinformer.nn.biases.of_distances import of_distances
@@ -34,24 +34,24 @@ class GaussianPrior(Bias):
 
     def __init__(self, heads: int = 1, *, sigma: float = 5.0, own: float = 0.02):
         super().__init__()
-        self.heads = at_least("heads", heads, 1)
-        w = 0.5 / within("sigma", sigma, 0.01, 1000) ** 2
+        self.heads = check_at_least("heads", heads, 1)
+        w = 0.5 / check_in_range("sigma", sigma, 0.01, 1000) ** 2
         self.raw_w = nn.Parameter(torch.full((heads,), _inverse(w)))
-        self.raw_b = nn.Parameter(torch.full((heads,), _inverse(within("own", own, 1e-6, 1000))))
+        self.raw_b = nn.Parameter(torch.full((heads,), _inverse(check_in_range("own", own, 1e-6, 1000))))
 
     @property
     def w(self) -> Float[Tensor, " heads"]:
         """In float32 or better."""
-        return F.softplus(precise(self.raw_w))
+        return F.softplus(at_least_float32(self.raw_w))
 
     @property
     def b(self) -> Float[Tensor, " heads"]:
         """Likewise."""
-        return -F.softplus(precise(self.raw_b))
+        return -F.softplus(at_least_float32(self.raw_b))
 
     def bind(self, piece: Request) -> ScoreFn:
         if self.heads > 1:
-            of_heads(f"GaussianPrior({self.heads})", self.heads, piece)
+            check_bias_heads(f"GaussianPrior({self.heads})", self.heads, piece)
         heads, q_pos, k_pos = piece.queries.q.shape[1], piece.queries.pos, piece.keys.pos
         w, b = self.w.expand(heads), self.b.expand(heads)
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least, within
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.request import Request
 from kinformer.nn.biases.of_distances import of_distances
 
@@ -17,7 +17,7 @@ FAR = 1e6
 class HardCodedGaussian(Bias):
     """score + log N(j; ratio i + o_h, sigma_h): each head reads around one place, and nothing of it is learned.
 
-    With `Values`, which give no scores, it is hard-coded attention: `Attention(Values(d, heads),
+    With `ValueProjection`, which give no scores, it is hard-coded attention: `Attention(ValueProjection(d, heads),
     Unnormalised(Full(), HardCodedGaussian(offsets)))` weighs values by the densities themselves, as the authors' code
     does, and `Softmax` in its place by densities over their sum. Choose it to see how little self-attention needs to
     know of content. Under a window such as `Band(8)` cost is linear; beyond 8 deviations a density is below 1e-14.
@@ -32,16 +32,18 @@ class HardCodedGaussian(Bias):
 
     def __init__(self, offsets: tuple[float, ...], sigma: float | tuple[float, ...] = 1.0, *, ratio: float = 1.0):
         super().__init__()
-        at_least("the number of offsets", len(offsets), 1)
-        self.offsets = tuple(float(within(f"offsets[{n}]", one, -FAR, FAR)) for n, one in enumerate(offsets))
+        check_at_least("the number of offsets", len(offsets), 1)
+        self.offsets = tuple(
+            float(check_in_range(f"offsets[{n}]", number, -FAR, FAR)) for n, number in enumerate(offsets)
+        )
         sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(offsets)
         if len(sigmas) != len(offsets):
             raise ValueError(f"sigma has {len(sigmas)} numbers for {len(offsets)} offsets; give one, or one for each")
-        self.sigma = tuple(float(within("sigma", one, 0.01, FAR)) for one in sigmas)
-        self.ratio = within("ratio", ratio, 0.001, FAR)
+        self.sigma = tuple(float(check_in_range("sigma", number, 0.01, FAR)) for number in sigmas)
+        self.ratio = check_in_range("ratio", ratio, 0.001, FAR)
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"HardCodedGaussian of {len(self.offsets)} offsets", len(self.offsets), piece)
+        check_bias_heads(f"HardCodedGaussian of {len(self.offsets)} offsets", len(self.offsets), piece)
         q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
         dtype = torch.promote_types(q.dtype, torch.float32)  # bfloat16 cannot tell position 256 from 257
         offset, sigma = (torch.tensor(numbers, dtype=dtype, device=q.device) for numbers in (self.offsets, self.sigma))

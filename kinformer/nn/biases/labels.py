@@ -6,21 +6,21 @@ from torch import Tensor
 from kinformer.core.request import Request
 
 
-def labels_of(piece: Request, name: str, who: str) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"]] | None:
+def labels_of(piece: Request, name: str, part: str) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"]] | None:
     """A label of the queries and of the keys; None where neither has it, ValueError where only one of them does."""
     of_queries, of_keys = piece.queries.labels.get(name), piece.keys.labels.get(name)
     if of_queries is None and of_keys is None:
         return None
     if of_queries is None or of_keys is None:
-        which = "keys" if of_queries is None else "queries"
+        side = "keys" if of_queries is None else "queries"
         raise ValueError(
-            f"{who} compares the label {name!r} of queries and keys, and only the {which} have one; give every call of "
+            f"{part} compares the label {name!r} of queries and keys, and only the {side} have one; give every call of "
             "a sequence Context(labels=...), and drop this bias where keys are a source's or a memory's"
         )
     tokens = piece.queries.q.shape[2], piece.keys.k.shape[2]
     if (of_queries.shape[1], of_keys.shape[1]) != tokens:
         raise ValueError(
-            f"{who} got the label {name!r} of {of_queries.shape[1]} queries and {of_keys.shape[1]} keys for "
+            f"{part} got the label {name!r} of {of_queries.shape[1]} queries and {of_keys.shape[1]} keys for "
             f"{tokens[0]} queries and {tokens[1]} keys; give one number for each token"
         )
     return of_queries, of_keys

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.attend import read
-from kinformer.core.autocast import exact, precise
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least, within
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
@@ -45,7 +45,7 @@ class Localness(Bias):
 
     def __init__(self, heads: int, head_dim: int):
         super().__init__()
-        self.heads, self.head_dim = at_least("heads", heads, 1), at_least("head_dim", head_dim, 1)
+        self.heads, self.head_dim = check_at_least("heads", heads, 1), check_at_least("head_dim", head_dim, 1)
         self.inner, self.centre = _matrix(heads, head_dim), _vector(heads, head_dim)
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Localness(Bias):
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
         q = request.queries.q
-        of_heads(f"{type(self).__name__}({self.heads}, {self.head_dim})", self.heads, request)
+        check_bias_heads(f"{type(self).__name__}({self.heads}, {self.head_dim})", self.heads, request)
         self._check(q.shape[-1])
         hidden = _hidden(q, self.inner)
         first, size = _range(request)
@@ -137,7 +137,7 @@ class FixedLocalness(Localness):
 
     def __init__(self, heads: int, head_dim: int, width: float = 10.0):
         super().__init__(heads, head_dim)
-        self.width = within("width", width, 2 * NARROWEST, math.inf, open_end=True)
+        self.width = check_in_range("width", width, 2 * NARROWEST, math.inf, open_end=True)
 
     def widths(self, request: Request, hidden: Tensor, size: Tensor) -> Float[Tensor, "1 1 1"]:
         return size.new_full((1, 1, 1), self.width)
@@ -157,14 +157,14 @@ def _vector(heads: int, width: int) -> nn.Parameter:
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:
     """tanh(W x), in float32 or better: bfloat16 would miss the place in a long row by several positions."""
-    with exact(x):
-        return torch.tanh(torch.einsum("bhtk,hkl->bhtl", precise(x), precise(w)))
+    with disable_autocast(x):
+        return torch.tanh(torch.einsum("bhtk,hkl->bhtl", at_least_float32(x), at_least_float32(w)))
 
 
 def _share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[Tensor, "B H T"]:
     """sigmoid(U hidden), in float32 or better."""
-    with exact(hidden):
-        return torch.sigmoid(torch.einsum("bhtk,hk->bht", hidden, precise(u)))
+    with disable_autocast(hidden):
+        return torch.sigmoid(torch.einsum("bhtk,hk->bht", hidden, at_least_float32(u)))
 
 
 def _range(request: Request) -> _Range:

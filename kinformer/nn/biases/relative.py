@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
-from kinformer.core.bias import Added, Bias, Distances, ScoreFn, at, entry, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.bias import Bias, Distances, ScoreFn, ValueTable, at, check_bias_heads, entry
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 
 
@@ -43,11 +43,14 @@ class Relative(Bias):
         reach: tuple[float, float] = (math.inf, math.inf),
     ):
         super().__init__()
-        self.clip, self.heads = at_least("clip", clip, 0), None if heads is None else at_least("heads", heads, 1)
+        self.clip, self.heads = (
+            check_at_least("clip", clip, 0),
+            None if heads is None else check_at_least("heads", heads, 1),
+        )
         self.back = int(min(clip, max(reach[0], -clip)))
         self.ahead = int(max(-self.back, min(clip, reach[1])))
-        self.keys = self._drawn(at_least("head_dim", head_dim, 1))
-        self.added = self._drawn(head_dim if value_dim is None else value_dim) if values else None
+        self.keys = self._make_table(check_at_least("head_dim", head_dim, 1))
+        self.added = self._make_table(head_dim if value_dim is None else value_dim) if values else None
         self.register_load_state_dict_pre_hook(_upgrade)
 
     def bind(self, piece: Request) -> ScoreFn:
@@ -60,7 +63,7 @@ class Relative(Bias):
 
         return score
 
-    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
         if self.added is None:
             return None
         row = self._row(k_pos[..., None, :] - q_pos[..., :, None])
@@ -78,7 +81,7 @@ class Relative(Bias):
 
     def _refuse_others(self, piece: Request) -> None:
         if self.heads is not None:
-            of_heads(f"a Relative of {self.heads} heads", self.heads, piece)
+            check_bias_heads(f"a Relative of {self.heads} heads", self.heads, piece)
 
     def _row(self, ahead: Tensor) -> Tensor:
         return ahead.clamp(-self.back, self.ahead) + self.back
@@ -87,7 +90,7 @@ class Relative(Bias):
         """Select the rows that queries can read from tables with one row for each distance from -clip to clip."""
         return whole[..., self.clip - self.back : self.clip + self.ahead + 1, :]
 
-    def _drawn(self, width: int) -> nn.Parameter:
+    def _make_table(self, width: int) -> nn.Parameter:
         # drawn whole, so that the bound of the uniform numbers depends on clip alone
         tables = [nn.init.xavier_uniform_(torch.empty(2 * self.clip + 1, width)) for _ in range(self.heads or 1)]
         return nn.Parameter(self._rows(tables[0] if self.heads is None else torch.stack(tables)).clone())
@@ -102,7 +105,7 @@ class Relative(Bias):
 def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
     """These rows of the table that all heads share, or of each head's."""
     # the gradients of all distances that share a row are added up in float32: in bfloat16 sums of thousands stand still
-    return precise(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)
+    return at_least_float32(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)
 
 
 def _upgrade(bias: nn.Module, tensors: dict[str, Tensor], prefix: str, *_: Any) -> None:

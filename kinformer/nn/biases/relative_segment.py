@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, entry, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.bias import Bias, ScoreFn, check_bias_heads, entry
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 from kinformer.nn.biases.labels import labels_of
 
@@ -24,21 +24,23 @@ class RelativeSegment(Bias):
 
     def __init__(self, heads: int, head_dim: int):
         super().__init__()
-        self.u = nn.Parameter(torch.randn(at_least("heads", heads, 1), at_least("head_dim", head_dim, 1)) * 0.02)
+        self.u = nn.Parameter(
+            torch.randn(check_at_least("heads", heads, 1), check_at_least("head_dim", head_dim, 1)) * 0.02
+        )
         self.keys = nn.Parameter(torch.randn(heads, 2, head_dim) * 0.02)
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"a RelativeSegment of {len(self.u)} heads", len(self.u), piece)
+        check_bias_heads(f"a RelativeSegment of {len(self.u)} heads", len(self.u), piece)
         segments = labels_of(piece, "segment", "RelativeSegment")
         if segments is None:
             return lambda s, b, h, i, j: s
-        asks, asked = segments
+        q_segment, k_segment = segments
         # [B H T K] [H 2 K]
         q = piece.queries.q + self.u[:, None]
         term = torch.einsum("bhtk,hnk->bhtn", q, self.keys.to(q.dtype)) * piece.scale
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + entry(term, b, h, i, (asks[b, i] != asked[b, j]).long())
+            return s + entry(term, b, h, i, (q_segment[b, i] != k_segment[b, j]).long())
 
         return score
 

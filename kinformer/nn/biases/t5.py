@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 from kinformer.nn.biases.of_distances import of_distances
 
@@ -32,14 +32,14 @@ class T5(Bias):
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
         super().__init__()
-        self.side = at_least("buckets", buckets, 1) // 2 if ahead else buckets
+        self.side = check_at_least("buckets", buckets, 1) // 2 if ahead else buckets
         if self.side < 2 or furthest <= self.side // 2:
             raise ValueError(
                 f"buckets={buckets}, furthest={furthest}: give at least 2 buckets a side, and a furthest distance "
                 "above the half of them that stand for one distance each"
             )
         self.furthest, self.ahead = furthest, ahead
-        self.table = nn.Parameter(torch.randn(buckets, at_least("heads", heads, 1)) * 0.02)
+        self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)
 
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """The bucket of i - j."""
@@ -47,14 +47,14 @@ class T5(Bias):
         # in float32, as those who trained with these buckets had it: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
         coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
-        found = torch.where(far < exact, far, coarse)
-        return found + self.side * (distance < 0) if self.ahead else found
+        bucket = torch.where(far < exact, far, coarse)
+        return bucket + self.side * (distance < 0) if self.ahead else bucket
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
+        check_bias_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
         # gradients of a bucket are added up in float32: in bfloat16 sums of thousands stand still
-        table, dtype = precise(self.table), torch.promote_types(self.table.dtype, piece.queries.q.dtype)
+        table, dtype = at_least_float32(self.table), torch.promote_types(self.table.dtype, piece.queries.q.dtype)
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h].to(dtype)

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
-from kinformer.core.checks import at_least
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads, entry
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
 from kinformer.nn.positions.sinusoidal import angular
@@ -43,27 +43,27 @@ class TransformerXL(Bias):
         clamp: int | None = None,
     ):
         super().__init__()
-        width = at_least("heads", heads, 1) * at_least("head_dim", head_dim, 1)
-        self.heads, self.d = heads, width if d is None else at_least("d", d, 2)
+        width = check_at_least("heads", heads, 1) * check_at_least("head_dim", head_dim, 1)
+        self.heads, self.d = heads, width if d is None else check_at_least("d", d, 2)
         if self.d % 2:
             raise ValueError(f"sinusoids come in pairs of sine and cosine, and d={self.d} is odd; give an even d")
-        for name, given in (("u", u), ("v", v)):
-            if given is not None and given.shape != (heads, head_dim):
-                raise ValueError(f"{name} has shape {list(given.shape)}; give one of [{heads}, {head_dim}]")
-        self.clamp = None if clamp is None else at_least("clamp", clamp, 1)
+        for name, shared in (("u", u), ("v", v)):
+            if shared is not None and shared.shape != (heads, head_dim):
+                raise ValueError(f"{name} has shape {list(shared.shape)}; give one of [{heads}, {head_dim}]")
+        self.clamp = None if clamp is None else check_at_least("clamp", clamp, 1)
         self.position = nn.Linear(self.d, width, bias=False)
-        self.u = _drawn(heads, head_dim) if u is None else u
-        self.v = _drawn(heads, head_dim) if v is None else v
+        self.u = _make_vector(heads, head_dim) if u is None else u
+        self.v = _make_vector(heads, head_dim) if v is None else v
 
     @classmethod
     def sharing(cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None) -> list["TransformerXL"]:
         """One for each of `layers` layers, which share u and v as the paper's model does."""
         first = cls(heads, head_dim, d, clamp=clamp)
-        others = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
-        return [first, *others][:layers]
+        rest = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
+        return [first, *rest][:layers]
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
+        check_bias_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
         q, k, q_pos, k_pos = piece.queries.q, piece.keys.k, piece.queries.pos, piece.keys.pos
         groups = k.shape[1]
         number_of_groups(self.heads, groups)
@@ -90,7 +90,7 @@ class TransformerXL(Bias):
         return score
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
-        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
+        check_bias_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
         q = request.queries.q
         n = far if self.clamp is None else far.clamp(-self.clamp, self.clamp)
         waves = sinusoids(n, self.d, self.position.weight.dtype)
@@ -105,12 +105,12 @@ class TransformerXL(Bias):
         sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
         """
         # angles count from the last query: those of near positions are small and keep their digits
-        here = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
+        last = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
         weight = self.position.weight.to(asks.dtype).unflatten(0, (self.heads, -1))
         sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
-        sin, cos = sinusoids(q_pos - here, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]
+        sin, cos = sinusoids(q_pos - last, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]
         turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
-        return turned @ sinusoids(k_pos - here, self.d, asks.dtype).mT  # [B H T D] [B #H D S]
+        return turned @ sinusoids(k_pos - last, self.d, asks.dtype).mT  # [B H T D] [B #H D S]
 
 
 def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | None:
@@ -136,7 +136,7 @@ def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor,
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
 
 
-def _drawn(heads: int, head_dim: int) -> nn.Parameter:
+def _make_vector(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.request import Request
 from kinformer.core.tree import Node, edge, node
 
@@ -29,10 +29,14 @@ class TreeEdges(Bias):
 
     def __init__(self, head_dim: int, k: int, clip: int = 6, *, causal: bool = False):
         super().__init__()
-        self.k, self.clip, self.causal = at_least("k", k, 1), at_least("clip", clip, 0), a_flag("causal", causal)
+        self.k, self.clip, self.causal = (
+            check_at_least("k", k, 1),
+            check_at_least("clip", clip, 0),
+            check_flag("causal", causal),
+        )
         self.types = (2 * k + 1) * (clip + 1)
         # drawn whole, so that the bound of the uniform numbers does not depend on causal
-        every = nn.init.xavier_uniform_(torch.empty(self.types, at_least("head_dim", head_dim, 1)))
+        every = nn.init.xavier_uniform_(torch.empty(self.types, check_at_least("head_dim", head_dim, 1)))
         self.keys = nn.Parameter(self._rows(every))
         self.register_load_state_dict_pre_hook(_upgrade)
 
@@ -57,20 +61,23 @@ class TreeEdges(Bias):
 
     def bind(self, piece: Request) -> ScoreFn:
         q = piece.queries.q
-        asks, told = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
+        query_nodes, key_nodes = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
         row = torch.zeros((), dtype=torch.long, device=piece.queries.pos.device)
         term = torch.einsum("bhtk,nk->bhtn", q, self.keys.to(q.dtype)) * piece.scale  # [B H T K] [N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            q, k = (Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of)) for of, n in ((asks, i), (told, j)))
+            q, k = (
+                Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of))
+                for of, n in ((query_nodes, i), (key_nodes, j))
+            )
             return s + entry(term, b, h, i, self.row(edge(q, k, self.k, self.clip)))
 
         return score
 
     def _nodes(self, piece: Request, pos: Int[Tensor, "B #H N"]) -> Node:
         """The nodes at these positions, found once a forward; of rows that are alike one row."""
-        one = pos[:1] if pos.stride(0) == 0 else pos
-        return piece.memo.get(lambda: node(one.clamp_min(0)), "nodes", pos)
+        distinct = pos[:1] if pos.stride(0) == 0 else pos
+        return piece.memo.get(lambda: node(distinct.clamp_min(0)), "nodes", pos)
 
 
 def _upgrade(bias: nn.Module, tensors: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.block import Join
-from kinformer.core.checks import at_least, within
+from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.layer import Out
 
 
@@ -25,7 +25,7 @@ class Gate(Join):
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        self.dropout = within("dropout", dropout, 0, 1)
+        self.dropout = check_in_range("dropout", dropout, 0, 1)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         out = f(norm(x))
@@ -45,5 +45,5 @@ class Biased(Gate):
 
     def __init__(self, d: int, b_g: float = 2.0, dropout: float = 0.0):
         super().__init__(dropout)
-        start = within("b_g", b_g, 0, math.inf, open_end=True)
-        self.b_g = nn.Parameter(torch.full((at_least("d", d, 1),), float(start)))
+        start = check_in_range("b_g", b_g, 0, math.inf, open_end=True)
+        self.b_g = nn.Parameter(torch.full((check_at_least("d", d, 1),), float(start)))

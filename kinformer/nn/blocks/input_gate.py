@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.nn.blocks.gate import Gate
 
 
@@ -21,7 +21,7 @@ class InputGate(Gate):
 
     def __init__(self, d: int, dropout: float = 0.0):
         super().__init__(dropout)
-        self.w_g = nn.Linear(at_least("d", d, 1), d, bias=False)
+        self.w_g = nn.Linear(check_at_least("d", d, 1), d, bias=False)
 
     def gate(self, x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return self.w_g(x).sigmoid() * x + y

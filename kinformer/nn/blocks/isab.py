@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
+from kinformer.core.checks import check_at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
 from kinformer.core.mechanism import NoState
-from kinformer.core.memo import fresh
+from kinformer.core.memo import empty_memo
 from kinformer.nn.blocks.mab import MAB, PublishedMAB, source_reader
 
 
@@ -33,7 +33,7 @@ class ISAB(Layer):
     def __init__(self, gathers: Layer, spreads: Layer, points: int):
         super().__init__()
         self.gathers, self.spreads = source_reader("gathers", gathers), source_reader("spreads", spreads)
-        self.d, self.points = spreads.d, at_least("points", points, 1)
+        self.d, self.points = spreads.d, check_at_least("points", points, 1)
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
@@ -43,10 +43,10 @@ class ISAB(Layer):
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
         gathered = self.gathered(x, ctx)
-        seen = ctx.under(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
-        spread = self.spreads(x, None, seen)
+        spread_ctx = ctx.for_sublayer(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
+        spread = self.spreads(x, None, spread_ctx)
         aux, stats = (
-            {**prefixed(0, getattr(gathered, n)), **prefixed(1, getattr(spread, n))} for n in ("aux", "stats")
+            {**add_prefix(0, getattr(gathered, n)), **add_prefix(1, getattr(spread, n))} for n in ("aux", "stats")
         )
         return Out(spread.y, None, aux, {}, stats)
 
@@ -60,7 +60,7 @@ class ISAB(Layer):
 
         def make() -> Context:
             pos = torch.arange(self.points, device=ctx.pos.device).expand(len(ctx.pos), -1)
-            return Context(pos, run=True, full=ctx.full, memo=fresh(), is_clean=True)
+            return Context(pos, run=True, full=ctx.full, memo=empty_memo(), is_clean=True)
 
         return ctx.memo.get(make, "points", ctx.pos, self.points)
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_part, at_least, multiple
+from kinformer.core.checks import check_at_least, check_flag, check_multiple, check_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -55,7 +55,7 @@ class MAB(PostNorm):
         dropout: float = 0.0,
     ):
         projection = QKV(d, heads, head_dim=head_dim)
-        attention = Attention(projection, Softmax(Full(), lse=False), cross=a_flag("cross", cross))
+        attention = Attention(projection, Softmax(Full(), lse=False), cross=check_flag("cross", cross))
         super().__init__(attention, MLP(d, hidden, activation="relu"), norm=norm, dropout=dropout)
         self.cross = cross
 
@@ -88,10 +88,10 @@ class PublishedMAB(Layer):
         norm: Norm = LayerNorm,
     ):
         super().__init__()
-        multiple("d", d, "heads", heads)
-        self.d, self.heads, self.cross = d, heads, a_flag("cross", cross)
-        asks = d if asks is None else at_least("asks", asks, 1)
-        tells = (d if cross else asks) if tells is None else at_least("tells", tells, 1)
+        check_multiple("d", d, "heads", heads)
+        self.d, self.heads, self.cross = d, heads, check_flag("cross", cross)
+        asks = d if asks is None else check_at_least("asks", asks, 1)
+        tells = (d if cross else asks) if tells is None else check_at_least("tells", tells, 1)
         if not cross and tells != asks:
             raise ValueError(f"asks={asks} and tells={tells} are of one set, which reads itself; give one width")
         self.queries, self.keys, self.values = nn.Linear(asks, d), nn.Linear(tells, d), nn.Linear(tells, d)
@@ -104,12 +104,12 @@ class PublishedMAB(Layer):
         )
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
-        told, pos = x, ctx.by_head
+        source, pos = x, ctx.by_head
         if self.cross:
             if ctx.source is None:
                 raise ValueError("a MAB reads a source, and none came; give Context(source=..., source_pos=...)")
-            told, pos = ctx.source, ctx.source_by_head
-        q, k, v = self.queries(x), self.keys(told), self.values(told)
+            source, pos = ctx.source, ctx.source_by_head
+        q, k, v = self.queries(x), self.keys(source), self.values(source)
         keys = Keys(by_head(k, self.heads), by_head(v, self.heads), pos, own=not self.cross)
         read = self.mechanism(Queries(by_head(q, self.heads), ctx.by_head), keys, None, ctx).y.y  # [B H T d/H]
         h = self.attended(q + read.transpose(1, 2).flatten(2))
@@ -118,7 +118,7 @@ class PublishedMAB(Layer):
 
 def source_reader(name: str, block: Layer) -> Layer:
     """A block that reads a source; one that reads itself would leave out the set, and nobody would see it."""
-    if not getattr(a_part(name, block, Layer, BLOCK), "cross", True):
+    if not getattr(check_part(name, block, Layer, BLOCK), "cross", True):
         raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
     return block
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.layer import Layer, Out
 from kinformer.nn.norms.layer import LayerNorm
 
@@ -17,7 +17,7 @@ class NormFirst(Join):
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        self.dropout = within("dropout", dropout, 0, 1)
+        self.dropout = check_in_range("dropout", dropout, 0, 1)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         out = f(norm(x))

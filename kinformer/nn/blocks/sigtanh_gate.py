@@ -25,8 +25,8 @@ class SigTanhGate(Biased):
         self.w = nn.Linear(d, 2 * d, bias=False)  # W_g and U_g, one below the other
 
     def gate(self, x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        open_, told = self.w(y).chunk(2, -1)
-        return x + (open_ - self.b_g).sigmoid() * told.tanh()
+        open_, change = self.w(y).chunk(2, -1)
+        return x + (open_ - self.b_g).sigmoid() * change.tanh()
 
 
 EXAMPLES = (lambda: SigTanhGate(16), lambda: SigTanhGate(16, b_g=0))

@@ -8,19 +8,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.autocast import linear
+from kinformer.core.autocast import linear_float32
 from kinformer.core.block import ResidualBlock
-from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option, check_part
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.state import concatenate, select
-from kinformer.core.transforms import ordinary
-from kinformer.nn.depth.some_rows import divisible, going_rows, on_rows
+from kinformer.core.transforms import are_plain_tensors
+from kinformer.nn.depth.some_rows import can_read_some_rows, going_rows, on_rows
 from kinformer.nn.depth.some_tokens import (
-    Tokens,
+    SelectedTokens,
     put_back,
     read_tokens,
     serves_tokens,
@@ -61,7 +61,7 @@ class Halt(NamedTuple):
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
-class Going(NamedTuple):
+class GoingTokens(NamedTuple):
     """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
 
     at: Int[Tensor, " n"]
@@ -92,9 +92,12 @@ class Halting(nn.Module):
         self, d: int, *, epsilon: float = 0.01, bias: float | None = 1.0, last: Last = "remainder", strict: bool = False
     ):
         super().__init__()
-        self.epsilon, self.last = within("epsilon", epsilon, 0, 1, open_end=True), one_of("last", last, Last)
-        self.strict = a_flag("strict", strict)
-        self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias is not None)
+        self.epsilon, self.last = (
+            check_in_range("epsilon", epsilon, 0, 1, open_end=True),
+            check_option("last", last, Last),
+        )
+        self.strict = check_flag("strict", strict)
+        self.unit = nn.Linear(check_at_least("d", d, 1), 1, bias=bias is not None)
         if bias is not None:
             nn.init.constant_(self.unit.bias, bias)
 
@@ -108,14 +111,14 @@ class Halting(nn.Module):
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
-        h = linear(self.unit, s)[..., 0].sigmoid()
+        h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive
         on = halt.alive & ~stop
         rest = torch.where(stop, 1 - halt.total, 0.0)
-        kept = torch.where(on, h, 0.0)
-        return kept + rest, Halt(on, halt.total + kept, halt.remainder + rest, halt.steps + halt.alive)
+        going_weight = torch.where(on, h, 0.0)
+        return going_weight + rest, Halt(on, halt.total + going_weight, halt.remainder + rest, halt.steps + halt.alive)
 
     def _enough(self, total: Tensor) -> Tensor:
         return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
@@ -157,18 +160,18 @@ class ACT(Layer):
         judged: Judged = "input",
     ):
         super().__init__()
-        self.universal = a_part("universal", universal, Universal, "one, such as Universal(block, 4)")
-        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.universal = check_part("universal", universal, Universal, "one, such as Universal(block, 4)")
+        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
         self.d, self.mix, self.wants = universal.d, mix, universal.wants
-        self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
-        self.divisible, self.by_tokens = divisible(universal.block), serves_tokens(universal.block)
+        self.halted, self.judged = check_option("halted", halted, Halted), check_option("judged", judged, Judged)
+        self.divisible, self.by_tokens = can_read_some_rows(universal.block), serves_tokens(universal.block)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.universal.start(batch, length, dtype=dtype, device=device)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         block, last = self.universal.block, self.universal.steps - 1
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)
@@ -177,21 +180,21 @@ class ACT(Layer):
             weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
             asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
             if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
-                y, halt = self._read_tokens(n, s, y, halt, found, ctx)
+                y, halt = self._read_tokens(n, s, y, halt, collected, ctx)
                 break
             if n and not ctx.taps and (state is None or self.halted == "copied"):
                 rows = going_rows(self, halt.alive, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
-                    found.remember(n, block, z)
+                    collected.remember(n, block, z)
                 continue
             moving = halt.alive
-            out = found.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
+            out = collected.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
             if weight is None or halted is None:
                 weight, halted = self.halting(out.y, halt, n == last)
             y, halt = self.mix(y, out.y, weight), halted
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
-        out = found.out(y)
+        out = collected.out(y)
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
@@ -206,7 +209,7 @@ class ACT(Layer):
         block = self.universal.block
         if (
             torch.compiler.is_compiling()
-            or not (self.by_tokens and x.numel() and ordinary(x))
+            or not (self.by_tokens and x.numel() and are_plain_tensors(x))
             or ctx.taps
             or ctx.labels
         ):
@@ -222,9 +225,9 @@ class ACT(Layer):
         """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
         batch, length = ctx.pos.shape
         at = torch.arange(batch * length, device=s.device)
-        going = Going(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
+        going = GoingTokens(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
         keys = StepKeys(self.universal, ctx, s if self.halted == "copied" else None)
-        left, tokens = list[Going](), None
+        left, tokens = list[GoingTokens](), None
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
             read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
@@ -244,28 +247,34 @@ class ACT(Layer):
         return whole.y.view_as(y), Halt(*(leaf.view(batch, length) for leaf in whole.halt))
 
     def _step(
-        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, collected: Collected, ctx: Context
-    ) -> tuple[Going, Tokens]:
+        self,
+        n: int,
+        going: GoingTokens,
+        before: SelectedTokens | None,
+        keys: StepKeys,
+        collected: Collected,
+        ctx: Context,
+    ) -> tuple[GoingTokens, SelectedTokens]:
         """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
         assert isinstance(block, ResidualBlock)
         z = keys.timed(n, going.at, going.s)
         weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
         asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
-        which = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
-        tokens = tokens_at(going.at[which], ctx.pos, collected.old is not None, before)
+        asking = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
+        tokens = tokens_at(going.at[asking], ctx.pos, collected.old is not None, before)
         make = keys.at_step(n, tokens, z)
         counts = torch.zeros_like(ctx.pos, dtype=torch.bool).flatten().index_fill(0, going.at[going.halt.alive], True)
 
         def read(_: Tensor, state: State | None, ctx: Context) -> Out:
-            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, which])
+            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, asking])
             return out._replace(aux={name: put_back(value, tokens, ctx) for name, value in out.aux.items()})
 
         out = collected.call(n, read, z[None], counts=counts.view_as(ctx.pos))
-        s = going.s.index_copy(0, which, out.y[0].to(going.s.dtype))
+        s = going.s.index_copy(0, asking, out.y[0].to(going.s.dtype))
         if weight is None or halt is None:
             weight, halt = self.halting(s, going.halt, final)
-        return Going(going.at, s, self.mix(going.y, s, weight), halt), tokens
+        return GoingTokens(going.at, s, self.mix(going.y, s, weight), halt), tokens
 
 
 def _example(halting: Halting, timed: bool, **options: object) -> ACT:

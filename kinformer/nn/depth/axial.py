@@ -8,20 +8,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least, if_given
+from kinformer.core.checks import check_at_least, check_optional_part, check_part
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, check_in_order, make_state_spec
 from kinformer.core.position import Position
 
 
-class Rows(NamedTuple):
+class AxialState(NamedTuple):
     """What of each row of a batch was read, by place; what the outer layers make of the rows before; the inner state.
 
     `pos` is the place itself where it was read, -1 where not.
     """
 
     pos: Int[Tensor, "B S"]
-    seen: Float[Tensor, "B S D"]
+    inputs: Float[Tensor, "B S D"]
     above: Float[Tensor, "B S D"]
     inner: State
 
@@ -39,7 +39,7 @@ class AxialDecoder(Layer):
     outer: layers that read rows both ways (`Axial(shape, 1)`) and columns up (`Causal() & Axial(shape, 0)`).
     inner: layers that read the own row up to here, `Causal() & Axial(shape, 1)`.
     columns: places of a row.
-    position, beside: p and p', for places counted row by row; none where they are None.
+    position, inner_position: p and p', for places counted row by row; none where they are None.
     planes: rows of a plane, of a picture whose channels are planes one below the other; None for one plane.
     encoder: layers that read what is known of the planes above both ways, added at every place of a plane to what
         outer and inner layers read.
@@ -57,16 +57,16 @@ class AxialDecoder(Layer):
         columns: int,
         *,
         position: Position | None = None,
-        beside: Position | None = None,
+        inner_position: Position | None = None,
         planes: int | None = None,
         encoder: Layer | None = None,
     ):
         super().__init__()
         example = "layers, such as Stack([...])"
-        self.outer, self.inner = a_part("outer", outer, Layer, example), a_part("inner", inner, Layer, example)
-        self.encoder = if_given("encoder", encoder, Layer, example)
-        self.columns, self.position, self.beside = at_least("columns", columns, 1), position, beside
-        self.plane = None if planes is None else at_least("planes", planes, 1) * columns
+        self.outer, self.inner = check_part("outer", outer, Layer, example), check_part("inner", inner, Layer, example)
+        self.encoder = check_optional_part("encoder", encoder, Layer, example)
+        self.columns, self.position, self.beside = check_at_least("columns", columns, 1), position, inner_position
+        self.plane = None if planes is None else check_at_least("planes", planes, 1) * columns
         if (self.plane is None) is not (encoder is None):
             raise ValueError("an encoder reads the planes above, and planes say how large one is; give both or neither")
         widths = {part.d for part in (outer, inner, encoder) if part is not None}
@@ -74,44 +74,44 @@ class AxialDecoder(Layer):
             raise ValueError(f"outer, inner and encoder are of widths {sorted(widths)}; give them all the same d")
         self.d = widths.pop()
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Rows:
-        new = room(self, batch, length, dtype, device)
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> AxialState:
+        new = make_state_spec(self, batch, length, dtype, device)
         inner = self.inner.start(batch, length, dtype=new.dtype, device=new.device)
         return self._empty(batch, length, new.dtype, new.device)._replace(inner=inner)
 
-    def _empty(self, batch: int, length: int, dtype: torch.dtype, device: torch.device) -> Rows:
+    def _empty(self, batch: int, length: int, dtype: torch.dtype, device: torch.device) -> AxialState:
         size = length + -length % self.columns
         empty = torch.zeros(batch, size, self.d, dtype=dtype, device=device)
-        return Rows(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
+        return AxialState(torch.full((batch, size), -1, device=device), empty, empty.clone(), ())
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Out:
-        in_order(ctx, "AxialDecoder")
+    def forward(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "AxialDecoder")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "AxialDecoder hands whole rows down and cannot honour ctx.only or ctx.also; use Causal() & Axial(...)"
             )
         if not x.shape[1]:
-            return self._told({}, self.inner(x, None if state is None else state.inner, ctx), state)
+            return self._report({}, self.inner(x, None if state is None else state.inner, ctx), state)
         reports: dict[str, Out] = {}
-        kept = self._seen(x, state, ctx)
+        picture = self._with_inputs(x, state, ctx)
         if torch.compiler.is_compiling() or state is None or bool((ctx.pos % self.columns == 0).any()):
-            above = self._above(kept.seen.to(x.dtype), kept.pos, reports)
-            kept = kept if above is None else kept._replace(above=above.to(kept.above.dtype))
+            above = self._above(picture.inputs.to(x.dtype), picture.pos, reports)
+            picture = picture if above is None else picture._replace(above=above.to(picture.above.dtype))
         pos = ctx.pos.clamp_min(0)
-        down = kept.above.gather(1, pos[..., None].expand_as(x)).to(x.dtype)
+        down = picture.above.gather(1, pos[..., None].expand_as(x)).to(x.dtype)
         right = torch.where((pos % self.columns == 0)[..., None], 0.0, x)
-        out = self.inner(right + down + _placed(self.beside, ctx.pos), None if state is None else state.inner, ctx)
-        return self._told(reports, out, None if state is None else kept)
+        out = self.inner(right + down + _positions(self.beside, ctx.pos), None if state is None else state.inner, ctx)
+        return self._report(reports, out, None if state is None else picture)
 
-    def _told(self, reports: dict[str, Out], out: Out, kept: Rows | None) -> Out:
+    def _report(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
         """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
-        aux, stats = prefixed("inner", out.aux), prefixed("inner", out.stats)
-        for name, one in reports.items():
-            aux |= prefixed(name, {key: value for key, value in one.aux.items() if not value.dim()})
-            stats |= prefixed(name, one.stats)
-        return Out(out.y, None if kept is None else kept._replace(inner=out.state), aux, stats=stats)
+        aux, stats = add_prefix("inner", out.aux), add_prefix("inner", out.stats)
+        for name, report in reports.items():
+            aux |= add_prefix(name, {key: value for key, value in report.aux.items() if not value.dim()})
+            stats |= add_prefix(name, report.stats)
+        return Out(out.y, None if picture is None else picture._replace(inner=out.state), aux, stats=stats)
 
-    def _seen(self, x: Float[Tensor, "B T D"], state: Rows | None, ctx: Context) -> Rows:
+    def _with_inputs(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:
         """What was read so far, by place, with what comes now; rows that are longer than told make it grow."""
         batch, length = ctx.pos.shape
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state
@@ -120,31 +120,31 @@ class AxialDecoder(Layer):
             more = most + 1 - size + -(most + 1) % self.columns
             pos, wide = F.pad(state.pos, (0, more), value=-1), (0, 0, 0, more)
             state, size = (
-                state._replace(pos=pos, seen=F.pad(state.seen, wide), above=F.pad(state.above, wide)),
+                state._replace(pos=pos, inputs=F.pad(state.inputs, wide), above=F.pad(state.above, wide)),
                 size + more,
             )
         to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes where it is cut off again
         pos = F.pad(state.pos, (0, 1)).scatter(1, to, ctx.pos)[:, :size]
-        seen = F.pad(state.seen, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.seen.dtype))
-        return state._replace(pos=pos, seen=seen[:, :size])
+        inputs = F.pad(state.inputs, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.inputs.dtype))
+        return state._replace(pos=pos, inputs=inputs[:, :size])
 
-    def _above(self, seen: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]) -> Tensor | None:
+    def _above(self, inputs: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]) -> Tensor | None:
         """For each place what the outer layers make of the row above, and the encoder of the planes above.
 
         None where no row is done; of a row that is not done nothing is handed down.
         """
-        size, one = seen.shape[1], (0, 0, 0, 1)
-        e, there = F.pad(seen[:, 1:], one), F.pad(pos[:, 1:] >= 0, (0, 1), value=False)
-        done = there.unflatten(1, (-1, self.columns)).all(2)  # [B rows]
+        size, one_place = inputs.shape[1], (0, 0, 0, 1)
+        e, is_read = F.pad(inputs[:, 1:], one_place), F.pad(pos[:, 1:] >= 0, (0, 1), value=False)
+        done = is_read.unflatten(1, (-1, self.columns)).all(2)  # [B rows]
         if not torch.compiler.is_compiling():
             last = int(done.any(0).nonzero().max()) + 1 if bool(done.any()) else 0
             if not last:
                 return None
-            e, there, done = e[:, : last * self.columns], there[:, : last * self.columns], done[:, :last]
+            e, is_read, done = e[:, : last * self.columns], is_read[:, : last * self.columns], done[:, :last]
         at = torch.arange(e.shape[1], device=e.device).expand(len(e), -1)
-        planes = self._planes(e, there, size, reports)
-        ctx = Context(torch.where(there, at, -1), run=True, is_clean=True)
-        reports["outer"] = out = self.outer(e + _placed(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
+        planes = self._planes(e, is_read, size, reports)
+        ctx = Context(torch.where(is_read, at, -1), run=True, is_clean=True)
+        reports["outer"] = out = self.outer(e + _positions(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
         ctx.memo.settle()
         y = torch.where(done.repeat_interleave(self.columns, 1)[..., None], out.y, 0.0)
         down = F.pad(y, (0, 0, self.columns, size - e.shape[1]))[:, :size]
@@ -154,30 +154,34 @@ class AxialDecoder(Layer):
         return down + planes
 
     def _planes(
-        self, e: Float[Tensor, "B R D"], there: Bool[Tensor, "B R"], size: int, reports: dict[str, Out]
+        self, e: Float[Tensor, "B R D"], is_read: Bool[Tensor, "B R"], size: int, reports: dict[str, Out]
     ) -> Float[Tensor, "B S D"]:
         """What the encoder makes of the sum of all planes above, at each of `size` places, 0 where not all are."""
         if self.encoder is None or self.plane is None:
             return e.new_zeros(len(e), size, self.d)
         over = size + -size % self.plane - e.shape[1]
         at = torch.arange(e.shape[1], device=e.device)
-        x = torch.where(there[..., None], e + _placed(self.position, torch.where(there, at, -1)), 0.0)
+        x = torch.where(is_read[..., None], e + _positions(self.position, torch.where(is_read, at, -1)), 0.0)
         planes = F.pad(x, (0, 0, 0, over)).unflatten(1, (-1, self.plane))  # [B planes places D]
-        done = F.pad(there, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
+        done = F.pad(is_read, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
         ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # not the first
-        known = (planes.cumsum(1) - planes).flatten(0, 1)
-        its = Context(torch.arange(self.plane, device=e.device).expand(len(known), -1), run=True, full=True)
-        reports["encoder"] = out = self.encoder(known, None, its)
-        its.memo.settle()
+        planes_above = (planes.cumsum(1) - planes).flatten(0, 1)
+        plane_ctx = Context(
+            torch.arange(self.plane, device=e.device).expand(len(planes_above), -1), run=True, full=True
+        )
+        reports["encoder"] = out = self.encoder(planes_above, None, plane_ctx)
+        plane_ctx.memo.settle()
         return torch.where(ready[..., None, None], out.y.view_as(planes), 0.0).flatten(1, 2)[:, :size]
 
 
-def _placed(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | float:
+def _positions(position: Position | None, pos: Int[Tensor, "B T"]) -> Tensor | float:
     return 0.0 if position is None else position(pos)
 
 
 def _layers(d: int, *patterns: Any) -> Layer:
-    return kf.Stack([kf.PreNorm(kf.Attention(kf.QKV(d, 2), kf.Softmax(one)), kf.MLP(d, 16)) for one in patterns])
+    return kf.Stack(
+        [kf.PreNorm(kf.Attention(kf.QKV(d, 2), kf.Softmax(pattern)), kf.MLP(d, 16)) for pattern in patterns]
+    )
 
 
 def _example() -> AxialDecoder:

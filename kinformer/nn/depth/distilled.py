@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, at_least
-from kinformer.core.layer import Context, Layer, prefixed
+from kinformer.core.checks import check_at_least, check_flag
+from kinformer.core.layer import Context, Layer, add_prefix
 
 
 class Distil(nn.Module):
@@ -26,7 +26,7 @@ class Distil(nn.Module):
 
     def __init__(self, d: int):
         super().__init__()
-        self.conv = nn.Conv1d(at_least("d", d, 1), d, 3, padding=1)
+        self.conv = nn.Conv1d(check_at_least("d", d, 1), d, 3, padding=1)
 
     def forward(
         self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], full: bool = False
@@ -66,7 +66,7 @@ class Distilled(nn.Module):
         if len(widths) != 1:
             raise ValueError(f"layers of widths {widths} came; give a Distilled at least one, all of the same d")
         self.d, self.norm = widths[0], norm
-        between = len(self.layers) - 1 if a_flag("distil", distil) else 0
+        between = len(self.layers) - 1 if check_flag("distil", distil) else 0
         self.between = nn.ModuleList(Distil(self.d) for _ in range(between))
 
     def forward(
@@ -80,7 +80,7 @@ class Distilled(nn.Module):
                 ctx.memo.settle()
                 ctx = Context(pos, run=True, full=ctx.full, is_clean=True)
             out = layer(x, None, ctx)
-            x, stats = out.y, {**stats, **prefixed(n, out.stats)}
+            x, stats = out.y, {**stats, **add_prefix(n, out.stats)}
         ctx.memo.settle()
         return (x if self.norm is None else self.norm(x)), ctx, stats
 

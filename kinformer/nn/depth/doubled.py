@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, multiple
+from kinformer.core.checks import check_multiple, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
@@ -24,8 +24,8 @@ class Doubled(Layer):
 
     def __init__(self, layer: Layer, norm: nn.Module | None = None):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Reversible([Coupled(...)])")
-        self.d, self.norm = multiple("the layer's d", layer.d, "halves", 2) // 2, norm
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Reversible([Coupled(...)])")
+        self.d, self.norm = check_multiple("the layer's d", layer.d, "halves", 2) // 2, norm
         self.wants, self.sends = layer.wants, layer.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:

@@ -9,22 +9,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, if_given
+from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected, flow, summed
+from kinformer.core.collected import Collected, add_aux, wants_and_sends
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
 from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.depth.some_rows import Rows, divisible, going_rows, leaving, on_rows
+from kinformer.nn.depth.some_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.classifiers import of_exit
-from kinformer.nn.exits.confidence import Head, exactly
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.confidence import Head, apply_in_float32
+from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.rules import Rule
 from kinformer.nn.losses.aligned import scale_gradient
 
 
-class Exiting(NamedTuple):
+class EarlyExitState(NamedTuple):
     """What the rule keeps, and the states of the layers."""
 
     rule: State
@@ -51,7 +51,8 @@ class EarlyExit(Layer):
         layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
         lends (`ctx.head`).
     rule: which tokens leave after a layer.
-    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `Drawn(depth)`, mixed training.
+    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `UniformExit(depth)`, mixed
+    training.
     gamma: scales gradients in training as Elbayad's appendix A: layer n of N learns from its own exit
         gamma (N - n) times as much, and hands down the gradient of what lies above divided by what that was multiplied
         by (algorithm 1; the text would hand each down as it is). Of the last layer, where this is 0, 1 is a choice of
@@ -78,41 +79,43 @@ class EarlyExit(Layer):
         if len(widths) > 1:
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
-        self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
-        self.chance = if_given("chance", chance, Rule, "a rule, such as Drawn(depth)")
-        for one in (rule, *([] if chance is None else [chance])):
-            one.agree(self.d, len(layers))
+        self.rule = check_part("rule", rule, Rule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
+        self.chance = check_optional_part("chance", chance, Rule, "a rule, such as UniformExit(depth)")
+        for each_rule in (rule, *([] if chance is None else [chance])):
+            each_rule.agree(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
             raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
         # by exit, what its own loss teaches its layer more
         above = range(len(layers) - 1, -1, -1)
         self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
-        self.wants, _ = flow(layers, rising=True)
+        self.wants, _ = wants_and_sends(layers, rising=True)
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
-        self.divisible = all(divisible(layer) for layer in layers)
+        self.divisible = all(can_read_some_rows(layer) for layer in layers)
 
     @property
     def unrepeatable(self) -> Unrepeatable | None:
         """Why two readings differ in training: exits are drawn if there is a chance."""
         return None if self.chance is None else DRAWN
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> EarlyExitState:
         layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
         like = next(self.parameters(), torch.empty(0))
-        return Exiting(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
+        return EarlyExitState(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
+    def forward(self, x: Float[Tensor, "B T D"], state: EarlyExitState | None, ctx: Context) -> Out:
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
-        told = self.rule.told(rule, ctx)
-        found = Collected(
+        rule_state = self.rule.begin_call(rule, ctx)
+        collected = Collected(
             ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
-        by, asked = (self.chance, ()) if self.training else (self.rule, told)
-        by = None if isinstance(by, Nobody) else by
-        if self.training and by is not None and not ctx.taps:
-            asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
-        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)
+        exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
+        exit_rule = None if isinstance(exit_rule, NeverExit) else exit_rule
+        if self.training and exit_rule is not None and not ctx.taps:
+            exit_state = exit_rule.begin_call(
+                exit_state, ctx
+            )  # drawn here: where a layer is computed again, so are all its numbers
+        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
         rows = None
@@ -121,22 +124,22 @@ class EarlyExit(Layer):
                 rows = going_rows(self, inside, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
-                    found.remember(n, layer, h)
+                    collected.remember(n, layer, h)
                 continue
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
-            out = found.call(n, on_rows(layer, rows) if self.divisible else layer, h)
-            found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
+            out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
+            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leave(by, rows, states, asked, ctx)
-        out = found.out(self._left(h, exits, len(states)))
-        kept = None if state is None else Exiting(told, out.state)
-        return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
+                inside = inside & ~self._leaving(exit_rule, rows, states, exit_state, ctx)
+        out = collected.out(self._head_inputs(h, exits, len(states)))
+        new_state = None if state is None else EarlyExitState(rule_state, out.state)
+        return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
-    def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
+    def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
         """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
         y = torch.zeros_like(h)
         if all(head is self.heads[0] for head in self.heads):
@@ -145,17 +148,21 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leave(self, by: Rule | None, rows: Rows | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
-        assert by is not None
+    def _leaving(
+        self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
+    ) -> Tensor:
+        assert rule is not None
         with torch.no_grad():
-            return choice(lambda: leaving(by, rows, states, ctx, told, self.reads(len(states) - 1, ctx.head)))
+            return choice(
+                lambda: leaving_tokens(rule, rows, states, ctx, rule_state, self.reads(len(states) - 1, ctx.head))
+            )
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
         """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""
         if head is None:
             return None
         norm, lent = self.heads[n], of_exit(head, n)
-        return lambda h: exactly(lent, exactly(norm, h))
+        return lambda h: apply_in_float32(lent, apply_in_float32(norm, h))
 
 
 def _example(
@@ -175,15 +182,15 @@ def _geometric() -> EarlyExit:
 
 
 def _saturated() -> EarlyExit:
-    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9))
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9))
 
 
 def _trained(**training: Any) -> EarlyExit:
-    return _example(lambda: kf.LayerNorm(16), lambda: kf.Confident(kf.Saturation(), 0.9), **training)
+    return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9), **training)
 
 
 def _mixed() -> EarlyExit:
-    return _trained(chance=kf.Drawn(3))
+    return _trained(chance=kf.UniformExit(3))
 
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.nn.patterns.tail import Tail
@@ -27,8 +27,8 @@ class GlobalEnds(Layer):
 
     def __init__(self, layer: Layer, block: int):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
-        self.d, self.block = layer.d, at_least("block", block, 1)
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.block = layer.d, check_at_least("block", block, 1)
         self.wants, self.sends = layer.wants, layer.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:

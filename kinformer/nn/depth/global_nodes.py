@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import And, Pattern
@@ -42,39 +42,39 @@ class GlobalNodes(Layer):
 
     def __init__(self, layer: Layer, n: int):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
-        self.d, self.n, self.wants = layer.d, at_least("n", n, 1), layer.wants
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.d, self.n, self.wants = layer.d, check_at_least("n", n, 1), layer.wants
         self.node = nn.Parameter(torch.randn(n, layer.d))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        out = self.whole(x, self.seen(ctx))
+        out = self.whole(x, self.node_context(ctx))
         aux = {name: value[:, self.n :] if value.dim() else value for name, value in out.aux.items()}
         taps = {name: value[:, self.n :] for name, value in out.taps.items()}
         return Out(out.y[:, self.n :], None, aux, {}, out.stats, taps)
 
-    def whole(self, x: Float[Tensor, "B T D"], seen: Context) -> Out:
-        """What comes of nodes and text, [B n+T D], in a context that `seen` has made of the text's."""
+    def whole(self, x: Float[Tensor, "B T D"], ctx: Context) -> Out:
+        """What comes of nodes and text, [B n+T D], in a context that `node_context` has made of the text's."""
         nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
-        return self.layer(torch.cat([nodes, x], 1), None, seen)
+        return self.layer(torch.cat([nodes, x], 1), None, ctx)
 
-    def seen(self, ctx: Context) -> Context:
+    def node_context(self, ctx: Context) -> Context:
         """The context of nodes and text."""
         return self.behind(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
 
     def behind(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
         """The context of a text with nodes before it, at positions `own`; labels of nodes are -1."""
-        seen = shifted(ctx, self.n)
+        text = shifted(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {
             name: PerToken(F.pad(value.value, (*[0, 0] * (value.value.dim() - 2), self.n, 0)))
             for name, value in ctx.below.items()
             if isinstance(value, PerToken)
         }
-        pos, only = torch.cat([own, seen.pos], 1), None if ctx.only is None else self._limits(ctx.only)
-        return seen.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
+        pos, only = torch.cat([own, text.pos], 1), None if ctx.only is None else self._limits(ctx.only)
+        return text.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
 
     def _limits(self, only: Pattern) -> Pattern:
         """A batch's limits over nodes and text."""
@@ -97,8 +97,10 @@ def _holds_pieces(pattern: Pattern) -> bool:
     if isinstance(pattern, Pieces):
         return True
     values = [getattr(pattern, field.name) for field in fields(pattern)]
-    inside = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
-    return any(isinstance(one, Pattern) and _holds_pieces(one) for one in inside)
+    inside = [
+        pattern_inside for value in values for pattern_inside in (value if isinstance(value, tuple) else (value,))
+    ]
+    return any(isinstance(pattern_inside, Pattern) and _holds_pieces(pattern_inside) for pattern_inside in inside)
 
 
 def _example() -> GlobalNodes:

@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import if_given
+from kinformer.core.checks import check_optional_part
 from kinformer.core.layer import Context, Layer
 from kinformer.core.pattern import Pattern
 from kinformer.nn.depth.global_nodes import GlobalNodes
@@ -33,14 +33,17 @@ class GlobalTokens(GlobalNodes):
 
     def __init__(self, layer: Layer, n: int, *, hard: tuple[str, ...] = (), only: Pieces | None = None):
         super().__init__(layer, n)
-        self.hard, self.only = pieces_of("hard", hard), if_given("only", only, Pieces, f"Pieces({n}, g2l=Band(3))")
+        self.hard, self.only = (
+            pieces_of("hard", hard),
+            check_optional_part("only", only, Pieces, f"Pieces({n}, g2l=Band(3))"),
+        )
         if only is not None and only.n != n:
             raise ValueError(
                 f"only={only} does not fit: got {only.n} global tokens, expected {n}. Pass Pieces({n}, ...)"
             )
         self.node = nn.Parameter(torch.randn(layer.d))
 
-    def seen(self, ctx: Context) -> Context:
+    def node_context(self, ctx: Context) -> Context:
         return self._limited(ctx, self.hard)
 
     def apart(self, ctx: Context) -> Context:
@@ -48,18 +51,18 @@ class GlobalTokens(GlobalNodes):
         return self._limited(ctx, PIECES)
 
     def _limited(self, ctx: Context, hard: tuple[str, ...]) -> Context:
-        known = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
-        segment = torch.where(ctx.pos >= 0, known.clamp(0, self.n - 1), -1)
+        labels = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
+        segment = torch.where(ctx.pos >= 0, labels.clamp(0, self.n - 1), -1)
         own = torch.arange(self.n, device=ctx.pos.device)
         own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
         segments = torch.cat([own, segment], 1)
-        seen = self.behind(ctx, own)
+        limited = self.behind(ctx, own)
         if self.only is not None:
-            seen = seen.replace(only=self.only if seen.only is None else seen.only & self.only)
+            limited = limited.replace(only=self.only if limited.only is None else limited.only & self.only)
         if hard:
-            own_segment = self._own_segment(ctx, segments, seen.pos, hard)
-            seen = seen.replace(only=own_segment if seen.only is None else seen.only & own_segment)
-        return seen.replace(labels={**seen.labels, "segment": segments})
+            own_segment = self._own_segment(ctx, segments, limited.pos, hard)
+            limited = limited.replace(only=own_segment if limited.only is None else limited.only & own_segment)
+        return limited.replace(labels={**limited.labels, "segment": segments})
 
     def _own_segment(
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]

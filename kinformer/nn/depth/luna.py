@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least
+from kinformer.core.checks import check_at_least, check_flag, check_part, check_probability
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.full import Full
@@ -48,7 +48,7 @@ class Nested(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        of = TiedKV if a_flag("tied", tied) else QKV
+        of = TiedKV if check_flag("tied", tied) else QKV
         pack, unpack = (Softmax(Full(), dropout=dropout, lse=False) for _ in range(2))
         packing = of(d, heads if pack_heads is None else pack_heads, bias=bias)
         self.pack = Attention(packing, pack, aggregation=Concat(), cross=True)
@@ -72,9 +72,9 @@ class LunaBlock(nn.Module):
 
     def __init__(self, nested: Nested, mlp: Layer, *, dropout: float = 0.0):
         super().__init__()
-        self.nested = a_part("nested", nested, Nested, "one, such as Nested(d, heads)")
-        self.mlp = a_part("mlp", mlp, Layer, "a layer, such as MLP(d)")
-        self.d, self.dropout = mlp.d, a_probability("dropout", dropout)
+        self.nested = check_part("nested", nested, Nested, "one, such as Nested(d, heads)")
+        self.mlp = check_part("mlp", mlp, Layer, "a layer, such as MLP(d)")
+        self.d, self.dropout = mlp.d, check_probability("dropout", dropout)
         self.x_norm, self.p_norm, self.mlp_norm = LayerNorm(self.d), LayerNorm(self.d), LayerNorm(self.d)
 
     def forward(
@@ -111,8 +111,8 @@ class LunaStack(Layer):
     def __init__(self, blocks: Iterable[LunaBlock], packs: Packs):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        at_least("blocks", len(self.blocks), 1)
-        self.packs = a_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        check_at_least("blocks", len(self.blocks), 1)
+        self.packs = check_part("packs", packs, Packs, "one, such as Packs(16, d)")
         self.d = packs.d
         if wrong := {block.d for block in self.blocks} - {packs.d}:
             raise ValueError(f"packs are {packs.d} wide and blocks {min(wrong)}; give both the same d")

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, head_width
+from kinformer.core.checks import check_at_least, check_flag, check_part, check_probability, resolve_head_dim
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
@@ -36,7 +36,7 @@ class PoolingLevels(Layer):
     shared: the second level has the first one's matrices; else it has its own.
     dropout: the share of attention weights of the first level that training drops.
 
-    `hears` is the set of tokens that a query can hear something of.
+    `receptive_field` is the set of tokens that a query can hear something of.
 
     Where the output matrix stands is a choice: the equations have none. Errors: NoState from `start`; ValueError for
     `ctx.only` and `ctx.also`. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.
@@ -54,18 +54,20 @@ class PoolingLevels(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, one = d, head_width(d, heads, head_dim)
-        if a_flag("shared", shared) and heads * one != d:
+        self.d, width = d, resolve_head_dim(d, heads, head_dim)
+        if check_flag("shared", shared) and heads * width != d:
             raise ValueError(
-                f"shared=True has the matrices of d={d} read the {heads} x {one} numbers of the first level; leave out "
-                "head_dim or shared"
+                f"shared=True has the matrices of d={d} read the {heads} x {width} numbers of the first level; leave "
+                "out head_dim or shared"
             )
-        window = Softmax(Band(at_least("near", near, 0)), dropout=a_probability("dropout", dropout), lse=False)
-        self.near = Attention(QKV(d, heads, head_dim=one), window, aggregation=Concat())
-        a_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
-        projection = self.near.projection if shared else QKV(heads * one, heads, head_dim=one)
+        window = Softmax(
+            Band(check_at_least("near", near, 0)), dropout=check_probability("dropout", dropout), lse=False
+        )
+        self.near = Attention(QKV(d, heads, head_dim=width), window, aggregation=Concat())
+        check_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
+        projection = self.near.projection if shared else QKV(heads * width, heads, head_dim=width)
         self.far = Attention(projection, pooling, aggregation=Concat())
-        self.out, self.hears = OutProjection(1, heads * one, d), Band(near + pooling.window)
+        self.out, self.receptive_field = OutProjection(1, heads * width, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("both levels look ahead, so nothing goes on from a part of a row; use a causal layer")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -49,11 +49,11 @@ class RandomKeys(Layer):
         before: int = 0,
     ):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
+        self.layer = check_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
         self.d, self.wants, self.sends = layer.d, layer.wants, layer.sends
-        self.keys, self.block, self.seed = at_least("keys", keys, 1), at_least("block", block, 1), seed
-        self.first, self.last = at_least("first", first, 0), at_least("last", last, 0)
-        self.window, self.before = at_least("window", window, -1), at_least("before", before, 0)
+        self.keys, self.block, self.seed = check_at_least("keys", keys, 1), check_at_least("block", block, 1), seed
+        self.first, self.last = check_at_least("first", first, 0), check_at_least("last", last, 0)
+        self.window, self.before = check_at_least("window", window, -1), check_at_least("before", before, 0)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("RandomKeys draws from whole rows and cannot decode; use a causal layer and Random(keys)")
@@ -61,9 +61,11 @@ class RandomKeys(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]
         blocks = (last // self.block + 1 - self.last).clamp_min(0)
-        drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
-        drawn = Shifted(drawn, self.before) if self.before else drawn
-        return self.layer(x, None, ctx.replace(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+        random_keys: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
+        random_keys = Shifted(random_keys, self.before) if self.before else random_keys
+        return self.layer(
+            x, None, ctx.replace(also=random_keys if ctx.also is None else ctx.also | random_keys, remember=False)
+        )
 
 
 def _example() -> RandomKeys:

@@ -6,28 +6,28 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.checks import check_at_least, check_part
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
 from kinformer.core.state import concatenate, select
 from kinformer.nn.depth.act import Halt, Halting, Mix, running, weighted
 
 GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
 
 
-class Carried(NamedTuple):
+class RecurrentACTState(NamedTuple):
     """The state after the last real token, and the memory cells of an LSTM, else of width 0."""
 
     s: Float[Tensor, "B D"]
     c: Float[Tensor, "B C"]
 
 
-class Pondering(NamedTuple):
+class PonderedRows(NamedTuple):
     """The rows that still take steps for one token: indices, inputs, states, mixed states so far, and halting."""
 
     row: Int[Tensor, " R"]
     x: Float[Tensor, "R D"]
-    now: Carried
-    mixed: Carried
+    now: RecurrentACTState
+    mixed: RecurrentACTState
     halt: Halt
 
 
@@ -55,38 +55,40 @@ class RecurrentACT(Layer):
 
     def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
         super().__init__()
-        self.d, self.steps, self.mix = at_least("d", d, 1), at_least("steps", steps, 1), mix
-        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.d, self.steps, self.mix = check_at_least("d", d, 1), check_at_least("steps", steps, 1), mix
+        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
         self.cells = d if isinstance(cell, nn.LSTMCell) else 0
         self.weights = sum(p.numel() for p in self.cell.parameters())
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Carried:
-        new = room(self, batch, length, dtype, device)
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> RecurrentACTState:
+        new = make_state_spec(self, batch, length, dtype, device)
         return self._empty(batch, torch.empty(0, dtype=new.dtype, device=new.device))
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
-        in_order(ctx, "RecurrentACT")
+    def forward(self, x: Float[Tensor, "B T D"], state: RecurrentACTState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "RecurrentACT")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
             )
-        now = self._empty(len(x), x) if state is None else Carried(state.s.to(x.dtype), state.c.to(x.dtype))
+        now = self._empty(len(x), x) if state is None else RecurrentACTState(state.s.to(x.dtype), state.c.to(x.dtype))
         real = ctx.pos >= 0
         ys, halts = [], [self.halting.start(real[:, :0], x)]
         for t in range(x.shape[1]):
             new, halt = self._ponder(x[:, t], now, real[:, t])
-            now = Carried(*(torch.where(real[:, t, None], *pair) for pair in zip(new, now, strict=True)))
+            now = RecurrentACTState(*(torch.where(real[:, t, None], *pair) for pair in zip(new, now, strict=True)))
             ys.append(now.s[:, None])
             halts.append(Halt(*(leaf[:, None] for leaf in halt)))
         halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
-        kept = None if state is None else Carried(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
-        return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
+        new_state = None if state is None else RecurrentACTState(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
+        return Out(torch.cat([x[:, :0], *ys], 1), new_state, halt.report())
 
-    def _ponder(self, x: Float[Tensor, "B D"], now: Carried, real: Bool[Tensor, " B"]) -> tuple[Carried, Halt]:
+    def _ponder(
+        self, x: Float[Tensor, "B D"], now: RecurrentACTState, real: Bool[Tensor, " B"]
+    ) -> tuple[RecurrentACTState, Halt]:
         row = torch.arange(len(x), device=x.device)
-        going = Pondering(row, x, now, self._empty(len(x), x), self.halting.start(real, x))
-        left: list[Pondering] = []
+        going = PonderedRows(row, x, now, self._empty(len(x), x), self.halting.start(real, x))
+        left: list[PonderedRows] = []
         for n in range(self.steps):
             if n and not torch.compiler.is_compiling():
                 alive = going.halt.alive
@@ -102,16 +104,20 @@ class RecurrentACT(Layer):
             going = select(going, going.row.argsort())
         return going.mixed, going.halt
 
-    def _step(self, n: int, going: Pondering) -> Pondering:
+    def _step(self, n: int, going: PonderedRows) -> PonderedRows:
         row, x, now, mixed, halt = going
         z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
-        now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
+        now = (
+            RecurrentACTState(*self.cell(z, (now.s, now.c)))
+            if self.cells
+            else RecurrentACTState(self.cell(z, now.s), now.c)
+        )
         weight, halt = self.halting(now.s, halt, n == self.steps - 1)
-        mixed = Carried(*(self.mix(old, new, weight) for old, new in zip(mixed, now, strict=True)))
-        return Pondering(row, x, now, mixed, halt)
+        mixed = RecurrentACTState(*(self.mix(old, new, weight) for old, new in zip(mixed, now, strict=True)))
+        return PonderedRows(row, x, now, mixed, halt)
 
-    def _empty(self, batch: int, like: Tensor) -> Carried:
-        return Carried(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))
+    def _empty(self, batch: int, like: Tensor) -> RecurrentACTState:
+        return RecurrentACTState(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))
 
 
 EXAMPLES = (

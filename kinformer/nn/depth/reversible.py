@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.block import Join, ResidualBlock
-from kinformer.core.checks import a_probability
+from kinformer.core.checks import check_probability
 from kinformer.core.choice import Choices
 from kinformer.core.collected import Collected
 from kinformer.core.example import Example
@@ -29,7 +29,7 @@ class OntoHalf(Join):
 
     def __init__(self, onto: int, dropout: float = 0.0):
         super().__init__()
-        self.onto, self.dropout = onto, a_probability("dropout", dropout)
+        self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
     def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         """What is added to the half."""
@@ -87,31 +87,31 @@ class Reversible(Stack):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         if not torch.is_grad_enabled() or ctx.taps or ctx.remember:
             return super().forward(x, state, ctx)
-        run = Run(self.layers, state, ctx)
-        found = Undone.apply(run, x, *run.given())
-        out = filled(run.hollow, found)
+        run = ReversiblePass(self.layers, state, ctx)
+        tensors = ReversibleFunction.apply(run, x, *run.outside_tensors())
+        out = fill_out(run.hollow, tensors)
         return out._replace(y=out.y if self.norm is None else self.norm(out.y))
 
 
-class Undone(torch.autograd.Function):
+class ReversibleFunction(torch.autograd.Function):
     """A run as one operation, of which autograd keeps the end alone."""
 
     @staticmethod
-    def forward(node: Any, run: "Run", x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        found = flat(run.forward(x))
+    def forward(node: Any, run: "ReversiblePass", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = flatten_out(run.forward(x))
         node.run = run
-        node.save_for_backward(found[0], *given)
-        node.mark_non_differentiable(*(tensor for tensor in found if not tensor.is_floating_point()))
-        return found
+        node.save_for_backward(outputs[0], *inputs)
+        node.mark_non_differentiable(*(tensor for tensor in outputs if not tensor.is_floating_point()))
+        return outputs
 
     @staticmethod
     @first_order
     def backward(node: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        y, *given = node.saved_tensors
-        return None, *node.run.backward(y, given, filled(node.run.hollow, gradients))
+        y, *inputs = node.saved_tensors
+        return None, *node.run.backward(y, inputs, fill_out(node.run.hollow, gradients))
 
 
-class Step(NamedTuple):
+class Sublayer(NamedTuple):
     """Sublayer i of block n."""
 
     n: int
@@ -137,14 +137,14 @@ class Step(NamedTuple):
         join: Any = self.block.joins[self.i]
         return join.added(other, read, self.block.norms[self.i])
 
-    def again(self, other: Tensor, state: State | None, ctx: Context) -> Out:
+    def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
         """The same once more, with its part of a state."""
         old = None if state is None else state[self.n][self.i]
-        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.under(self.i)))
+        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)
-class Run:
+class ReversiblePass:
     """One forward: what it reads beside the stream, and what it takes to go through it again."""
 
     blocks: nn.ModuleList
@@ -154,15 +154,15 @@ class Run:
     hollow: Out = Out(torch.empty(0))  # noqa: RUF009  (never written to)
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Sublayer]:
         return [step for n in range(len(self.blocks)) for step in self.of(n)]
 
-    def of(self, n: int) -> list[Step]:
+    def of(self, n: int) -> list[Sublayer]:
         """The steps of block n."""
         block: Any = self.blocks[n]
-        return [Step(n, i, block) for i in range(len(block.layers))]
+        return [Sublayer(n, i, block) for i in range(len(block.layers))]
 
-    def given(self) -> list[Tensor]:
+    def outside_tensors(self) -> list[Tensor]:
         """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
         return [*(leaf for _, leaf in leaves(self._outside())), *self.blocks.parameters()]
 
@@ -171,48 +171,48 @@ class Run:
         # caches are written in place where nothing learns, which here is only put off
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
-            x = whole.call(n, partial(self._through, n), x).y
-        found = whole.out(x)
-        self.hollow = filled(found, [torch.empty(0)] * len(flat(found)))
-        return found
+            x = whole.call(n, partial(self._run_block, n), x).y
+        out = whole.out(x)
+        self.hollow = fill_out(out, [torch.empty(0)] * len(flatten_out(out)))
+        return out
 
-    def _through(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
-        found, halves = Collected(ctx, state), list(x.chunk(2, -1))
+    def _run_block(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
+        collected, halves = Collected(ctx, state), list(x.chunk(2, -1))
         for step in self.of(n):
             self.replays.append(Replay.now(x.device))
             with self.replays[-1].choices.writing():
-                out = step.added(halves[1 - step.half], partial(found.call, step.i, step.block.layers[step.i]))
+                out = step.added(halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i]))
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
             halves[step.half] = halves[step.half] + out.y
-        return found.out(torch.cat(halves, -1))
+        return collected.out(torch.cat(halves, -1))
 
-    def backward(self, y: Tensor, given: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
-        """Gradients of x and of `given`, from those of the end, of aux and of the state after it."""
+    def backward(self, y: Tensor, tensors: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
+        """Gradients of x and of `tensors`, from those of the end, of aux and of the state after it."""
         weights = list(self.blocks.parameters())
-        loose = [_leaf(tensor) for tensor in given[: len(given) - len(weights)]]
-        ctx, state = self._beside(loose)
-        wanted = [n for n, tensor in enumerate([*loose, *weights]) if tensor.requires_grad]
+        loose = [_leaf(tensor) for tensor in tensors[: len(tensors) - len(weights)]]
+        ctx, state = self._with_tensors(loose)
+        learned = [n for n, tensor in enumerate([*loose, *weights]) if tensor.requires_grad]
         inputs = [tensor for tensor in [*loose, *weights] if tensor.requires_grad]
-        found: list[Tensor | None] = [None] * len(given)
+        gradients: list[Tensor | None] = [None] * len(tensors)
         halves, grads = list(y.chunk(2, -1)), list(gradient.y.chunk(2, -1))
         for step, replay in zip(reversed(self.steps), reversed(self.replays), strict=True):
             other = halves[1 - step.half].detach().requires_grad_()
-            with torch.enable_grad(), replay.again():
-                out = step.again(other, state, ctx)
+            with torch.enable_grad(), replay.restored():
+                out = step.rerun(other, state, ctx)
             own = step.of(gradient)._replace(y=grads[step.half])
             through, *rest = _grads(out, own, [other, *inputs])
-            grads[1 - step.half] = _sum(grads[1 - step.half], through)
-            for n, grad in zip(wanted, rest, strict=True):
-                found[n] = _sum(found[n], grad)
+            grads[1 - step.half] = _add(grads[1 - step.half], through)
+            for n, grad in zip(learned, rest, strict=True):
+                gradients[n] = _add(gradients[n], grad)
             halves[step.half] = halves[step.half] - out.y.detach()
-        return [torch.cat(grads, -1), *found]
+        return [torch.cat(grads, -1), *gradients]
 
     def _outside(self) -> State:
         return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
 
-    def _beside(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
+    def _with_tensors(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
         source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
@@ -237,7 +237,7 @@ class Replay:
         return Replay(device, torch.get_rng_state(), cuda, autocast)
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """While this lasts, all is as it was then; afterwards as it was before."""
         enabled, dtype = self.autocast
         with torch.random.fork_rng([] if self.cuda is None else [self.device]):
@@ -248,14 +248,14 @@ class Replay:
                 yield
 
 
-def flat(out: Out) -> tuple[Tensor, ...]:
+def flatten_out(out: Out) -> tuple[Tensor, ...]:
     """y, aux and the leaves of the state."""
-    kept = () if out.state is None else out.state
-    return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(kept))
+    state = () if out.state is None else out.state
+    return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(state))
 
 
-def filled(out: Out, tensors: Iterable[Tensor]) -> Out:
-    """The same Out with these tensors in it, in the order of `flat`."""
+def fill_out(out: Out, tensors: Iterable[Tensor]) -> Out:
+    """The same Out with these tensors in it, in the order of `flatten_out`."""
     rest = iter(tensors)
     y, aux = next(rest), {name: next(rest) for name in out.aux}
     state = None if out.state is None else map_state(lambda name, leaf: next(rest), out.state)
@@ -263,12 +263,16 @@ def filled(out: Out, tensors: Iterable[Tensor]) -> Out:
 
 
 def _grads(out: Out, gradient: Out, inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    pairs = [(made, grad) for made, grad in zip(flat(out), flat(gradient), strict=True) if made.requires_grad]
-    made, given = zip(*pairs, strict=True) if pairs else ((), ())
-    return torch.autograd.grad(made, inputs, given, allow_unused=True) if made else (None,) * len(inputs)
+    pairs = [
+        (outputs, grad)
+        for outputs, grad in zip(flatten_out(out), flatten_out(gradient), strict=True)
+        if outputs.requires_grad
+    ]
+    outputs, gradients = zip(*pairs, strict=True) if pairs else ((), ())
+    return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True) if outputs else (None,) * len(inputs)
 
 
-def _sum(a: Tensor | None, b: Tensor | None) -> Any:
+def _add(a: Tensor | None, b: Tensor | None) -> Any:
     return b if a is None else a if b is None else a + b
 
 

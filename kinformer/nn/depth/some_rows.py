@@ -11,7 +11,7 @@ from kinformer.core.block import ResidualBlock
 from kinformer.core.collected import Collected
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
@@ -54,22 +54,24 @@ class _Selected(Sequence[Tensor]):
         return self.each[at].index_select(0, self.rows)
 
 
-def leaving(rule: Rule, rows: Rows | None, states: States, ctx: Context, told: State, head: Head | None) -> Leaves:
+def leaving_tokens(
+    rule: Rule, rows: Rows | None, states: States, ctx: Context, rule_state: State, head: Head | None
+) -> Leaves:
     """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none.
 
     What cannot be cut to some rows (limits of the batch, and what comes from below) has the rule asked about all rows.
     """
     if rows is None or _of_all_rows(ctx):
-        return rule(states, ctx, told, head)
-    some = map_state(lambda _, leaf: leaf.index_select(0, rows), told)
-    found = rule(_Selected(states, rows), _context(ctx, rows), some, head)
-    return torch.zeros_like(ctx.pos, dtype=torch.bool).index_copy(0, rows, found)
+        return rule(states, ctx, rule_state, head)
+    row_states = map_state(lambda _, leaf: leaf.index_select(0, rows), rule_state)
+    row_leaves = rule(_Selected(states, rows), _context(ctx, rows), row_states, head)
+    return torch.zeros_like(ctx.pos, dtype=torch.bool).index_copy(0, rows, row_leaves)
 
 
-def divisible(layer: Layer) -> bool:
+def can_read_some_rows(layer: Layer) -> bool:
     """Can some rows of a batch be read without the others? Not where something in the layer is of a whole batch."""
     own = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
-    return not layer.sends and not any(isinstance(one, Pattern) and one.tensors() for one in own)
+    return not layer.sends and not any(isinstance(pattern, Pattern) and pattern.tensors() for pattern in own)
 
 
 def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, Context], Out]:
@@ -87,32 +89,34 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
-        own = None if state is None else _taken(state, rows, ctx.memo)
-        kept = None if state is None else layer(x, state, ctx.replace(remember=True)).state
+        own = None if state is None else _state_of_rows(state, rows, ctx.memo)
+        new_state = None if state is None else layer(x, state, ctx.replace(remember=True)).state
         out = layer(x[rows], own, _context(ctx, rows))
         aux = {
-            name: _put(torch.zeros_like(x[..., 0], dtype=v.dtype), rows, v) for name, v in out.aux.items() if v.dim()
+            name: _put_rows(torch.zeros_like(x[..., 0], dtype=v.dtype), rows, v)
+            for name, v in out.aux.items()
+            if v.dim()
         }
-        return out._replace(y=_put(x, rows, out.y), state=kept, aux={**out.aux, **aux})
+        return out._replace(y=_put_rows(x, rows, out.y), state=new_state, aux={**out.aux, **aux})
 
     return call
 
 
 def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx: Context) -> Out:
     """A block whose sublayers with a state are read for all rows, which copies nothing, and the others for some."""
-    found, some, y = Collected(ctx, state), _context(ctx, rows), x
+    collected, row_ctx, y = Collected(ctx, state), _context(ctx, rows), x
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
         if leaves(state[n]):
-            y = join(y, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
+            y = join(y, lambda z, n=n, layer=layer: collected.call(n, layer, z), norm).y
             continue
-        inside = Collected(some, None)
+        inside = Collected(row_ctx, None)
         out = join(y[rows], lambda z, n=n, layer=layer, inside=inside: inside.call(n, layer, z), norm)
-        found.skip(state[n])
-        found.aux |= {
-            name: _put(torch.zeros_like(x[..., 0]), rows, v) if v.dim() else v for name, v in inside.aux.items()
+        collected.skip(state[n])
+        collected.aux |= {
+            name: _put_rows(torch.zeros_like(x[..., 0]), rows, v) if v.dim() else v for name, v in inside.aux.items()
         }
-        y = _put(y, rows, out.y)
-    return found.out(_put(x, rows, y[rows]))
+        y = _put_rows(y, rows, out.y)
+    return collected.out(_put_rows(x, rows, y[rows]))
 
 
 def _of_all_rows(ctx: Context) -> bool:
@@ -124,7 +128,7 @@ def _context(ctx: Context, rows: Rows) -> Context:
     def of(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.index_select(0, rows)
 
-    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), fresh()), "rows", ctx.pos, rows)
+    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), empty_memo()), "rows", ctx.pos, rows)
     labels = {name: of(label) for name, label in ctx.labels.items()}
     source, source_pos, decoding = of(ctx.source), of(ctx.source_pos), ctx.decoding
     if decoding is not None and len(decoding.step) > 1:
@@ -134,16 +138,16 @@ def _context(ctx: Context, rows: Rows) -> Context:
     )
 
 
-def _taken(state: State, rows: Rows, memo: Memo) -> State:
+def _state_of_rows(state: State, rows: Rows, memo: Memo) -> State:
     """The state of some rows; positions that layers share are shared by their copies, and with them what is planned."""
 
-    def one(name: str, leaf: Tensor) -> Tensor:
+    def select(name: str, leaf: Tensor) -> Tensor:
         if name in ("pos", "now"):
             return memo.get(lambda: leaf.index_select(0, rows), "rows", leaf, rows)
         return leaf.index_select(0, rows)
 
-    return map_state(one, state)
+    return map_state(select, state)
 
 
-def _put(x: Tensor, rows: Rows, values: Tensor) -> Tensor:
+def _put_rows(x: Tensor, rows: Rows, values: Tensor) -> Tensor:
     return x.index_copy(0, rows, values.to(x.dtype))

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.alone import alone
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.collected import Collected
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.hooks import has_hooks
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.memo import Memo, fresh
+from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.scores.product import Product
-from kinformer.core.watched import watched
+from kinformer.core.tokenwise import check_tokenwise
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
@@ -23,11 +23,11 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
 FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
-# makes keys and values of `Tokens.rows` from the sequence or a source; None means those of a source in the state
+# makes keys and values of `SelectedTokens.rows` from the sequence or a source; None means a source in the state
 MakeKeys = Callable[[Attention], Keys | None]
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows with similar numbers of chosen tokens: M is at most `FEW`, or at most twice the number in any of the rows.
 
     rows: indices into the batch.
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     pos: Int[Tensor, "R 1 M"]
 
 
-class Tokens(NamedTuple):
+class SelectedTokens(NamedTuple):
     """Chosen tokens of a batch, by row.
 
     at: ascending indices into the flattened batch.
@@ -55,12 +55,14 @@ class Tokens(NamedTuple):
     at: Int[Tensor, " n"]
     pos: Int[Tensor, "1 n"]
     rows: Int[Tensor, " K"]
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     order: Int[Tensor, " n"]
     memo: Memo
 
 
-def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: Tokens | None = None) -> Tokens:
+def tokens_at(
+    at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: SelectedTokens | None = None
+) -> SelectedTokens:
     """Describe the chosen tokens of a batch for `read_tokens`.
 
     at: ascending indices into the flattened batch.
@@ -76,31 +78,31 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
     rows = torch.arange(batch, device=at.device) if every_row else counts.nonzero()[:, 0]
     # by powers of two, so that one row with many tokens adds no padding to the others
     sizes = [(max(count, FEW) - 1).bit_length() if count else -1 for count in counts.tolist()]
-    groups, order, taken = [], torch.empty_like(at), 0
+    groups, order, used = [], torch.empty_like(at), 0
     for size in sorted({*sizes} - {-1}):
         inside = torch.tensor([r for r, bits in enumerate(sizes) if bits == size], device=at.device)
         slot = torch.arange(int(counts[inside].amax()), device=at.device)
         real = slot < counts[inside, None]  # [R M]
         slots = torch.where(real, (counts.cumsum(0) - counts)[inside, None] + slot, 0)
         groups.append(
-            Group(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
+            RowGroup(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
         )
-        order[slots[real]] = taken + real.flatten().nonzero()[:, 0]
-        taken += real.numel()
-    return Tokens(at, positions[None], rows, tuple(groups), order, fresh())
+        order[slots[real]] = used + real.flatten().nonzero()[:, 0]
+        used += real.numel()
+    return SelectedTokens(at, positions[None], rows, tuple(groups), order, empty_memo())
 
 
 def serves_tokens(layer: Layer) -> bool:
     """True if `read_tokens` can compute this layer: only the first sublayer may read other tokens of the sequence."""
     if not isinstance(layer, ResidualBlock) or layer.sends or layer.wants:
         return False
-    first, *others = layer.layers
+    first, *rest = layer.layers
     return (
         isinstance(first, Attention)
         and not first.cross
         and _reads_each_query(first)
         and all(
-            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in others
+            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in rest
         )
         and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
         and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
@@ -122,7 +124,7 @@ def _reads_each_query(attention: Attention) -> bool:
 
 def _alone(layer: Layer) -> bool:
     try:
-        return bool(alone("layer", layer, "be read by tokens"))
+        return bool(check_tokenwise("layer", layer, "be read by tokens"))
     except ValueError:
         return False
 
@@ -149,18 +151,31 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
 def unwatched(block: ResidualBlock) -> bool:
     """True if no hook is registered on a module that `read_tokens` does not call."""
     parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
-    return not any(watched(part) or watched(getattr(part, "mechanism", part)) for part in parts)
+    return not any(has_hooks(part) or has_hooks(getattr(part, "mechanism", part)) for part in parts)
 
 
 def read_tokens(
-    block: ResidualBlock, x: Float[Tensor, "1 n D"], tokens: Tokens, keys: MakeKeys, state: State | None, ctx: Context
+    block: ResidualBlock,
+    x: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: MakeKeys,
+    state: State | None,
+    ctx: Context,
 ) -> Out:
     """Compute a block for the given tokens, which read the keys and values that `keys` makes.
 
     A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
     """
     flat = ctx.replace(
-        pos=tokens.pos, run=False, only=None, also=None, source=None, source_pos=None, labels={}, below={}, memo=fresh()
+        pos=tokens.pos,
+        run=False,
+        only=None,
+        also=None,
+        source=None,
+        source_pos=None,
+        labels={},
+        below={},
+        memo=empty_memo(),
     )
     collected = Collected(flat, state)
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
@@ -176,7 +191,7 @@ def read_tokens(
     return collected.out(x)
 
 
-def put_back(value: Tensor, tokens: Tokens, ctx: Context) -> Tensor:
+def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:
     """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged."""
     if not value.dim():
         return value
@@ -197,21 +212,26 @@ def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def _attention(
-    layer: Attention, z: Float[Tensor, "1 n D"], tokens: Tokens, keys: Keys | None, state: State | None, ctx: Context
+    layer: Attention,
+    z: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: Keys | None,
+    state: State | None,
+    ctx: Context,
 ) -> Out:
     mechanism, sizes = layer.mechanism, layer.sizes
     assert isinstance(mechanism, Softmax)
     q, read = layer.projection.queries(z, tokens.pos).q[0], []  # [H n K]
     # a request without real queries, which narrows the pattern and writes the cache
     nobody = Queries(q.new_zeros(()).expand(*ctx.pos.shape, sizes.heads, sizes.k_dim).transpose(1, 2), ctx.by_head)
-    request, kept = mechanism.asked(nobody, keys, state, ctx)
+    request, new_state = mechanism.prepare_request(nobody, keys, state, ctx)
     for group in tokens.groups:
         queries = Queries(q[:, group.slots].transpose(0, 1), group.pos)
         group_keys = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
-        part = request.apart(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
-        read.append(mechanism.answered(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
+        part = request.regroup(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
+        read.append(mechanism.read_with_aux(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
     y = torch.cat(read)[tokens.order] if read else q.new_zeros(0, sizes.heads, sizes.v_dim)
-    return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), kept)
+    return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), new_state)
 
 
 def _of_rows(keys: Keys, rows: Int[Tensor, " R"], memo: Memo) -> Keys:

@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, a_part
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, in_order
+from kinformer.core.checks import check_flag, check_part
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, check_in_order
 from kinformer.core.mechanism import NoState
-from kinformer.core.numbering import after
+from kinformer.core.numbering import next_positions
 from kinformer.core.tree import HIGHEST, leaf, node
 
 
-class Grown(NamedTuple):
+class SpanNodesState(NamedTuple):
     """The state of the layer inside, whose positions are of nodes, and the next token of each row."""
 
     body: State
     now: Int[Tensor, " B"]
 
 
-class Places(NamedTuple):
+class NodePositions(NamedTuple):
     """The nodes that a chunk of tokens brings: their positions [B N], and the column of each token, N for padding."""
 
     pos: Int[Tensor, "B N"]
@@ -62,37 +62,37 @@ class SpanNodes(Layer):
 
     def __init__(self, layer: Layer, *, causal: bool, norm: nn.Module | None = None):
         super().__init__()
-        self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
+        self.layer = check_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
         self.d, self.wants = layer.d, layer.wants
-        self.causal, self.norm = a_flag("causal", causal), norm
+        self.causal, self.norm = check_flag("causal", causal), norm
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Grown:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SpanNodesState:
         if not self.causal:
             raise NoState("a span holds later tokens, so nothing goes on from a part of a row; use causal=True")
         now = torch.zeros(batch, dtype=torch.long, device=device or next(self.parameters()).device)
-        return Grown(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
+        return SpanNodesState(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Grown | None, ctx: Context) -> Out:
-        in_order(ctx, "a tree of spans")
+    def forward(self, x: Float[Tensor, "B T D"], state: SpanNodesState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "a tree of spans")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
         places = self.places(ctx)
         x = x if self.norm is None else self.norm(x)
-        out = self.layer(places.spread(x), None if state is None else state.body, self.seen(places, ctx))
-        kept = None if state is None else Grown(out.state, after(state.now, ctx.pos))
+        out = self.layer(places.spread(x), None if state is None else state.body, self.node_context(places, ctx))
+        new_state = None if state is None else SpanNodesState(out.state, next_positions(state.now, ctx.pos))
         of: Callable[[Tensor], Tensor] = places.tokens
         aux = {name: of(value) if value.dim() else value for name, value in out.aux.items()}
         taps = {name: of(value) for name, value in out.taps.items()}
-        return Out(None if ctx.remember else of(out.y), kept, aux, {}, out.stats, taps)
+        return Out(None if ctx.remember else of(out.y), new_state, aux, {}, out.stats, taps)
 
-    def seen(self, places: Places, ctx: Context) -> Context:
+    def node_context(self, places: NodePositions, ctx: Context) -> Context:
         """The context of the nodes; labels of spans are -1."""
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
-        told = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
-        below = {name: PerToken(places.spread(value.value)) for name, value in told}
+        per_token = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
+        below = {name: PerToken(places.spread(value.value)) for name, value in per_token}
         return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
-    def places(self, ctx: Context) -> Places:
+    def places(self, ctx: Context) -> NodePositions:
         """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""
         pos, real = ctx.pos, ctx.pos >= 0
         stop = F.pad(pos, (0, 1), value=-1).amax(1) + 1  # [B], the token behind the last
@@ -108,12 +108,12 @@ class SpanNodes(Layer):
         column = torch.where(real, leaf(pos.clamp_min(0)) - begin[:, None], size)
         nodes = begin[:, None] + torch.arange(size, device=pos.device)  # [B N]
         if full and not apart:  # rows that are alike share one row of positions, and so one mask
-            return Places(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
-        there = nodes < (begin + count)[:, None]
+            return NodePositions(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
+        has_node = nodes < (begin + count)[:, None]
         if not self.causal:
-            found = node(nodes)
-            there = there & ((found.number << found.level) < stop[:, None])
-        return Places(torch.where(there, nodes, -1), column, run=not gaps, full=full)
+            spans = node(nodes)
+            has_node = has_node & ((spans.number << spans.level) < stop[:, None])
+        return NodePositions(torch.where(has_node, nodes, -1), column, run=not gaps, full=full)
 
     def _sizes(self, ctx: Context, count: Tensor, missing: Tensor, begin: Tensor) -> tuple[int, int, int, int]:
         """The most and the fewest nodes of a row, how many tokens a tree lacks, how far apart rows begin.
@@ -126,17 +126,17 @@ class SpanNodes(Layer):
             return most, 0, 0 if self.causal else 1, 1
         if not count.numel():
             return 1, 0, 0, 1
-        asked = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
-        most, least, gaps, first, last = ctx.memo.look(*asked)
+        bounds = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
+        most, least, gaps, first, last = ctx.memo.look(*bounds)
         return max(most, 1), least, gaps, last - first
 
 
 def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The least power of two from n on."""
-    found = torch.ones_like(n)
+    power = torch.ones_like(n)
     for _ in range(HIGHEST):
-        found = torch.where(found < n, 2 * found, found)
-    return found
+        power = torch.where(power < n, 2 * power, power)
+    return power
 
 
 def _example(causal: bool) -> SpanNodes:

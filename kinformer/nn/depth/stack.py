@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.collected import Collected, flow
+from kinformer.core.collected import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 
 
 class Stack(Layer):
@@ -29,17 +29,17 @@ class Stack(Layer):
         if len(widths) > 1:
             raise ValueError(f"a Stack got layers of widths {widths}; give them all the same d")
         self.d, self.norm = widths[0], norm
-        self.wants, self.sends = flow(self.layers, rising=True)
+        self.wants, self.sends = wants_and_sends(self.layers, rising=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
+        return share_positions(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
-            x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y
-        return found.out(x if self.norm is None or ctx.remember else self.norm(x))
+            x = (collected.remember if ctx.remember and n == last else collected.call)(n, layer, x).y
+        return collected.out(x if self.norm is None or ctx.remember else self.norm(x))
 
 
 def _example() -> Stack:

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_probability, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_probability
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, check_in_order
 from kinformer.core.mechanism import NoState
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
@@ -49,7 +49,7 @@ class RingAttention(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
     ) -> Float[Tensor, "B T D"]:
-        queries, own = self.projection.both(h, ring.pos)
+        queries, own = self.projection.queries_and_keys(h, ring.pos)
         first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
         k, v = (
             torch.stack([*ring.neighbours(x), x, y, z.expand_as(x)], 3)  # [B H T 5 N]
@@ -112,9 +112,9 @@ class StarRounds(Layer):
     def __init__(self, rounds: Iterable[StarRound], *, out: Outgoing = "tokens", dropout: float = 0.0):
         super().__init__()
         self.rounds = nn.ModuleList(rounds)
-        at_least("rounds", len(self.rounds), 1)
-        self.d, self.dropout = self.rounds[0].relay.d, a_probability("dropout", dropout)
-        self.out = one_of("out", out, Outgoing)
+        check_at_least("rounds", len(self.rounds), 1)
+        self.d, self.dropout = self.rounds[0].relay.d, check_probability("dropout", dropout)
+        self.out = check_option("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("the relay reads the whole row, so nothing goes on from a part of it; use a causal layer")
@@ -127,16 +127,16 @@ class StarRounds(Layer):
 
     def read(self, e: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
         """The tokens and the relay after the last round."""
-        in_order(ctx, "a ring")
+        check_in_order(ctx, "a ring")
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.around(ctx), ctx.pos >= 0
-        told = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
-        relay = Context(torch.zeros_like(told[:, :1]), run=True, source_pos=told, is_clean=True)
+        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
+        relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
         h, s = e, self.mean(e, ctx)
-        for one in self.rounds:
-            h = self.kept(F.dropout(one.satellites(h, e, s, ring), self.dropout, self.training), ctx)
-            s = F.dropout(one.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
+        for round_ in self.rounds:
+            h = self.after_round(F.dropout(round_.satellites(h, e, s, ring), self.dropout, self.training), ctx)
+            s = F.dropout(round_.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
         return h, s[:, 0]
 
     def around(self, ctx: Context) -> Ring:
@@ -150,7 +150,7 @@ class StarRounds(Layer):
         real = (ctx.pos >= 0)[..., None]
         return (e * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
 
-    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
         """Tokens as the next round finds them."""
         return h
 
@@ -170,7 +170,7 @@ class PublishedStarRounds(StarRounds):
     def mean(self, e: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
         return e.mean(1, keepdim=True)
 
-    def kept(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
+    def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
         return h * (ctx.pos >= 0)[..., None]
 
 

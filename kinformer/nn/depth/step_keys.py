@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys
+from kinformer.core.hooks import is_plain_linear
 from kinformer.core.layer import Context
 from kinformer.core.projection import by_head
-from kinformer.core.watched import plain
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
-from kinformer.nn.depth.some_tokens import MakeKeys, Tokens, input_of, source_keys
+from kinformer.nn.depth.some_tokens import MakeKeys, SelectedTokens, input_of, source_keys
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
 from kinformer.nn.projections.qkv import QKV
@@ -55,9 +55,9 @@ class StepKeys:
             self.states = self.states.index_copy(0, at, states)
         if self.matrices:
             timed = states if self.waves is None else states + self.waves.places[at]
-            made = [F.linear(timed, *matrix) for matrix in self.matrices]
-            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in made]
-            self.products = [before.index_copy(0, at, new) for before, new in zip(old, made, strict=True)]
+            products = [F.linear(timed, *matrix) for matrix in self.matrices]
+            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in products]
+            self.products = [before.index_copy(0, at, new) for before, new in zip(old, products, strict=True)]
 
     def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The input of step n, with its timing, for tokens at indices of the flattened batch."""
@@ -65,7 +65,7 @@ class StepKeys:
             return self.universal.timed(states[None], n, self.ctx.places.flatten()[None, at])[0]
         return states + (self.waves.places[at] + self.waves.steps[n])
 
-    def at_step(self, n: int, tokens: Tokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
+    def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
         """A function that makes the keys of step n, even after a later step; `timed` is the input of whole rows."""
         states, products = self.states, self.products
 
@@ -81,17 +81,17 @@ class StepKeys:
 
         return make
 
-    def _of_rows(self, x: Float[Tensor, "BT N"], tokens: Tokens) -> Float[Tensor, "R T N"]:
+    def _of_rows(self, x: Float[Tensor, "BT N"], tokens: SelectedTokens) -> Float[Tensor, "R T N"]:
         """Select the rows whose keys are computed."""
         by_row = x.unflatten(0, self.ctx.pos.shape)
         return by_row if len(tokens.rows) == len(by_row) else by_row.index_select(0, tokens.rows)
 
-    def _keys(self, timed: Float[Tensor, "R T D"], tokens: Tokens) -> Keys:
+    def _keys(self, timed: Float[Tensor, "R T D"], tokens: SelectedTokens) -> Keys:
         pos = self._pos(tokens)
         z = input_of(self.block.joins[0], self.block.norms[0], timed)
         return self.first.projection.keys(z, pos[:, 0])._replace(pos=pos)
 
-    def _of_products(self, n: int, products: Sequence[Tensor], tokens: Tokens) -> Keys:
+    def _of_products(self, n: int, products: Sequence[Tensor], tokens: SelectedTokens) -> Keys:
         projection = self.first.projection
         values = [self._of_rows(product, tokens) for product in products]
         if self.later:
@@ -99,7 +99,7 @@ class StepKeys:
         k, v = map(by_head, values, (projection.key_heads, projection.value_heads))
         return Keys(k, v, self._pos(tokens))
 
-    def _pos(self, tokens: Tokens) -> Int[Tensor, "R 1 T"]:
+    def _pos(self, tokens: SelectedTokens) -> Int[Tensor, "R 1 T"]:
         return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
 
     def _of_source(self, attention: Attention) -> Keys | None:
@@ -114,7 +114,7 @@ class StepKeys:
             isinstance(self.block.joins[0], NormLast)
             and type(projection) is QKV
             and projection.rotation is None
-            and plain(projection.qkv)
+            and is_plain_linear(projection.qkv)
             and (timing is None or type(timing) is Timing)
         )
 

@@ -4,8 +4,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
-from kinformer.core.collected import Collected, flow
+from kinformer.core.checks import check_at_least, check_part
+from kinformer.core.collected import Collected, wants_and_sends
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
@@ -27,9 +27,9 @@ class Universal(Layer):
 
     def __init__(self, block: Layer, steps: int, timing: nn.Module | None = None):
         super().__init__()
-        self.block = a_part("block", block, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
-        self.d, self.steps, self.timing = block.d, at_least("steps", steps, 1), timing
-        self.wants, self.sends = flow([block] * steps, rising=True)
+        self.block = check_part("block", block, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
+        self.d, self.steps, self.timing = block.d, check_at_least("steps", steps, 1), timing
+        self.wants, self.sends = wants_and_sends([block] * steps, rising=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
@@ -39,14 +39,14 @@ class Universal(Layer):
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
             z = self.timed(x, n, ctx.places)
             if ctx.remember and n == self.steps - 1:
-                found.remember(n, self.block, z)
+                collected.remember(n, self.block, z)
             else:
-                x = found.call(n, self.block, z, counts=ctx.pos >= 0).y
-        return found.out(x)
+                x = collected.call(n, self.block, z, counts=ctx.pos >= 0).y
+        return collected.out(x)
 
 
 def _example(steps: int, timed: bool) -> Universal:

@@ -23,14 +23,16 @@ class PerExit(nn.Module):
 
     def forward(self, y: Float[Tensor, "B T D"], exits: Float[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         if torch.compiler.is_compiling():
-            every = [torch.where((exits == n + 1)[..., None], one(y), 0.0) for n, one in enumerate(self.each)]
+            every = [
+                torch.where((exits == n + 1)[..., None], classifier(y), 0.0) for n, classifier in enumerate(self.each)
+            ]
             return torch.stack(every).sum(0)
         at = [(exits == n + 1).nonzero(as_tuple=True) for n in range(len(self.each))]
-        read = [one(y[rows]) for one, rows in zip(self.each, at, strict=True)]
-        found = read[0].new_zeros(*exits.shape, read[0].shape[-1])
-        for rows, some in zip(at, read, strict=True):
-            found = found.index_put(rows, some)
-        return found
+        read = [classifier(y[rows]) for classifier, rows in zip(self.each, at, strict=True)]
+        logits = read[0].new_zeros(*exits.shape, read[0].shape[-1])
+        for rows, of_rows in zip(at, read, strict=True):
+            logits = logits.index_put(rows, of_rows)
+        return logits
 
 
 def of_exit(head: nn.Module, n: int) -> nn.Module:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from kinformer.core.autocast import linear, precise
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.autocast import at_least_float32, linear_float32
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.loss import LEAVING, Penalty
 
 States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
@@ -36,18 +36,18 @@ class Confidence(nn.Module, ABC):
     def grid(self, count: int) -> list[float]:
         """So many thresholds from the top of its range down, of which calibration chooses."""
         low, high = self.range
-        return evenly(high, low, count)
+        return evenly_spaced(high, low, count)
 
     @abstractmethod
     def forward(
         self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None
     ) -> Float[Tensor, "*shape"]: ...
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+    def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
         """What it learns by from the states and logits of all layers, per token; None where there is nothing to."""
         return None
 
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
         """Sums of a training batch for `after_step`; the sums of the pieces of a batch add up."""
         return {}
 
@@ -100,12 +100,12 @@ class Saturation(Confidence):
 
     def grid(self, count: int) -> list[float]:
         """Evenly by the angle, up to a right one: neighbours are alike, so what tells them apart is near 1."""
-        return [math.cos(angle) for angle in evenly(0.0, math.pi / 2, count)]
+        return [math.cos(angle) for angle in evenly_spaced(0.0, math.pi / 2, count)]
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
-            return torch.full_like(precise(states[-1][..., 0]), -torch.inf)
-        return F.cosine_similarity(precise(states[-1]), precise(states[-2]), dim=-1)
+            return torch.full_like(at_least_float32(states[-1][..., 0]), -torch.inf)
+        return F.cosine_similarity(at_least_float32(states[-1]), at_least_float32(states[-2]), dim=-1)
 
 
 class Probe(Confidence):
@@ -133,12 +133,12 @@ class Probe(Confidence):
 
     def __init__(self, d: int, *, bias: bool = True, balance: bool = False, depth: int | None = None):
         super().__init__()
-        self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), a_flag("balance", balance)
+        self.unit, self.balance = nn.Linear(check_at_least("d", d, 1), 1, bias=bias), check_flag("balance", balance)
         if balance and depth is None:
             raise ValueError(
                 "balance=True needs the number of layers: got depth=None, expected at least 1. Pass depth="
             )
-        layers = 0 if depth is None else at_least("depth", depth, 1) - 1
+        layers = 0 if depth is None else check_at_least("depth", depth, 1) - 1
         self.register_buffer("share", torch.full((layers,), 0.5) if balance else None)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long) if balance else None)
 
@@ -160,14 +160,14 @@ class Probe(Confidence):
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        return linear(self.unit, states[-1])[..., 0].sigmoid()
+        return linear_float32(self.unit, states[-1])[..., 0].sigmoid()
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+    def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
         if len(states) < 2:
             return None
-        said = torch.stack([linear(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
+        agreement = torch.stack([linear_float32(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
         agrees = _agrees(logits)
-        losses = F.binary_cross_entropy_with_logits(said, agrees.to(said.dtype), reduction="none")
+        losses = F.binary_cross_entropy_with_logits(agreement, agrees.to(agreement.dtype), reduction="none")
         if self.share is not None:
             if len(self.share) != len(losses):
                 depth, layers = len(self.share) + 1, len(states)
@@ -180,11 +180,11 @@ class Probe(Confidence):
         return losses.mean(0)
 
     @torch.no_grad()
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
         """Count, for each layer but the last, the targets where it agrees with the last; then count all targets."""
         if self.share is None or len(logits) < 2:
             return {}
-        real = wanted >= 0
+        real = targets >= 0
         return {"agreeing": torch.cat([(_agrees(logits) & real).sum((1, 2)), real.sum()[None]])}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
@@ -209,25 +209,27 @@ def _probabilities(
     name, read = type(asking).__name__, asking.head or lent
     if read is None:
         raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
-    logits = exactly(read, state) if isinstance(read, nn.Module) else read(state)
-    return precise(logits).softmax(-1)
+    logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
+    return at_least_float32(logits).softmax(-1)
 
 
-def exactly(module: nn.Module, x: Tensor) -> Tensor:
+def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
     """What a module makes of x, computed in float32 or better, under autocast too.
 
     Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
     """
-    given = precise(x)
-    low = any(weight.dtype != given.dtype for weight in module.parameters() if weight.is_floating_point())
+    wide = at_least_float32(x)
+    low = any(weight.dtype != wide.dtype for weight in module.parameters() if weight.is_floating_point())
     if not low and not torch.is_autocast_enabled(x.device.type):
-        return module(given)
-    weights = {name: precise(weight) for name, weight in module.named_parameters() if weight.is_floating_point()}
+        return module(wide)
+    weights = {
+        name: at_least_float32(weight) for name, weight in module.named_parameters() if weight.is_floating_point()
+    }
     with torch.autocast(x.device.type, enabled=False):
-        return functional_call(module, weights, (given,)) if low else module(given)
+        return functional_call(module, weights, (wide,)) if low else module(wide)
 
 
-def evenly(first: float, last: float, count: int) -> list[float]:
+def evenly_spaced(first: float, last: float, count: int) -> list[float]:
     """So many numbers from the first to the last, all as far apart."""
-    steps = at_least("thresholds", count, 2) - 1
+    steps = check_at_least("thresholds", count, 2) - 1
     return [first + (last - first) * n / steps for n in range(steps)] + [last]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kinformer.core.checks import at_least, inside
-from kinformer.nn.exits.decaying import Threshold
+from kinformer.core.checks import check_at_least, check_strictly_between
+from kinformer.nn.exits.decaying_threshold import Threshold
 
 
-class Tested(NamedTuple):
+class ThresholdTest(NamedTuple):
     """A threshold that was tested: the mean loss with it, and the p-value of "its risk is above delta"."""
 
     threshold: Threshold
@@ -16,11 +16,11 @@ class Tested(NamedTuple):
     p: float
 
 
-class Found(NamedTuple):
+class LearnThenTestResult(NamedTuple):
     """What was chosen, None where nothing is proven: then the full model it is; and all that was tested, in order."""
 
     threshold: Threshold | None
-    tested: tuple[Tested, ...]
+    tested: tuple[ThresholdTest, ...]
 
 
 def hoeffding(risk: float, n: int, delta: float) -> float:
@@ -31,14 +31,14 @@ def hoeffding(risk: float, n: int, delta: float) -> float:
     return math.exp(-2 * n * max(0.0, delta - risk) ** 2)
 
 
-def fewest(delta: float, epsilon: float) -> int:
+def fewest_losses(delta: float, epsilon: float) -> int:
     """How many losses it takes to prove anything: with fewer, not even zeros reject."""
-    return math.ceil(math.log(1 / epsilon_of(epsilon)) / (2 * delta_of(delta) ** 2))
+    return math.ceil(math.log(1 / check_epsilon(epsilon)) / (2 * check_delta(delta) ** 2))
 
 
 def learn_then_test(
     grid: Sequence[Threshold], losses: Callable[[Threshold], Sequence[float]], delta: float, epsilon: float
-) -> Found:
+) -> LearnThenTestResult:
     """The last of the thresholds, tested in order, up to which each is proven to have a risk of at most delta.
 
     P(E[loss at the threshold] <= delta) >= 1 - epsilon over calibration sets, of any distribution: the grid is in an
@@ -52,30 +52,30 @@ def learn_then_test(
     Errors: ValueError for numbers that are not between 0 and 1, no losses, and losses outside [0, 1].
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052.
     """
-    delta_of(delta), epsilon_of(epsilon)
-    tested: list[Tested] = []
+    check_delta(delta), check_epsilon(epsilon)
+    tested: list[ThresholdTest] = []
     for threshold in grid:
-        tested.append(_tested(threshold, losses(threshold), delta))
+        tested.append(_test_threshold(threshold, losses(threshold), delta))
         if tested[-1].p > epsilon:
             break
-    rejected = [one.threshold for one in tested if one.p <= epsilon]
-    return Found(rejected[-1] if rejected else None, tuple(tested))
+    rejected = [test.threshold for test in tested if test.p <= epsilon]
+    return LearnThenTestResult(rejected[-1] if rejected else None, tuple(tested))
 
 
-def delta_of(value: float) -> float:
+def check_delta(value: float) -> float:
     """A risk: between 0 and 1."""
-    return inside("delta", value, 0, 1)
+    return check_strictly_between("delta", value, 0, 1)
 
 
-def epsilon_of(value: float) -> float:
+def check_epsilon(value: float) -> float:
     """A chance: between 0 and 1."""
-    return inside("epsilon", value, 0, 1)
+    return check_strictly_between("epsilon", value, 0, 1)
 
 
-def _tested(threshold: Threshold, losses: Sequence[float], delta: float) -> Tested:
-    count = at_least("calibration texts", len(losses), 1)
-    wrong = [one for one in losses if not 0 <= one <= 1]
+def _test_threshold(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
+    count = check_at_least("calibration texts", len(losses), 1)
+    wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:
         raise ValueError(f"a loss of {wrong[0]:g} came for the threshold {threshold}; give losses from 0 to 1")
     risk = math.fsum(losses) / count
-    return Tested(threshold, risk, hoeffding(risk, count, delta))
+    return ThresholdTest(threshold, risk, hoeffding(risk, count, delta))

@@ -10,13 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import linear, precise
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.autocast import at_least_float32, linear_float32
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.choice import choice
-from kinformer.core.layer import Context, State, prefixed
+from kinformer.core.layer import Context, State, add_prefix
 from kinformer.core.patterns.document import Document
-from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly
-from kinformer.nn.exits.decaying import Decaying, Threshold, checked_threshold, of_layer
+from kinformer.nn.exits.confidence import Confidence, Head, Logits, States, evenly_spaced
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 Leaves = Bool[Tensor, "B T"]
@@ -28,7 +28,7 @@ class Rule(nn.Module, ABC):
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
     its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `places`, since positions
     also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
-    `start` and `told`. One with a threshold says by `strict` whether that must be exceeded or only reached.
+    `start` and `begin_call`. One with a threshold says by `strict` whether that must be exceeded or only reached.
     """
 
     strict: bool = True
@@ -58,15 +58,15 @@ class Rule(nn.Module, ABC):
         """What the rule keeps from call to call."""
         return ()
 
-    def told(self, state: State, ctx: Context) -> State:
+    def begin_call(self, state: State, ctx: Context) -> State:
         """The same with what this call brings from outside."""
         return state
 
     @abstractmethod
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves: ...
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves: ...
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
         """What the rule learns by, per token, from the states and logits of all exits with nobody having left.
 
@@ -74,33 +74,35 @@ class Rule(nn.Module, ABC):
         """
         return None
 
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
         """Sums of a training batch for `after_step` of the rule's parts, by the name of each part."""
         return {}
 
 
-class Confident(Rule):
+class ConfidenceThreshold(Rule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
     threshold: a number that the confidence can reach, one for each layer but the last, or one that falls while an
-        output grows: `Decaying(0.9, 512)`.
+        output grows: `DecayingThreshold(0.9, 512)`.
     strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
 
     Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
     section 3.
     """
 
-    def __init__(self, confidence: Confidence, threshold: Threshold | Decaying, *, strict: bool = False):
+    def __init__(self, confidence: Confidence, threshold: Threshold | DecayingThreshold, *, strict: bool = False):
         super().__init__()
-        self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
-        self.strict = a_flag("strict", strict)
-        checked_threshold(threshold.threshold if isinstance(threshold, Decaying) else threshold, *confidence.range)
+        self.confidence = check_part("confidence", confidence, Confidence, "one, such as Saturation()")
+        self.strict = check_flag("strict", strict)
+        checked_threshold(
+            threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold, *confidence.range
+        )
         self.threshold = threshold
 
     def agree(self, d: int, depth: int) -> None:
         self.confidence.agree(d)
-        _counted(self.threshold, depth)
+        _check_threshold_count(self.threshold, depth)
 
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self.confidence(states, head)
@@ -112,30 +114,30 @@ class Confident(Rule):
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
         checked_threshold(threshold, *self.confidence.range)
         own = self.threshold
-        self.threshold = replace(own, threshold=threshold) if isinstance(own, Decaying) else threshold
+        self.threshold = replace(own, threshold=threshold) if isinstance(own, DecayingThreshold) else threshold
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
         own = self.threshold
-        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, Decaying) else threshold
+        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         sure = self.sure(states, head)
         own = self.threshold
-        if isinstance(own, Decaying):
+        if isinstance(own, DecayingThreshold):
             threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
             threshold = of_layer(own, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return self.confidence.loss(states, logits, wanted)
+        return self.confidence.loss(states, logits, targets)
 
-    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        return prefixed("confidence", self.confidence.stats(logits, wanted))
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        return add_prefix("confidence", self.confidence.stats(logits, targets))
 
 
 class Multinomial(Rule):
@@ -153,22 +155,22 @@ class Multinomial(Rule):
     def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
         super().__init__()
         self.oracle = oracle or Likelihood()
-        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+        _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by."""
-        return linear(self.choice, states[0]).log_softmax(-1)
+        return linear_float32(self.choice, states[0]).log_softmax(-1)
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return linear(self.choice, states[0]).argmax(-1) < len(states)
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return linear_float32(self.choice, states[0]).argmax(-1) < len(states)
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
+        return _exit_loss(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
 class Geometric(Rule):
@@ -191,15 +193,19 @@ class Geometric(Rule):
         super().__init__()
         self.oracle = oracle or Likelihood()
         self.threshold = checked_threshold(threshold, 0, 1)
-        self.d, self.depth, self.shared = at_least("d", d, 1), at_least("depth", depth, 1), a_flag("shared", shared)
+        self.d, self.depth, self.shared = (
+            check_at_least("d", d, 1),
+            check_at_least("depth", depth, 1),
+            check_flag("shared", shared),
+        )
         self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.d, self.depth, d, depth)
-        _counted(self.threshold, depth)
+        _check_made_for(self, self.d, self.depth, d, depth)
+        _check_threshold_count(self.threshold, depth)
 
     def grid(self, count: int) -> list[Threshold]:
-        return list(evenly(1.0, 0.0, count))
+        return list(evenly_spaced(1.0, 0.0, count))
 
     def leave_at(self, threshold: Threshold) -> None:
         self.threshold = checked_threshold(threshold, 0, 1)
@@ -207,12 +213,12 @@ class Geometric(Rule):
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
         unit = self.stop[0 if self.shared else n]
         assert isinstance(unit, nn.Linear)
-        return linear(unit, states[n])[..., 0]
+        return linear_float32(unit, states[n])[..., 0]
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
         if len(states) == 1:
-            return torch.zeros_like(precise(states[0][..., :1]))
+            return torch.zeros_like(at_least_float32(states[0][..., :1]))
         logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
@@ -220,19 +226,19 @@ class Geometric(Rule):
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         return self.sure(states) > of_layer(self.threshold, len(states))
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
+        return _exit_loss(self.log_q(states), self.oracle(logits, targets, _documents(ctx)))
 
 
-class Drawn(Rule):
+class UniformExit(Rule):
     """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
 
-    Drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
+    Exits are drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
 
     depth: how many layers there are.
 
@@ -241,20 +247,20 @@ class Drawn(Rule):
 
     def __init__(self, depth: int):
         super().__init__()
-        self.depth = at_least("depth", depth, 1)
+        self.depth = check_at_least("depth", depth, 1)
 
     def agree(self, d: int, depth: int) -> None:
         if depth != self.depth:
-            raise ValueError(f"Drawn({self.depth}) came for {depth} layers; give Drawn({depth})")
+            raise ValueError(f"UniformExit({self.depth}) came for {depth} layers; give UniformExit({depth})")
 
-    def told(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
+    def begin_call(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
         return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return told <= len(states)
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return rule_state <= len(states)
 
 
-class Chosen(NamedTuple):
+class SequenceExitState(NamedTuple):
     """The exit of each row, from 1; 0 before a source was read."""
 
     exit: Int[Tensor, " B"]
@@ -283,24 +289,24 @@ class BySequence(Rule):
             raise ValueError(
                 f"sigma={self.oracle.sigma} smooths over tokens, and BySequence names an exit for a row; give 0"
             )
-        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
-        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+        _check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
-    def start(self, batch: int, *, device: torch.device | None = None) -> Chosen:
-        return Chosen(torch.zeros(batch, dtype=torch.long, device=device))
+    def start(self, batch: int, *, device: torch.device | None = None) -> SequenceExitState:
+        return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
 
     def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
         """Log-probabilities of the exits, to train by."""
         real = (source_pos >= 0)[..., None]
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
-        return linear(self.choice, mean).log_softmax(-1)
+        return linear_float32(self.choice, mean).log_softmax(-1)
 
-    def told(self, state: Chosen, ctx: Context) -> Chosen:
+    def begin_call(self, state: SequenceExitState, ctx: Context) -> SequenceExitState:
         if ctx.source is not None and ctx.source_pos is not None:
             source, source_pos = ctx.source, ctx.source_pos
-            return Chosen(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
+            return SequenceExitState(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
         if not torch.compiler.is_compiling():
             ctx.memo.expect(
                 state.exit > 0, "BySequence got no source; pass Context(source=..., source_pos=...) in the first call"
@@ -308,30 +314,30 @@ class BySequence(Rule):
             ctx.memo.settle()
         return state
 
-    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return (rule_state.exit <= len(states))[:, None].expand(states[-1].shape[:2])
 
     def loss(
-        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"]:
         if ctx is None or ctx.source is None or ctx.source_pos is None:
             raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
-        best = self.oracle.of_rows(logits, wanted)[:, None]
-        return _named(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(wanted.shape)
+        best = self.oracle.of_rows(logits, targets)[:, None]
+        return _exit_loss(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)
 
 
-def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+def _check_made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
-        came = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
-        raise ValueError(f"{came}; give {name}({d}, {depth})")
+        call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
+        raise ValueError(f"{call}; give {name}({d}, {depth})")
 
 
-def _counted(given: Threshold | Decaying, depth: int) -> None:
-    given = given.threshold if isinstance(given, Decaying) else given
-    if isinstance(given, tuple) and len(given) != depth - 1:
-        came = f"{len(given)} thresholds came for {depth} layers"
-        raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")
+def _check_threshold_count(threshold: Threshold | DecayingThreshold, depth: int) -> None:
+    threshold = threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold
+    if isinstance(threshold, tuple) and len(threshold) != depth - 1:
+        problem = f"{len(threshold)} thresholds came for {depth} layers"
+        raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")
 
 
 def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:
@@ -339,6 +345,6 @@ def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:
     return ctx.only.ids if ctx is not None and isinstance(ctx.only, Document) else None
 
 
-def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """-log q of the exits that were named."""
     return -log_q.gather(-1, exits[..., None])[..., 0]

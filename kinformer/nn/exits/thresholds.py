@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.evaluating import evaluating
 from kinformer.core.loss import token_nll
 
@@ -19,7 +19,7 @@ Vectors = Float[Tensor, "R L"]  # a threshold for each layer but the last, in ea
 Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # of each its quality, and its layers
 
 
-class Kept(NamedTuple):
+class MeasuredThresholds(NamedTuple):
     """Thresholds of all layers but the last, what they are worth, and how many layers a token takes on average."""
 
     threshold: tuple[float, ...]
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     layers: float
 
 
-class Said(NamedTuple):
+class ExitScores(NamedTuple):
     """How sure a rule was of tokens after each layer but the last, and what each exit's word was worth; nobody left.
 
     strict: a token leaves only where it is surer than the threshold.
@@ -46,9 +46,9 @@ class Said(NamedTuple):
         What a token reads of those before it is here of all layers: what it would read of those that left early, only
         a reading in which they leave can tell.
         """
-        some = max(1, AT_ONCE // max(1, self.worth.shape[1]))
-        found = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(some)]
-        return torch.cat([quality for quality, _ in found]), torch.cat([layers for _, layers in found])
+        size = max(1, AT_ONCE // max(1, self.worth.shape[1]))
+        measures = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(size)]
+        return torch.cat([quality for quality, _ in measures]), torch.cat([layers for _, layers in measures])
 
     def _measured(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
@@ -59,7 +59,7 @@ class Said(NamedTuple):
         return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
 
 
-def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
+def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
     """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
 
     A word is worth what it costs in bits, below 0; with `right` 1 where it is right, and else 0.
@@ -71,14 +71,14 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     longest: int | None = None
     with evaluating(model):
         for batch in batches:
-            states, logits, wanted, ctx = model.every_exit(batch)
-            real = wanted >= 0
+            states, logits, targets, ctx = model.every_exit(batch)
+            real = targets >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
-            worth.append(torch.stack([_worth(one, wanted, right)[real] for one in logits]))
-            steps.append(ctx.steps.expand_as(wanted)[real])
+            worth.append(torch.stack([_token_quality(exit_logits, targets, right)[real] for exit_logits in logits]))
+            steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
-    if not sum(one.shape[1] for one in worth):
+    if not sum(exit_logits.shape[1] for exit_logits in worth):
         raise ValueError("the batches to search on hold no token to predict; give others")
     tokens = torch.cat(steps)
 
@@ -86,19 +86,19 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
         numbers: Tensor = rule.held_against(thresholds, tokens, longest)
         return numbers
 
-    return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
+    return ExitScores(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
 
 
 def search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
 
     Choose it for thresholds by layer; for one number for all layers Learn then Test proves what it keeps
     (`learn_then_test`), and this proves nothing. `grid_search` and `coordinate_search` leave nothing to chance.
 
     measure: of vectors, a threshold for each of the `depth` layers but the last, quality and mean layers:
-        `Said.measure`, which is quick, or readings in which tokens leave.
+        `ExitScores.measure`, which is quick, or readings in which tokens leave.
     draws: how many vectors; 10,000 in the paper.
     segments: of equal width, from 1 layer to all; one in which no vector fell is left out. Of equal ones in quality the
         cheapest is kept.
@@ -106,14 +106,16 @@ def search(
     Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
-    at_least("depth", depth, 2)
-    at_least("draws", draws, 1)
-    at_least("segments", segments, 1)
-    drawn = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return _best(drawn, *_measured(measure, drawn), depth, segments)
+    check_at_least("depth", depth, 2)
+    check_at_least("draws", draws, 1)
+    check_at_least("segments", segments, 1)
+    vectors = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return _best(vectors, *_measured(measure, vectors), depth, segments)
 
 
-def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS) -> tuple[Kept, ...]:
+def grid_search(
+    measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS
+) -> tuple[MeasuredThresholds, ...]:
     """The best vectors in each segment of cost, of all that take each layer's threshold from the same values.
 
     Choose it for a few layers, where it leaves nothing to chance: v values and L layers make v^(L - 1) vectors.
@@ -124,15 +126,15 @@ def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segmen
 
     Errors: ValueError for a single layer, and for more than 100,000 vectors, with their number.
     """
-    layers = at_least("depth", depth, 2) - 1
+    layers = check_at_least("depth", depth, 2) - 1
     refuse_large_grid(len(values), layers)
     vectors = torch.cartesian_prod(*[torch.tensor(values, dtype=torch.float64)] * layers).view(-1, layers)
-    return _best(vectors, *_measured(measure, vectors), depth, at_least("segments", segments, 1))
+    return _best(vectors, *_measured(measure, vectors), depth, check_at_least("segments", segments, 1))
 
 
 def coordinate_search(
     measure: Measure, values: Sequence[float], depth: int, *, least: float, segments: int = SEGMENTS
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """The best vectors in each segment of cost, of those that a search one layer at a time meets.
 
     It starts where every layer has the first value. Each layer in turn takes the value by which tokens take the fewest
@@ -145,7 +147,7 @@ def coordinate_search(
 
     Errors: ValueError for a single layer. Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
     """
-    layers = at_least("depth", depth, 2) - 1
+    layers = check_at_least("depth", depth, 2) - 1
     current, cost = [values[0]] * layers, math.inf
     vectors, measures = list[Tensor](), list[tuple[Tensor, Tensor]]()
     changed = True
@@ -153,14 +155,14 @@ def coordinate_search(
         changed = False
         for layer in range(layers):
             tried = torch.tensor([[*current[:layer], value, *current[layer + 1 :]] for value in values]).double()
-            quality, taken = _measured(measure, tried)
+            quality, layers_used = _measured(measure, tried)
             vectors.append(tried)
-            measures.append((quality, taken))
-            cheapest = int(taken.masked_fill(quality < least, math.inf).argmin())
-            if quality[cheapest] >= least and float(taken[cheapest]) < cost:
-                current, cost, changed = tried[cheapest].tolist(), float(taken[cheapest]), True
+            measures.append((quality, layers_used))
+            cheapest = int(layers_used.masked_fill(quality < least, math.inf).argmin())
+            if quality[cheapest] >= least and float(layers_used[cheapest]) < cost:
+                current, cost, changed = tried[cheapest].tolist(), float(layers_used[cheapest]), True
     qualities, costs = (torch.cat(column) for column in zip(*measures, strict=True))
-    return _best(torch.cat(vectors), qualities, costs, depth, at_least("segments", segments, 1))
+    return _best(torch.cat(vectors), qualities, costs, depth, check_at_least("segments", segments, 1))
 
 
 def refuse_large_grid(values: int, layers: int) -> None:
@@ -179,19 +181,21 @@ def _measured(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], 
 
 def _best(
     vectors: Vectors, quality: Float[Tensor, " R"], layers: Float[Tensor, " R"], depth: int, segments: int
-) -> tuple[Kept, ...]:
+) -> tuple[MeasuredThresholds, ...]:
     """In each segment of cost the vector of best quality, of equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
-    kept = []
+    best_of_segment = []
     for segment in place.unique().tolist():
         inside = (place == segment).nonzero()[:, 0].tolist()
         best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
-        kept.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
-    return tuple(kept)
+        best_of_segment.append(
+            MeasuredThresholds(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best]))
+        )
+    return tuple(best_of_segment)
 
 
-def _worth(logits: Tensor, wanted: Tensor, right: bool) -> Tensor:
+def _token_quality(logits: Tensor, targets: Tensor, right: bool) -> Tensor:
     """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
     if right:
-        return (logits.argmax(-1) == wanted).to(torch.float32)
-    return -token_nll(logits, wanted) / math.log(2)
+        return (logits.argmax(-1) == targets).to(torch.float32)
+    return -token_nll(logits, targets) / math.log(2)

@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.alone import alone
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.choice import recomputed
-from kinformer.core.collected import concatenated
+from kinformer.core.collected import concatenate_outs
 from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.tokenwise import check_tokenwise
 
 
 class Chunked(Layer):
@@ -27,16 +27,16 @@ class Chunked(Layer):
 
     def __init__(self, layer: Layer, size: int):
         super().__init__()
-        alone("layer", layer, "be chunked")
-        self.d, self.layer, self.size, self.wants = layer.d, layer, at_least("size", size, 1), layer.wants
+        check_tokenwise("layer", layer, "be chunked")
+        self.d, self.layer, self.size, self.wants = layer.d, layer, check_at_least("size", size, 1), layer.wants
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         pieces = []
         for lo in range(0, max(x.shape[1], 1), self.size):
-            z, seen = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
-            again = torch.is_grad_enabled() and z.requires_grad
-            pieces.append(recomputed(self.layer, z, state, seen) if again else self.layer(z, state, seen))
-        return concatenated(pieces)
+            z, piece_ctx = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
+            recompute = torch.is_grad_enabled() and z.requires_grad
+            pieces.append(recomputed(self.layer, z, state, piece_ctx) if recompute else self.layer(z, state, piece_ctx))
+        return concatenate_outs(pieces)
 
 
 def _example() -> Chunked:

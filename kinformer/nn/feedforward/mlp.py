@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_probability, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_probability
 from kinformer.core.layer import Context, Layer, Out, State
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
@@ -26,7 +26,7 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 def activate(x: Tensor, activation: Activation) -> Tensor:
     """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with,
     "gelu_sigmoid" the Sparse Transformer's. ValueError for no name."""
-    return FUNCTIONS[one_of("activation", activation, FUNCTIONS)](x)
+    return FUNCTIONS[check_option("activation", activation, FUNCTIONS)](x)
 
 
 class MLP(Layer):
@@ -51,9 +51,9 @@ class MLP(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, self.activation = at_least("d", d, 1), one_of("activation", activation, Activation)
-        self.dropout = a_probability("dropout", dropout)
-        hidden = 4 * d if hidden is None else at_least("hidden", hidden, 1)
+        self.d, self.activation = check_at_least("d", d, 1), check_option("activation", activation, Activation)
+        self.dropout = check_probability("dropout", dropout)
+        hidden = 4 * d if hidden is None else check_at_least("hidden", hidden, 1)
         self.up = nn.Linear(d, hidden, bias=bias)
         self.down = nn.Linear(hidden, d, bias=bias)
 
@@ -76,8 +76,8 @@ class GatedMLP(Layer):
 
     def __init__(self, d: int, hidden: int | None = None, *, activation: Activation = "silu", bias: bool = False):
         super().__init__()
-        self.d, self.activation = at_least("d", d, 1), one_of("activation", activation, Activation)
-        hidden = round(8 * d / 3) if hidden is None else at_least("hidden", hidden, 1)
+        self.d, self.activation = check_at_least("d", d, 1), check_option("activation", activation, Activation)
+        hidden = round(8 * d / 3) if hidden is None else check_at_least("hidden", hidden, 1)
         self.gate = nn.Linear(d, hidden, bias=bias)
         self.up = nn.Linear(d, hidden, bias=bias)
         self.down = nn.Linear(hidden, d, bias=bias)

@@ -7,13 +7,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_probability, at_least, one_of, whole_numbers
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_whole_numbers
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
 from kinformer.core.mechanism import NoState
 from kinformer.nn.feedforward.mlp import Activation, activate
 
 
-class Recent(NamedTuple):
+class SeparableConvState(NamedTuple):
     """What the convolutions still read of tokens before: the last inputs of each, the newest at the end."""
 
     first: Float[Tensor, "B M D"]
@@ -50,10 +50,13 @@ class SeparableConv(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, self.causal = at_least("d", d, 1), a_flag("causal", causal)
-        self.hidden = 4 * d if hidden is None else at_least("hidden", hidden, 1)
-        self.activation, self.dropout = one_of("activation", activation, Activation), a_probability("dropout", dropout)
-        if len(whole_numbers("kernels", kernels, 1)) != 2:
+        self.d, self.causal = check_at_least("d", d, 1), check_flag("causal", causal)
+        self.hidden = 4 * d if hidden is None else check_at_least("hidden", hidden, 1)
+        self.activation, self.dropout = (
+            check_option("activation", activation, Activation),
+            check_probability("dropout", dropout),
+        )
+        if len(check_whole_numbers("kernels", kernels, 1)) != 2:
             raise ValueError(f"kernels={kernels}: give two, one for each convolution")
         if not causal and not all(kernel % 2 for kernel in kernels):
             raise ValueError(f"kernels={kernels} look both ways, and one is even; give odd ones, or causal=True")
@@ -64,19 +67,19 @@ class SeparableConv(Layer):
         )
         self.pointwise = nn.ModuleList([nn.Linear(d, self.hidden), nn.Linear(self.hidden, d)])
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Recent:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SeparableConvState:
         if not self.causal:
             raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
-        new = room(self, batch, length, dtype, device)
-        return Recent(
+        new = make_state_spec(self, batch, length, dtype, device)
+        return SeparableConvState(
             *(
                 torch.zeros(batch, kernel - 1, width, dtype=new.dtype, device=new.device)
                 for kernel, width in zip(self.kernels, (self.d, self.hidden), strict=True)
             )
         )
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Recent | None, ctx: Context) -> Out:
-        in_order(ctx, "SeparableConv")
+    def forward(self, x: Float[Tensor, "B T D"], state: SeparableConvState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "SeparableConv")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
         if not x.shape[1]:
@@ -85,14 +88,14 @@ class SeparableConv(Layer):
         # rows begin with their first token: what comes before it is what the state holds, not padding
         first = real.long().argmax(1, keepdim=True)
         at = torch.arange(x.shape[1], device=x.device)
-        there = (at + first).clamp_max(x.shape[1] - 1)
-        real = real.take_along_dim(there, 1) & (at + first < x.shape[1])
-        x = x.take_along_dim(there[..., None], 1)
+        column = (at + first).clamp_max(x.shape[1] - 1)
+        real = real.take_along_dim(column, 1) & (at + first < x.shape[1])
+        x = x.take_along_dim(column[..., None], 1)
         hidden, recent = self._conv(0, x, None if state is None else state.first, real)
         hidden = F.dropout(activate(hidden, self.activation), self.dropout, self.training)
         y, later = self._conv(1, hidden, None if state is None else state.second, real)
         y = y.take_along_dim((at - first).clamp_min(0)[..., None], 1)
-        return Out(y, None if state is None else Recent(recent, later))
+        return Out(y, None if state is None else SeparableConvState(recent, later))
 
     def _conv(
         self, n: int, x: Float[Tensor, "B T N"], before: Tensor | None, real: Bool[Tensor, "B T"]
@@ -105,8 +108,8 @@ class SeparableConv(Layer):
         mixed = self.depthwise[n](x.transpose(1, 2)).transpose(1, 2)
         if before is None:
             return self.pointwise[n](mixed), x[:, :0]
-        kept = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
-        return self.pointwise[n](mixed), x.take_along_dim(kept[..., None], 1).to(before.dtype)
+        column = real.sum(1, keepdim=True) + torch.arange(reach, device=x.device)  # [B reach]
+        return self.pointwise[n](mixed), x.take_along_dim(column[..., None], 1).to(before.dtype)
 
 
 EXAMPLES = (

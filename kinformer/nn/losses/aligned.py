@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import check_option
 from kinformer.nn.losses.cross_entropy import cross_entropy
 
 Weights = Literal["uniform", "linear", "sqrt", "inverse", "inverse_sqrt"]
@@ -19,7 +19,7 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
     return x if factor == 1 else x.detach() + factor * (x - x.detach())
 
 
-def aligned(
+def aligned_loss(
     logits: Sequence[Float[Tensor, "B T V"]],
     targets: Int[Tensor, "B T"],
     weights: Weights = "uniform",
@@ -38,7 +38,7 @@ def aligned(
     Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, equation 4; "linear":
     Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
-    power = POWER[one_of("weights", weights, Weights)]
-    losses, counts = zip(*(cross_entropy(one, targets, smoothing) for one in logits), strict=True)
+    power = POWER[check_option("weights", weights, Weights)]
+    losses, counts = zip(*(cross_entropy(exit_logits, targets, smoothing) for exit_logits in logits), strict=True)
     w = torch.arange(1, len(losses) + 1, dtype=losses[0].dtype, device=targets.device) ** power
     return (w * torch.stack(losses)).sum() / w.sum(), counts[0]

@@ -32,25 +32,25 @@ def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step")
     return {layer: 1.0 if schedule == "step" else 1 - part for layer, part in spent.items() if part < 1}
 
 
-def following(wanted: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
-    """What is wanted at each place, and so many - 1 steps after it; -1 where none is wanted there or on the way.
+def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
+    """Targets of each place and of the next count - 1 steps; -1 where a target is missing there or on the way.
 
     So no target lies in another document, behind padding, or beyond what is scored.
     """
-    found = [wanted]
+    by_step = [targets]
     for step in range(1, count):
-        later = F.pad(wanted, (0, step), value=-1)[:, step:]
-        found.append(torch.where(found[-1] >= 0, later, -1))
-    return found
+        later = F.pad(targets, (0, step), value=-1)[:, step:]
+        by_step.append(torch.where(by_step[-1] >= 0, later, -1))
+    return by_step
 
 
-def last(wanted: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere."""
-    after = F.pad(wanted, (0, 1), value=-1)[:, 1:]
-    return torch.where(after < 0, wanted, -1)
+    after = F.pad(targets, (0, 1), value=-1)[:, 1:]
+    return torch.where(after < 0, targets, -1)
 
 
-def several(
+def multi_step_loss(
     logits: Sequence[Float[Tensor, "B T V"]], targets: Sequence[Int[Tensor, "B T"]], weight: float = 0.5
 ) -> Float[Tensor, ""]:
     """CE_1 + weight * sum_{k > 1} CE_k, each summed over its own targets, in nats: the mean is the caller's.
@@ -62,5 +62,5 @@ def several(
     Errors: ValueError for other than as many targets. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Multiple
     targets".
     """
-    costs = [cross_entropy(one, target)[0] for one, target in zip(logits, targets, strict=True)]
+    costs = [cross_entropy(of_step, target)[0] for of_step, target in zip(logits, targets, strict=True)]
     return costs[0] + weight * torch.stack(costs)[1:].sum()

@@ -33,8 +33,8 @@ def advantages(
     Schulman et al., 2015, arXiv:1506.02438, equation 16.
     """
     apart = rewards + discount * following - values
-    found, later = torch.zeros_like(apart), torch.zeros_like(apart[:, 0])
+    advantage, later = torch.zeros_like(apart), torch.zeros_like(apart[:, 0])
     for t in reversed(range(apart.shape[1])):
         later = apart[:, t] + discount * trace * later.where(~ends[:, t], 0.0)
-        found[:, t] = later
-    return found
+        advantage[:, t] = later
+    return advantage

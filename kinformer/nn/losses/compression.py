@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_option
 
 Norm = Literal["l2", "segment", "mse"]
 
@@ -34,7 +34,7 @@ class CompressionLoss(nn.Module, ABC):
 
     def __init__(self, norm: Norm = "l2"):
         super().__init__()
-        self.norm = one_of("norm", norm, Norm)
+        self.norm = check_option("norm", norm, Norm)
 
     @abstractmethod
     def forward(
@@ -75,15 +75,15 @@ class AttentionReconstruction(CompressionLoss):
         read: Callable,
     ) -> Float[Tensor, "B T"]:
         # two reads that are nearly equal: in half precision their difference would be rounding alone
-        with exact(x):
-            x, old, new = map(precise, (x, old, new))
+        with disable_autocast(x):
+            x, old, new = map(at_least_float32, (x, old, new))
             squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
         if self.norm == "mse":
             return squares.mean((1, 3))
-        found = squares.sum((1, 3))
+        total = squares.sum((1, 3))
         if self.norm == "segment":
-            found = torch.where(real, found, 0.0).sum(1, keepdim=True).expand_as(found)
-        return _root(found)
+            total = torch.where(real, total, 0.0).sum(1, keepdim=True).expand_as(total)
+        return _root(total)
 
 
 class AutoEncoding(CompressionLoss):
@@ -102,7 +102,7 @@ class AutoEncoding(CompressionLoss):
 
     def __init__(self, d: int, rate: int, norm: Norm = "l2"):
         super().__init__(norm)
-        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.d, self.rate = check_at_least("d", d, 1), check_at_least("rate", rate, 1)
         self.decoder = nn.ConvTranspose1d(d, d, rate, stride=rate)
 
     def forward(
@@ -115,7 +115,7 @@ class AutoEncoding(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        with exact(new):
+        with disable_autocast(new):
             built = self.decoder(new.to(self.decoder.weight.dtype).mT).mT
         gap = torch.where(old_real[..., None], built - old, 0.0)  # [B S D]
         squares = gap.square().sum((1, 2))
@@ -126,5 +126,5 @@ class AutoEncoding(CompressionLoss):
 
 def _root(squares: Tensor) -> Tensor:
     # a plain square root would have an infinite gradient at 0
-    some = squares > 0
-    return torch.where(some, torch.where(some, squares, 1.0).sqrt(), 0.0)
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

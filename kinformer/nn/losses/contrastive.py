@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.loss import Penalty, mean
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.loss import Penalty, masked_mean
 
 
 class Contrastive(nn.Module):
@@ -32,15 +32,15 @@ class Contrastive(nn.Module):
         a: Float[Tensor, "B n D"],
         b: Float[Tensor, "B n D"],
         hidden: Bool[Tensor, "B n"],
-        there: Bool[Tensor, "B n"],
+        real: Bool[Tensor, "B n"],
     ) -> Float[Tensor, ""]:
-        """a: of parts in their context; b: of parts read alone; hidden: which are asked about; there: which there are.
+        """a: of parts in their context; b: of parts read alone; hidden: asked about; real: no padding.
 
         0 where none is hidden.
         """
-        a, b = (precise(x.flatten(0, 1)) for x in (a, b))
+        a, b = (at_least_float32(x.flatten(0, 1)) for x in (a, b))
         # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
-        with exact(a):
-            scores = (a @ b.mT).masked_fill(~there.flatten(), torch.finfo(a.dtype).min)
+        with disable_autocast(a):
+            scores = (a @ b.mT).masked_fill(~real.flatten(), torch.finfo(a.dtype).min)
         own = torch.arange(len(a), device=a.device)
-        return mean(F.cross_entropy(scores, own, reduction="none"), (hidden & there).flatten())
+        return masked_mean(F.cross_entropy(scores, own, reduction="none"), (hidden & real).flatten())

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.heads import Keys
-from kinformer.core.read import AttentionOutput, by_blocks, weights
+from kinformer.core.read import AttentionOutput, map_query_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 
@@ -21,11 +21,11 @@ class SubspaceDisagreement(Regulariser):
     Source: Li et al., 2018, arXiv:1810.10183, section 3.1.
     """
 
-    key, across = "subspace_disagreement", False
+    key, allows_cross = "subspace_disagreement", False
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         assert keys is not None
-        return alike(precise(keys.v))
+        return mean_cosine(at_least_float32(keys.v))
 
 
 class PositionDisagreement(Regulariser):
@@ -46,8 +46,8 @@ class PositionDisagreement(Regulariser):
         def overlap(at: Tensor) -> Tensor:
             return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
 
-        none = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([none, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
+        empty = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([empty, *map_query_blocks(request, overlap)], 1) / q.shape[1] ** 2
 
 
 class OutputDisagreement(Regulariser):
@@ -62,10 +62,10 @@ class OutputDisagreement(Regulariser):
     key = "output_disagreement"
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
-        return alike(precise(read.y))
+        return mean_cosine(at_least_float32(read.y))
 
 
-def alike(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
+def mean_cosine(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
     """The mean cosine of all pairs of heads; a head that is 0 has no direction and counts as 0."""
     directions = torch.nn.functional.normalize(x, dim=-1)
     return directions.mean(1).square().sum(-1)

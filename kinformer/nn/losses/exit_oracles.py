@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import within
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_in_range
 from kinformer.core.loss import token_nll
 
 Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
@@ -28,31 +28,34 @@ class ExitOracle(ABC):
     """
 
     def __init__(self, price: float = 0.01, *, sigma: float = 0.0):
-        self.price, self.sigma = within("price", price, 0, math.inf), within("sigma", sigma, 0, math.inf)
+        self.price, self.sigma = (
+            check_in_range("price", price, 0, math.inf),
+            check_in_range("sigma", sigma, 0, math.inf),
+        )
 
     @abstractmethod
-    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+    def merit(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
         """How well each exit predicts each target."""
 
     @torch.no_grad()
     def __call__(
-        self, logits: Logits, wanted: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, logits: Logits, targets: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
     ) -> Int[Tensor, "B T"]:
         """The exit of each token, from 0; padding has some exit too. `documents` says which one each token is of."""
-        merit = self.merit(logits, wanted) * (wanted >= 0)
+        merit = self.merit(logits, targets) * (targets >= 0)
         if self.sigma:
-            at = torch.arange(wanted.shape[1], device=wanted.device, dtype=merit.dtype)
+            at = torch.arange(targets.shape[1], device=targets.device, dtype=merit.dtype)
             near = torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
             if documents is not None:
                 near = near * (documents[:, :, None] == documents[:, None])
-            with exact(merit):
+            with disable_autocast(merit):
                 merit = (merit[:, :, None] @ near)[:, :, 0]
         return self._best(merit)
 
     @torch.no_grad()
-    def of_rows(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+    def of_rows(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
         """The one exit of each whole row, from 0: by the sum of its targets' merits."""
-        return self._best((self.merit(logits, wanted) * (wanted >= 0)).sum(-1))
+        return self._best((self.merit(logits, targets) * (targets >= 0)).sum(-1))
 
     def _best(self, merit: Float[Tensor, "N *shape"]) -> Int[Tensor, "*shape"]:
         n = torch.arange(len(merit), device=merit.device).view(-1, *[1] * (merit.dim() - 1))
@@ -63,12 +66,12 @@ class ExitOracle(ABC):
 class Likelihood(ExitOracle):
     """By the log-probability of the target, in nats."""
 
-    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
-        return torch.stack([-token_nll(one, wanted) for one in logits])
+    def merit(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+        return torch.stack([-token_nll(exit_logits, targets) for exit_logits in logits])
 
 
 class Correctness(ExitOracle):
     """By whether the target is the likeliest token: 1 or 0."""
 
-    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
-        return torch.stack([(one.argmax(-1) == wanted).to(torch.float32) for one in logits])
+    def merit(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+        return torch.stack([(exit_logits.argmax(-1) == targets).to(torch.float32) for exit_logits in logits])

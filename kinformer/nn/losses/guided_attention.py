@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.checks import a_part, one_of
+from kinformer.core.checks import check_option, check_part
 from kinformer.core.heads import Keys
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput, by_blocks, weights
+from kinformer.core.read import AttentionOutput, map_query_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 
 Over = Literal["sum", "mean"]
 Guide = Pattern | int | None
@@ -41,12 +41,12 @@ class GuidedAttention(Regulariser):
 
     def __init__(self, guides: tuple[Guide, ...], over: Over = "sum"):
         super().__init__()
-        for one in guides:
-            if one is not None and not isinstance(one, int):
-                a_part("guides", one, Pattern, "a pattern, such as Tokens(1), a label, or None")
-        if not any(one is not None for one in guides):
+        for guide in guides:
+            if guide is not None and not isinstance(guide, int):
+                check_part("guides", guide, Pattern, "a pattern, such as Tokens(1), a label, or None")
+        if not any(guide is not None for guide in guides):
             raise ValueError(f"guides={guides} guide no head; give one a pattern")
-        self.guides, self.over = guides, one_of("over", over, Over)
+        self.guides, self.over = guides, check_option("over", over, Over)
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         q, lse = request.queries.q, read.lse
@@ -54,20 +54,20 @@ class GuidedAttention(Regulariser):
         if q.shape[1] != (heads := len(self.guides)):
             raise ValueError(f"there are guides for {heads} heads, and the layer has {q.shape[1]}; give each one")
 
-        none = lse.new_zeros(q.shape[0], 0)
-        return torch.cat([none, *by_blocks(request, partial(self._away, request, lse))], 1)
+        empty = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([empty, *map_query_blocks(request, partial(self._squared_distance, request, lse))], 1)
 
-    def _away(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
-        some = request.piece(at, None)
-        may = allowed(some)  # [B H R S]
-        there = weights(request, lse, at)
-        total = there.new_zeros(there.shape[0], there.shape[2])
+    def _squared_distance(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
+        rows = request.piece(at, None)
+        may = full_mask(rows)  # [B H R S]
+        weight = weights(request, lse, at)
+        total = weight.new_zeros(weight.shape[0], weight.shape[2])
         for h, guide in enumerate(self.guides):
             if guide is None:
                 continue
-            wanted = may[:, h] & self._marked(some, h, guide)  # [B R S]
-            count = wanted.sum(-1, keepdim=True)
-            squares = (there[:, h] - wanted / count.clamp_min(1)).square().sum(-1)
+            guided = may[:, h] & self._marked(rows, h, guide)  # [B R S]
+            count = guided.sum(-1, keepdim=True)
+            squares = (weight[:, h] - guided / count.clamp_min(1)).square().sum(-1)
             if self.over == "sum":
                 total = total + squares.where(count[..., 0] > 0, 0.0)
             else:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import one_of, within
+from kinformer.core.checks import check_in_range, check_option
 
 Per = Literal["token", "row"]
 
@@ -33,7 +33,7 @@ class Reinforce(nn.Module):
 
     def __init__(self, per: Per = "row", decay: float = 0.9):
         super().__init__()
-        self.per, self.decay = one_of("per", per, Per), within("decay", decay, 0, 1)
+        self.per, self.decay = check_option("per", per, Per), check_in_range("decay", decay, 0, 1)
         self.register_buffer("baseline", torch.zeros(()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -61,7 +61,7 @@ class Reinforce(nn.Module):
         if "reward" not in stats:
             return
         total, count = stats["reward"]
-        found = (total / count.clamp_min(1)).to(self.baseline.dtype)
-        moved = self.decay * self.baseline + (1 - self.decay) * found
-        self.baseline.copy_(torch.where(self.steps > 0, moved, found))
+        reward = (total / count.clamp_min(1)).to(self.baseline.dtype)
+        average = self.decay * self.baseline + (1 - self.decay) * reward
+        self.baseline.copy_(torch.where(self.steps > 0, average, reward))
         self.steps += 1

@@ -4,8 +4,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, within
-from kinformer.nn.maps.drawn import HeadDirections
+from kinformer.core.checks import check_flag, check_in_range
+from kinformer.nn.maps.random_features import HeadDirections
 
 
 class ArcCosine(HeadDirections):
@@ -43,7 +43,7 @@ class ArcCosine(HeadDirections):
         seed: int = 0,
     ):
         super().__init__(heads, k_dim, directions, redraw, seed)
-        self.eps, self.unit = within("eps", eps, 0.0, 1.0), a_flag("unit", unit)
+        self.eps, self.unit = check_in_range("eps", eps, 0.0, 1.0), check_flag("unit", unit)
 
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 
 
 class ELU(FeatureMap):
@@ -26,13 +26,13 @@ class ELU(FeatureMap):
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
         # exp and not elu + 1, which rounds to 0 from -17 on in float32; nor would the product of two at -37 be above 0
         most = x.detach().amax(-1).clamp_max(0)
-        if torch.compiler.is_compiling() or transformed():
+        if torch.compiler.is_compiling() or is_transformed():
             above = x.relu()
             return (x - above - most[..., None]).exp() + above, most  # where some x is above 0, most is 0
-        return Features.apply(x, most), most
+        return ELUFeatures.apply(x, most), most
 
 
-class Features(torch.autograd.Function):
+class ELUFeatures(torch.autograd.Function):
     """The same, keeping for its backward the features alone, which are kept anyway."""
 
     @staticmethod

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from kinformer.core.checks import a_flag, one_of, within
+from kinformer.core.checks import check_flag, check_in_range, check_option
 from kinformer.core.example import Example
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import is_transformed
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
 SCALED_BY_CALL = Unrepeatable(
@@ -56,8 +56,11 @@ class FAVOR(Directions):
         seed: int = 0,
     ):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
-        self.eps, self.hyperbolic = within("eps", eps, 0.0, math.inf, open_end=True), a_flag("hyperbolic", hyperbolic)
-        self.stabiliser = one_of("stabiliser", stabiliser, Stabiliser)
+        self.eps, self.hyperbolic = (
+            check_in_range("eps", eps, 0.0, math.inf, open_end=True),
+            check_flag("hyperbolic", hyperbolic),
+        )
+        self.stabiliser = check_option("stabiliser", stabiliser, Stabiliser)
         self.by_vector = stabiliser == "token"
         self.unrepeatable = None if self.by_vector else SCALED_BY_CALL
 
@@ -86,12 +89,12 @@ def raised(
     u: Float[Tensor, "*n F"], shift: Float[Tensor, "*n"], floor: Float[Tensor, "*n"] | Float[Tensor, ""]
 ) -> Float[Tensor, "*n F"]:
     """exp(u + shift) + floor."""
-    if torch.compiler.is_compiling() or transformed():
+    if torch.compiler.is_compiling() or is_transformed():
         return (u + shift[..., None]).exp() + floor[..., None]
-    return Raised.apply(u, shift, floor)
+    return ShiftedExp.apply(u, shift, floor)
 
 
-class Raised(torch.autograd.Function):
+class ShiftedExp(torch.autograd.Function):
     """The same in one array, keeping for its backward the features alone, which are kept anyway."""
 
     @staticmethod

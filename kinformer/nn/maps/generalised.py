@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import one_of
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.core.checks import check_option
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 Function = Literal["relu", "sigmoid", "abs", "softplus", "exp"]
 
@@ -58,7 +58,7 @@ class GeneralisedKernel(Directions):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
         if not 0 < eps < math.inf:
             raise ValueError(f"eps={eps} lets a vector have no feature at all; make it positive and finite")
-        self.f, self.eps = one_of("f", f, Function), eps
+        self.f, self.eps = check_option("f", f, Function), eps
 
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, one_of, within
-from kinformer.nn.maps.drawn import HeadDirections
+from kinformer.core.checks import check_flag, check_in_range, check_option
+from kinformer.nn.maps.random_features import HeadDirections
 
 
 class RandomFourier(HeadDirections):
@@ -62,10 +62,10 @@ class RandomFourier(HeadDirections):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}={value} would divide by nothing, or leave nothing; make it positive")
         self.scale = directions**-0.5 if scale is None else scale
-        self.eps, self.tau, self.floor = within("eps", eps, 0.0, math.inf, open_end=True), tau, floor
-        self.clamp = one_of("clamp", clamp, ("value", "magnitude"))
+        self.eps, self.tau, self.floor = check_in_range("eps", eps, 0.0, math.inf, open_end=True), tau, floor
+        self.clamp = check_option("clamp", clamp, ("value", "magnitude"))
         self.sigma = nn.Parameter(torch.ones(heads, k_dim))
-        self.unit = a_flag("unit", unit)
+        self.unit = check_flag("unit", unit)
 
     def features(self, k_dim: int) -> int:
         return 2 * super().features(k_dim)

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.feature_map import FeatureMap
 
 
@@ -22,7 +22,7 @@ class ReLU(FeatureMap):
 
     def __init__(self, *, eps: float = 1e-3):
         super().__init__()
-        self.eps = within("eps", eps, 1e-30, 1.0)
+        self.eps = check_in_range("eps", eps, 1e-30, 1.0)
 
     def features(self, k_dim: int) -> int:
         return k_dim

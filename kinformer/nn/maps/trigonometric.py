@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.example import Example
-from kinformer.nn.maps.drawn import Directions, Lengths
+from kinformer.nn.maps.random_features import Directions, Lengths
 
 
 class Trigonometric(Directions):
@@ -45,7 +45,7 @@ class Trigonometric(Directions):
         seed: int = 0,
     ):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
-        self.floor = within("floor", floor, 1e-30, math.inf)
+        self.floor = check_in_range("floor", floor, 1e-30, math.inf)
 
     def features(self, k_dim: int) -> int:
         return 2 * super().features(k_dim)

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import at_least, one_of, whole, within
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_in_range, check_option, check_whole_number
 from kinformer.core.choice import choice
 from kinformer.core.vectors import unit
 
@@ -36,17 +36,17 @@ class Centroids(nn.Module):
 
     def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, update: Update, seed: int):
         super().__init__()
-        at_least("clusters", clusters, 1)
-        self.decay, self.update = within("decay", decay, 0, 1), one_of("update", update, Update)
-        draw = torch.Generator().manual_seed(whole("seed", seed))
+        check_at_least("clusters", clusters, 1)
+        self.decay, self.update = check_in_range("decay", decay, 0, 1), check_option("update", update, Update)
+        draw = torch.Generator().manual_seed(check_whole_number("seed", seed))
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
     def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
         """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
-        found = unit(precise(x))
-        mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
-        with exact(x):  # or it would round what was just made precise
-            return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
+        directions = unit(at_least_float32(x))
+        mu = self.mu.to(directions.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
+        with disable_autocast(x):  # or it would round what was just made precise
+            return torch.einsum("bgtk,ghck->bghtc", directions, mu).flatten(1, 2)
 
     def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
         """Each vector's cluster."""
@@ -66,15 +66,15 @@ class Centroids(nn.Module):
         heads, clusters, width = self.mu.shape
         place = cluster + clusters * torch.arange(heads, device=x.device)[:, None]
         place = place.where(real, heads * clusters)  # padding goes into a row of its own
-        found = x.new_zeros(heads * clusters + 1, width).index_add_(0, place.flatten(), x.reshape(-1, width))
-        return found[:-1].view(heads, clusters, width)
+        sums = x.new_zeros(heads * clusters + 1, width).index_add_(0, place.flatten(), x.reshape(-1, width))
+        return sums[:-1].view(heads, clusters, width)
 
     def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
         """The moving average after one more step, not yet at length 1."""
-        some = (sums != 0).any(-1, keepdim=True)
-        old = precise(self.mu)
-        seen = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2
-        return torch.where(some, self.decay * old + (1 - self.decay) * seen, old)
+        is_used = (sums != 0).any(-1, keepdim=True)
+        old = at_least_float32(self.mu)
+        average = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2
+        return torch.where(is_used, self.decay * old + (1 - self.decay) * average, old)
 
     @torch.no_grad()
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:

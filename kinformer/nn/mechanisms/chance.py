@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import whole
+from kinformer.core.checks import check_whole_number
 
 
 class Chance(nn.Module):
@@ -23,15 +23,15 @@ class Chance(nn.Module):
 
     def __init__(self, seed: int = 0):
         super().__init__()
-        self.seed = whole("seed", seed)
+        self.seed = check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """A number between 0 and 1, neither included, for each entry of these broadcast together."""
-        x = _stirred(self.steps + self.seed * 0x9E3779B1)
+        x = _mix_bits(self.steps + self.seed * 0x9E3779B1)
         for number in numbers:
-            x = _stirred(x * 31 + number)
-        return ((_stirred(x) >> 20 & 0xFFFFFF) + 0.5) / 2**24
+            x = _mix_bits(x * 31 + number)
+        return ((_mix_bits(x) >> 20 & 0xFFFFFF) + 0.5) / 2**24
 
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Gumbel noise: the largest of logits with it is a sample of their softmax."""
@@ -58,10 +58,10 @@ def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
 
 def content(x: Float[Tensor, "B P S n"], pos: Int[Tensor, "B #P S"]) -> Int[Tensor, "B P S"]:
     """Hash each token by vector and position to an integer, 0 at padding; sums of hashes identify rows."""
-    return torch.where(pos >= 0, _stirred(_stirred(sign_bits(x)) + pos), 0)
+    return torch.where(pos >= 0, _mix_bits(_mix_bits(sign_bits(x)) + pos), 0)
 
 
-def _stirred(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+def _mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """Bits of whole numbers stirred: xorshift64* (Vigna, 2014), of which no number but 0 stays what it is."""
     x = x ^ (x >> 12)
     x = x ^ (x << 25)

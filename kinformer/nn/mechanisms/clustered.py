@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_part, a_probability, a_scale
+from kinformer.core.checks import check_part, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
@@ -51,8 +51,8 @@ class Clustered(KeyValueMechanism):
 
     def __init__(self, grouping: Grouping, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__()
-        self.grouping = a_part("grouping", grouping, Grouping, "one, such as HammingKMeans(k_dim=64, clusters=25)")
-        self.pattern, self.scale, self.dropout = Full(), a_scale(scale), a_probability("dropout", dropout)
+        self.grouping = check_part("grouping", grouping, Grouping, "one, such as HammingKMeans(k_dim=64, clusters=25)")
+        self.pattern, self.scale, self.dropout = Full(), check_scale(scale), check_probability("dropout", dropout)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self.grouping.check(sizes.k_dim)  # asked when a layer is built, and so refused there
@@ -64,7 +64,7 @@ class Clustered(KeyValueMechanism):
             "with a cache; use Softmax(Causal()) or Routing, or generate(..., recompute=True)"
         )
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         self.grouping.check(queries.q.shape[-1])
         name = type(self).__name__
         if keys is None:
@@ -73,25 +73,25 @@ class Clustered(KeyValueMechanism):
             raise ValueError(f"ctx.only speaks of single queries, and those of {name} read by clusters; use Softmax")
         return queries, keys
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         return self.pattern  # all is read already
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         if not request.queries.q.shape[2]:
             return Out(read(request))
         clusters = self.clusters(request.queries)
-        found = read(self.asking(request, clusters))
-        return Out(AttentionOutput(clusters.spread(found.y), self.spread_lse(clusters, found.lse)))
+        of_clusters = read(self.asking(request, clusters))
+        return Out(AttentionOutput(clusters.spread(of_clusters.y), self.spread_lse(clusters, of_clusters.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
         """The clusters of the queries of a call: chosen once, also where a layer is computed again."""
-        found = choice(lambda: self.grouping(queries.q, queries.pos))
-        return QueryClusters.of(found, queries.pos >= 0, self.grouping.clusters)
+        cluster = choice(lambda: self.grouping(queries.q, queries.pos))
+        return QueryClusters.of(cluster, queries.pos >= 0, self.grouping.clusters)
 
     def asking(self, request: Request, clusters: QueryClusters) -> Request:
         """The read of the means of clusters. One of none is 0, and nobody asks what it read."""
         q, pos = request.queries.q, request.queries.pos
-        centre = clusters.mean(precise(q)).to(q.dtype)
+        centre = clusters.mean(at_least_float32(q)).to(q.dtype)
 
         def numbers() -> Tensor:
             return torch.arange(clusters.clusters, device=q.device).expand(len(q), 1, -1)

@@ -8,17 +8,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Out
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores, softmax, weighted
-from kinformer.core.ties import first, score_tolerance
+from kinformer.core.score_matrix import full_mask, scores, softmax, weigh_values
+from kinformer.core.ties import score_tolerance, top_indices
 from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.groups import folded, picked
+from kinformer.nn.mechanisms.groups import gather_columns, gather_positions
 from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
@@ -49,21 +49,21 @@ class ImprovedClustered(Clustered):
 
     def __init__(self, grouping: Grouping, topk: int = 32, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__(grouping, scale=scale, dropout=dropout)
-        self.topk = at_least("topk", topk, 1)
+        self.topk = check_at_least("topk", topk, 1)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         if not (request.queries.q.shape[2] and request.keys.k.shape[2]):
             return Out(read(request))
         clusters = self.clusters(request.queries)
         asking = self.asking(request, clusters)
-        logits = scores(asking).masked_fill(~allowed(asking), -torch.inf)  # [B H C S]
+        logits = scores(asking).masked_fill(~full_mask(asking), -torch.inf)  # [B H C S]
         tolerance = partial(score_tolerance, asking)
-        best = choice(lambda: first(logits, min(self.topk, logits.shape[-1]), tolerance))
+        best = choice(lambda: top_indices(logits, min(self.topk, logits.shape[-1]), tolerance))
         rest, rest_lse = softmax(logits.scatter(-1, best, -torch.inf))
         _, best_lse = softmax(logits.gather(-1, best))
-        far = clusters.spread(weighted(F.dropout(rest, request.dropout), asking))
+        far = clusters.spread(weigh_values(F.dropout(rest, request.dropout), asking))
         near = self._exact(request, clusters, best)
-        lse = (self.spread_lse(clusters, one) for one in (best_lse, rest_lse))
+        lse = (self.spread_lse(clusters, cluster_lse) for cluster_lse in (best_lse, rest_lse))
         return Out(merge(*map(AttentionOutput, (near, far), lse)))
 
     def _exact(
@@ -76,16 +76,22 @@ class ImprovedClustered(Clustered):
         tiles = clusters.tiles(max(1, min(parts, MOST)))
         column = tiles.column.transpose(1, 2)  # [B N H M]
         at = best.take_along_dim(tiles.cluster[..., None], 2).transpose(1, 2)  # [B N H k]
-        own, there = column.clamp_min(0), column >= 0
-        found = read(
-            request.apart(
-                queries=Queries(picked(queries.q, own), folded(queries.pos, own, there), head=queries.head),
-                keys=Keys(picked(keys.k, at), picked(keys.v, at), picked(keys.pos[..., None], at)[..., 0]),
+        own, is_query = column.clamp_min(0), column >= 0
+        of_tiles = read(
+            request.regroup(
+                queries=Queries(
+                    gather_columns(queries.q, own), gather_positions(queries.pos, own, is_query), head=queries.head
+                ),
+                keys=Keys(
+                    gather_columns(keys.k, at),
+                    gather_columns(keys.v, at),
+                    gather_columns(keys.pos[..., None], at)[..., 0],
+                ),
                 lse=False,
                 rows=torch.arange(len(own), device=own.device).repeat_interleave(own.shape[1]),
             )
         )
-        return tiles.spread(found.y.unflatten(0, own.shape[:2]).transpose(1, 2))
+        return tiles.spread(of_tiles.y.unflatten(0, own.shape[:2]).transpose(1, 2))
 
 
 _APART = {"merge": "the best keys of a part of the keys are not those of all"}

@@ -10,15 +10,15 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
-from kinformer.nn.mechanisms.update import Fading
+from kinformer.nn.mechanisms.state_update import DecayUpdate
 
 
-class Decayed(Fading):
+class Decayed(DecayUpdate):
     """S_t = g_t S_(t-1) + phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b), and the sum that divides likewise.
 
     Choose it where what is recent matters more, and a token that forgets should count no less itself, which with
-    `GatedSum` it does: there it enters times 1 - g_t. As `LinearAttention(ELU(), Decayed())`. Each key head has a gate
-    of its own, a key side of the layer.
+    `GatedUpdate` it does: there it enters times 1 - g_t. As `LinearAttention(ELU(), Decayed())`. Each key head has a
+    gate of its own, a key side of the layer.
 
     Source: the "gated" aggregation of Lin et al., 2021, arXiv:2106.04554, section 4.2; as in Peng et al., 2021,
     arXiv:2103.02143, but for their factor 1 - g_t.

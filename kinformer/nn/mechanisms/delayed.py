@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
@@ -16,7 +16,7 @@ from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.linear import LinearAttention
 
 
-class Held(NamedTuple):
+class DelayedState(NamedTuple):
     """The last keys of each row, which no query has read yet, -1 where there is none; and the state of the sums."""
 
     k: Float[Tensor, "B G N K"]
@@ -41,67 +41,71 @@ class Delayed(Mechanism):
 
     def __init__(self, linear: LinearAttention, by: int):
         super().__init__()
-        self.linear = a_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
-        self.by = at_least("by", by, 1)
+        self.linear = check_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
+        self.by = check_at_least("by", by, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.linear.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Held:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> DelayedState:
         body = self.linear.start(room, sizes)
 
-        def none(width: int) -> Tensor:
+        def zeros(width: int) -> Tensor:
             return torch.zeros(room.batch, sizes.key_heads, self.by, width, dtype=room.dtype, device=room.device)
 
         pos = torch.full((room.batch, self.by), -1, device=room.device)
-        extras = {name: none(side.width) for name, side in self.key_extras(sizes).items()}
-        return Held(none(sizes.k_dim), none(sizes.v_dim), pos, extras, body)
+        extras = {name: zeros(side.width) for name, side in self.key_extras(sizes).items()}
+        return DelayedState(zeros(sizes.k_dim), zeros(sizes.v_dim), pos, extras, body)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Held | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: DelayedState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         keys = self.linear.checked(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
-        late, held = self._moved(_joined(self._none(keys) if state is None else state, keys), ctx)
+        late, waiting = self._advance(_append(self._empty_state(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)
-        return out if state is None else out._replace(state=_held(held, state, out.state))
+        return out if state is None else out._replace(state=_next_state(waiting, state, out.state))
 
-    def _none(self, keys: Keys) -> Held:
+    def _empty_state(self, keys: Keys) -> DelayedState:
         """What is held before the first token."""
 
-        def none(x: Tensor) -> Tensor:
+        def zeros(x: Tensor) -> Tensor:
             return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
 
         pos = keys.pos.new_full((len(keys.pos), self.by), -1)
-        return Held(none(keys.k), none(keys.v), pos, {name: none(side) for name, side in keys.extras.items()}, None)
+        return DelayedState(
+            zeros(keys.k), zeros(keys.v), pos, {name: zeros(side) for name, side in keys.extras.items()}, None
+        )
 
-    def _moved(self, both: Keys, ctx: Context) -> tuple[Keys, Keys]:
+    def _advance(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
         """Of held and new keys those that enter with each query, and those that are held from then on."""
         length = ctx.pos.shape[1]
         if ctx.full:
-            return both.cut(slice(0, length)), both.cut(slice(length, None))
+            return keys.cut(slice(0, length)), keys.cut(slice(length, None))
         real = ctx.pos >= 0
         count = real.cumsum(1)
         skip = (count == 0).sum(1, keepdim=True)  # padding before a row's tokens, behind what is held
-        held = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
-        late, held = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), held))
-        entering = both.cut(late)
+        waiting = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
+        late, waiting = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), waiting))
+        entering = keys.cut(late)
         # no time passes at padding: what would enter there enters with the next token
-        return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), both.cut(held)
+        return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), keys.cut(waiting)
 
 
-def _joined(held: Held, keys: Keys) -> Keys:
+def _append(waiting: DelayedState, keys: Keys) -> Keys:
     """Held keys, and new ones behind them, as precise as the new."""
 
     def join(old: Tensor, new: Tensor) -> Tensor:
         return torch.cat([old.to(new.dtype), new], 2)
 
-    extras = {name: join(held.extras[name], side) for name, side in keys.extras.items()}
-    return Keys(join(held.k, keys.k), join(held.v, keys.v), join(held.pos[:, None], keys.pos), extras)
+    extras = {name: join(waiting.extras[name], side) for name, side in keys.extras.items()}
+    return Keys(join(waiting.k, keys.k), join(waiting.v, keys.v), join(waiting.pos[:, None], keys.pos), extras)
 
 
-def _held(keys: Keys, old: Held, body: State) -> Held:
+def _next_state(keys: Keys, old: DelayedState, body: State) -> DelayedState:
     """Keys as a state, as precise as the old one."""
     extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
-    return Held(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
+    return DelayedState(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
 
 
 def _favor() -> Delayed:
@@ -109,7 +113,7 @@ def _favor() -> Delayed:
 
 
 def _gated() -> Delayed:
-    return Delayed(LinearAttention(kf.ELU(), kf.GatedSum(), piece=4), 3)
+    return Delayed(LinearAttention(kf.ELU(), kf.GatedUpdate(), piece=4), 3)
 
 
 EXAMPLES = (_favor, _gated)

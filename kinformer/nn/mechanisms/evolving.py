@@ -4,14 +4,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.example import Example
 from kinformer.core.pattern import Pattern
-from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
-class EvolvingAttention(Convolved):
+class EvolvingAttention(ConvolvedScores):
     """In = alpha s_beneath + (1 - alpha) q.k; s = beta LeakyReLU(conv(In)) + (1 - beta) In; softmax(s) v.
 
     Choose it over RealFormer's plain sum where what to attend to has a form in the plane of queries and keys, such as
@@ -52,12 +52,12 @@ class EvolvingAttention(Convolved):
         dropout: float = 0.0,
     ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
-        self.alpha, self.beta = within("alpha", alpha, 0.0, 1.0), within("beta", beta, 0.0, 1.0)
+        self.alpha, self.beta = check_in_range("alpha", alpha, 0.0, 1.0), check_in_range("beta", beta, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"]:
-        return own if beneath is None else self.alpha * beneath + (1 - self.alpha) * own
+        return own if previous is None else self.alpha * previous + (1 - self.alpha) * own
 
     def joined(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]

@@ -9,17 +9,17 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
+from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out, PerPair
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.core.score_matrix import attention, mask, scores, softmax, weighted
+from kinformer.core.score_matrix import attention, mask, scores, softmax, weigh_values
 from kinformer.core.scores.product import Product
 
 PAIRS = 1 << 20  # scores of a block, of all rows and heads
@@ -61,13 +61,13 @@ class Explicit(KeyValueMechanism):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
-        self.score = a_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
-        self.before = if_given("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
-        self.after = if_given("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
-        self.up, self.scale, self.lse = up, a_scale(scale), after is None
-        self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
+        self.bias = check_optional_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = check_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
+        self.before = check_optional_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.after = check_optional_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.up, self.scale, self.lse = up, check_scale(scale), after is None
+        self.wants, self.sends = joined_wants(bias, score), frozenset({"scores"} if up else ())
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         sizes = self._blocks(request)
@@ -75,9 +75,9 @@ class Explicit(KeyValueMechanism):
             read, x = self._whole(request)
             up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
             return Out(read, up=up)
-        again = torch.is_grad_enabled()
+        recompute = torch.is_grad_enabled()
         reads = [
-            recomputed(self._block, request, lo, hi) if again else self._block(request, lo, hi)
+            recomputed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
             for lo, hi in pairwise(accumulate(sizes, initial=0))
         ]
         y, lse = zip(*reads, strict=True)
@@ -107,7 +107,7 @@ class Explicit(KeyValueMechanism):
             read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
             weights = self.after(weights, read).masked_fill(~read, 0.0)
         _check_value_heads(weights.shape[1], request.keys.v.shape[1])
-        y = weighted(F.dropout(weights, request.dropout), request)
+        y = weigh_values(F.dropout(weights, request.dropout), request)
         return AttentionOutput(y, lse), x
 
     def received_attention(

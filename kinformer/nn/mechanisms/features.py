@@ -10,16 +10,16 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context
 from kinformer.core.read import AttentionOutput
-from kinformer.core.transforms import transformed
-from kinformer.nn.mechanisms.update import Entering, Sums
+from kinformer.core.transforms import is_transformed
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
-def nothing(room: StateSpec, sizes: HeadSizes, features: int) -> Sums:
+def empty_state(room: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
     """The sums before any key."""
     check_heads(sizes)
     dtype = torch.promote_types(room.dtype, torch.float32)
     s = torch.zeros(room.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=room.device)
-    return Sums(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
+    return LinearState(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
 
 
 def check_heads(sizes: HeadSizes) -> None:
@@ -39,20 +39,20 @@ def check_limits(ctx: Context) -> None:
         )
 
 
-def precision(x: Tensor, sums: Sums | None) -> torch.dtype:
+def precision(x: Tensor, sums: LinearState | None) -> torch.dtype:
     """float32 at least, and what a state is kept in."""
     wide = torch.promote_types(x.dtype, torch.float32)
     return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
 
 
-def entering(map: FeatureMap, keys: Keys, here: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> Entering:
+def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> KeyFeatures:
     """Features of keys, and their values with a 1 at the end."""
     k, constant = map(keys.k.to(dtype), False)
     weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
-    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, here, keys.extras)
+    return KeyFeatures(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, real, keys.extras)
 
 
-def asked(
+def query_features(
     map: FeatureMap, queries: Queries, groups: int, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B G R T F"], Float[Tensor, "B G R T"]]:
     """Features of queries, R of them to a key head."""
@@ -63,7 +63,7 @@ def asked(
     return phi.unflatten(2, shape), constant.unflatten(2, shape)
 
 
-def divided(
+def divide_by_weights(
     map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
 ) -> AttentionOutput:
     """The quotient of sums over keys, whose last column is the sum of weights; padding reads nothing.
@@ -71,17 +71,19 @@ def divided(
     Without a level the sums are no weighted mean: they are what is read, and have no lse.
     """
     read = read.flatten(1, 2)  # [B H T W]
-    here = queries.pos[:, :1] >= 0
+    real = queries.pos[:, :1] >= 0
     y, total = read.split((read.shape[-1] - 1, 1), -1)
     if level is None:
-        return AttentionOutput((y * here[..., None]).to(queries.q.dtype), None)
+        return AttentionOutput((y * real[..., None]).to(queries.q.dtype), None)
     divisor = map.denominator(total[..., 0])
     # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
-    some = here & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
-    safe = torch.where(some, divisor, torch.inf)
-    slow = torch.compiler.is_compiling() or transformed()
+    is_divisible = real & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
+    safe = torch.where(is_divisible, divisor, torch.inf)
+    slow = torch.compiler.is_compiling() or is_transformed()
     y = (y / safe[..., None] if slow else Quotient.apply(y, safe)).to(queries.q.dtype)
-    return AttentionOutput(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))
+    return AttentionOutput(
+        y, None if map.signed else torch.where(is_divisible, safe.log() + level.flatten(1, 2), -torch.inf)
+    )
 
 
 class Quotient(torch.autograd.Function):
@@ -92,12 +94,12 @@ class Quotient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, y: Float[Tensor, "*n V"], divisor: Float[Tensor, "*n"]) -> Float[Tensor, "*n V"]:
-        found = y / divisor[..., None]
-        ctx.save_for_backward(found, divisor)
-        return found
+        quotient = y / divisor[..., None]
+        ctx.save_for_backward(quotient, divisor)
+        return quotient
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        found, divisor = ctx.saved_tensors  # type: ignore[attr-defined]
+        quotient, divisor = ctx.saved_tensors  # type: ignore[attr-defined]
         of_y = gradient / divisor[..., None]
-        return of_y, (of_y * found).sum(-1).neg()
+        return of_y, (of_y * quotient).sum(-1).neg()

@@ -58,7 +58,7 @@ def _read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attentio
     pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
     gathered_keys = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
-    result = read(request.apart(queries=alone, keys=gathered_keys, rows=rows, lse=True))
+    result = read(request.regroup(queries=alone, keys=gathered_keys, rows=rows, lse=True))
     assert result.lse is not None
     y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (result.y, result.lse))  # [B H T ..]
     return AttentionOutput(y, lse)

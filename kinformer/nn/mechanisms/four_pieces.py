@@ -7,12 +7,12 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.bias import Bias
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
-from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, LocalGlobal, apart
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, apart
 from kinformer.nn.patterns.rows import Rows
 
 
@@ -33,19 +33,19 @@ class FourPieces(GlobalSoftmax):
     Errors: those of GlobalSoftmax. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """
 
-    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **how: Any):
-        super().__init__(pattern, Rows(at_least("n", n, 0)), bias, copied=copied, **how)
+    def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **settings: Any):
+        super().__init__(pattern, Rows(check_at_least("n", n, 0)), bias, copied=copied, **settings)
         self.n = n
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
         return {**super().key_extras(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         return False  # a global query reads keys of two matrices
 
     def forward(
-        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 

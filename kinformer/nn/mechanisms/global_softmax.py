@@ -11,14 +11,14 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, a_pattern
+from kinformer.core.checks import check_flag, check_pattern
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
-from kinformer.core.keyed import no_peeking
+from kinformer.core.hooks import has_hooks
+from kinformer.core.key_value_mechanism import check_reads_no_future
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrow_pattern
 from kinformer.core.read import AttentionOutput, merge
-from kinformer.core.watched import watched
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.marked import MarkedRows
 from kinformer.nn.patterns.rows import Rows
@@ -43,7 +43,7 @@ class FewRows(NamedTuple):
         """These queries, asking q."""
         return queries.cut(self.places)._replace(q=q, pos=self.pos)
 
-    def put(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
+    def insert(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
         """The read of a row, in which these queries read their own too."""
         assert read.lse is not None
         if not self.alone:
@@ -54,27 +54,27 @@ class FewRows(NamedTuple):
         return AttentionOutput(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
 
 
-def few_rows(own: Pattern, others: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
+def few_rows(own: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
     """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
 
     def asking(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
         q = at.clamp_min(0)
         return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
 
-    some = asking(own, pos)
-    most = max(1, int(some.sum(1).amax()))  # one at least, so that what is learned has gradients
-    places = some.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    reads_own = asking(own, pos)
+    most = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
+    places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
     at = pos.gather(1, places)
-    return FewRows(places, at[:, None], not bool(asking(others, at).any()))
+    return FewRows(places, at[:, None], not bool(asking(other_pairs, at).any()))
 
 
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
     """The y of values, from that of what they are made of; 0 where there was no key."""
     assert read.lse is not None
-    return torch.where(read.lse[..., None] > -torch.inf, v.mean(read.y), 0.0)
+    return torch.where(read.lse[..., None] > -torch.inf, v.project_mean(read.y), 0.0)
 
 
-class LocalGlobal(NamedTuple):
+class GlobalSoftmaxState(NamedTuple):
     """Keys of the local projections, which all queries but the global ones read, and keys of the global projections."""
 
     near: KV
@@ -125,8 +125,8 @@ class GlobalSoftmax(Mechanism):
         impl: str = "auto",
     ):
         super().__init__()
-        self.pattern, self.rows = a_pattern("pattern", pattern), a_pattern("rows", rows)
-        self.copied = a_flag("copied", copied)
+        self.pattern, self.rows = check_pattern("pattern", pattern), check_pattern("rows", rows)
+        self.copied = check_flag("copied", copied)
         self.near = _Near(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wants = self.near.wants
@@ -141,21 +141,21 @@ class GlobalSoftmax(Mechanism):
     def _side(self, width: int, like: str) -> ExtraProjection:
         return ExtraProjection(width, like if self.copied else None)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> LocalGlobal:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
         if not sizes.cross:
-            no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
-        return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
+            check_reads_no_future(self.pattern)  # by the pattern that was given, which its refusal shows
+        return GlobalSoftmaxState(self.near.start(room, sizes), self.wide.start(room, sizes))
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
-        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
+        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(has_hooks, self.modules())):
             return False
         return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
 
     def forward(
-        self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         if keys is not None and keys.lazy:
-            return self._few(queries, keys, ctx)
+            return self._read_few_rows(queries, keys, ctx)
         wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
             queries, (q,) = apart(queries, "global_q")
@@ -165,44 +165,46 @@ class GlobalSoftmax(Mechanism):
             wide_keys = keys._replace(k=k, v=v)
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
-        kept = None if state is None else LocalGlobal(near_out.state, wide_out.state)
+        new_state = None if state is None else GlobalSoftmaxState(near_out.state, wide_out.state)
         # what the bias reports is of the same sides in both reads
-        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
+        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 
-    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
+    def _read_few_rows(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
         few, unmade = self._asking(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
-        near, _ = self.near.asked(queries, keys, None, ctx)
+        near, _ = self.near.prepare_request(queries, keys, None, ctx)
         if few.alone and ctx.also is None:
             near = near.replace(
-                pattern=narrowed(self.pattern, ctx.only, None)
+                pattern=narrow_pattern(self.pattern, ctx.only, None)
             )  # their holes in it cost more than they do
-        q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
-        asked, constant = unmade["global_k"].asked(q)
-        wide, _ = self.wide.asked(few.of(queries, asked), keys._replace(k=x, v=x), None, ctx)
+        q, x = unmade["global_q"].cut(few.places).materialize(), unmade["global_k"].x[:, None]
+        key_queries, constant = unmade["global_k"].absorb_queries(q)
+        wide, _ = self.wide.prepare_request(few.of(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
         scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
-        read = self.wide.answered(wide.replace(scale=scale, run=False, full=False)).y
+        read = self.wide.read_with_aux(wide.replace(scale=scale, run=False, full=False)).y
         assert read.lse is not None
         lse = read.lse if constant is None else read.lse + scale * constant
-        return Out(few.put(self.near.answered(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse)))
+        return Out(
+            few.insert(self.near.read_with_aux(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse))
+        )
 
     def _asking(self, ctx: Context) -> FewRows:
         """The queries that may be global."""
-        near, wide = self.near.limited(ctx), self.wide.limited(ctx)
+        near, wide = self.near.batch_pattern(ctx), self.wide.batch_pattern(ctx)
         return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
 
 
 class _Near(Softmax):
     """All pairs but those that global queries read."""
 
-    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **how: Any):
-        super().__init__(_but(pattern, rows), bias, **how)
+    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
+        super().__init__(_without_rows(pattern, rows), bias, **settings)
         self.whole, self.rows = pattern, rows
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         def make() -> Pattern:
-            return _but(narrowed(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
+            return _without_rows(narrow_pattern(self.whole, ctx.only, ctx.also), _global_rows(self.rows, ctx))
 
         return ctx.memo.get(make, "near", self.whole, self.rows)
 
@@ -210,9 +212,9 @@ class _Near(Softmax):
 class _Wide(Softmax):
     """The pairs that global queries read."""
 
-    def limited(self, ctx: Context) -> Pattern:
+    def batch_pattern(self, ctx: Context) -> Pattern:
         return ctx.memo.get(
-            lambda: narrowed(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
+            lambda: narrow_pattern(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
         )
 
 
@@ -227,11 +229,13 @@ def rows_of(also: Pattern) -> Pattern:
 
     They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
     """
-    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)]
-    return reduce(Or, found) if found else NONE
+    row_patterns: list[Pattern] = [
+        leaf for leaf in _union(also) if isinstance(_unshifted(leaf), MarkedRows | TailRows | Rows)
+    ]
+    return reduce(Or, row_patterns) if row_patterns else NONE
 
 
-def _unmoved(pattern: Pattern) -> Pattern:
+def _unshifted(pattern: Pattern) -> Pattern:
     while isinstance(pattern, Shifted):
         pattern = pattern.pattern
     return pattern
@@ -241,7 +245,7 @@ def _global_rows(rows: Pattern, ctx: Context) -> Pattern:
     return rows if ctx.also is None else rows | rows_of(ctx.also)
 
 
-def _but(pattern: Pattern, rows: Pattern) -> Pattern:
+def _without_rows(pattern: Pattern, rows: Pattern) -> Pattern:
     return pattern if rows is NONE else pattern & Not(rows)  # ~ cannot be compiled
 
 
@@ -249,7 +253,7 @@ def _union(pattern: Pattern) -> list[Pattern]:
     pattern = pattern.expression
     if isinstance(pattern, Or):
         return _union(pattern.left) + _union(pattern.right)
-    if isinstance(_unmoved(pattern), And | Not | Heads):
+    if isinstance(_unshifted(pattern), And | Not | Heads):
         raise ValueError(
             f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
             "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"

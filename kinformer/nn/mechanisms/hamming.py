@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import a_flag, at_least, whole
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_flag, check_whole_number
+from kinformer.nn.maps.random_features import next_draw_seed
 
 
 class Grouping(nn.Module, ABC):
@@ -70,12 +70,15 @@ class HammingKMeans(Grouping):
         seed: int = 0,
     ):
         super().__init__()
-        self.k_dim, self.clusters = at_least("k_dim", k_dim, 1), at_least("clusters", clusters, 1)
-        self.bits, self.iterations = at_least("bits", bits, 1), at_least("iterations", iterations, 1)
-        self.bias = a_flag("bias", bias)
-        self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
+        self.k_dim, self.clusters = check_at_least("k_dim", k_dim, 1), check_at_least("clusters", clusters, 1)
+        self.bits, self.iterations = check_at_least("bits", bits, 1), check_at_least("iterations", iterations, 1)
+        self.bias = check_flag("bias", bias)
+        self.redraw, self.seed = (
+            None if redraw is None else check_at_least("redraw", redraw, 1),
+            check_whole_number("seed", seed),
+        )
         drawn_anew = self.redraw is not None
-        self.register_buffer("planes", self._drawn(seed), persistent=drawn_anew)
+        self.register_buffer("planes", self._draw_directions(seed), persistent=drawn_anew)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long), persistent=drawn_anew)
 
     def check(self, k_dim: int) -> None:
@@ -87,7 +90,7 @@ class HammingKMeans(Grouping):
     @torch.no_grad()
     def forward(self, q: Float[Tensor, "B H T K"], pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B H T"]:
         real = pos >= 0
-        with exact(q):  # or it would round what was just made precise
+        with disable_autocast(q):  # or it would round what was just made precise
             sign = self.signs(q)
             centre = sign.take_along_dim(self._first(pos)[..., None], 2)  # [B H C b]
             cluster = self._nearest(sign, centre)
@@ -103,14 +106,14 @@ class HammingKMeans(Grouping):
 
     def signs(self, q: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T b"]:
         """1 and -1, in float32: products of them are exact."""
-        wide = precise(q)
+        wide = at_least_float32(q)
         planes = self.planes.to(wide.dtype)
         return torch.where(wide @ planes[:, :-1].mT + planes[:, -1] > 0, 1.0, -1.0)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new projections where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
-            self.planes.copy_(self._drawn(seed))
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
+            self.planes.copy_(self._draw_directions(seed))
 
     def _nearest(self, sign: Float[Tensor, "B H T b"], centre: Float[Tensor, "B H C b"]) -> Int[Tensor, "B H T"]:
         """The cluster with the most signs in common, the first of equal ones."""
@@ -123,7 +126,7 @@ class HammingKMeans(Grouping):
         rank = torch.arange(self.clusters, device=pos.device) * real.sum(-1, keepdim=True) // self.clusters
         return order.take_along_dim(rank, -1)
 
-    def _drawn(self, seed: int) -> Float[Tensor, "b K1"]:
+    def _draw_directions(self, seed: int) -> Float[Tensor, "b K1"]:
         """A line of normal numbers for each bit, the last of which is added; 0 without `bias`."""
         draw = torch.Generator().manual_seed(seed)
         planes = torch.randn(self.bits, self.k_dim + 1, generator=draw)

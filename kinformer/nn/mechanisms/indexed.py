@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
+from kinformer.core.autocast import disable_autocast
 from kinformer.core.heads import number_of_groups
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.request import Request
 from kinformer.core.search import ProductIndex, Search
-from kinformer.core.ties import Tolerance, first, tolerance_of
+from kinformer.core.ties import Tolerance, tolerance_of, top_indices
 from kinformer.nn.mechanisms.nearest import find_by_scores, position_bounds, to_precise
 
 FEW = 8  # a call with fewer queries scores every key and builds no index
@@ -36,7 +36,7 @@ def find_best_keys(request: Request, most: int, search: Search, segment: int | N
 @torch.no_grad()
 def find_by_index(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
     """The same as `find_best_keys`, always with an index."""
-    with exact(request.queries.q):
+    with disable_autocast(request.queries.q):
         return _find_by_index(to_precise(request), most, search, segment)
 
 
@@ -137,7 +137,7 @@ def _of_block(
     if len(near):
         near = near.flip(0)  # of equal scores the latest position comes first
         score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
-        nearest = first(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
+        nearest = top_indices(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
     if not keys.shape[1]:
         return keys
@@ -146,7 +146,7 @@ def _of_block(
     pieces = []
     for q_, candidates in zip(q.split(size), keys.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
-        numbers = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
+        numbers = candidates.gather(1, top_indices(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
         pieces.append(torch.where(numbers < 0, -1, row.columns[numbers.clamp_min(0)]))
     return torch.cat(pieces)
 
@@ -167,5 +167,5 @@ def _may(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Boo
     q_pos = (q_pos[:, row.heads] if q_pos.shape[1] > 1 else q_pos)[..., at]
     names = range(request.queries.head + row.heads.start, request.queries.head + row.heads.stop)
     number = torch.tensor([row.b], device=row.q.device) if request.rows is None else request.rows[row.b : row.b + 1]
-    may = pairs(request.pattern, q_pos, row.pos[near][None, None], names, number)
+    may = pair_mask(request.pattern, q_pos, row.pos[near][None, None], names, number)
     return may[0].expand(len(names), -1, -1).flatten(0, 1)

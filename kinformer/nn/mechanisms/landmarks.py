@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.attend import FULL, PRODUCT, read
-from kinformer.core.autocast import exact, precise
+from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.layer import Context, Out, State, in_order
+from kinformer.core.layer import Context, Out, State, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
@@ -88,7 +88,7 @@ class ThroughLandmarks(Mechanism):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         self.check(keys, ctx)
         assert keys is not None
-        with exact(queries.q):
+        with disable_autocast(queries.q):
             return Out(AttentionOutput(self.read(queries, keys, ctx).to(queries.q.dtype), None))
 
     def check(self, keys: Keys | None, ctx: Context) -> None:
@@ -99,37 +99,50 @@ class ThroughLandmarks(Mechanism):
         if keys.pos.shape[1] != 1:
             raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
         if keys.own:
-            in_order(ctx, name)
+            check_in_order(ctx, name)
         if ctx.only is not None or ctx.also is not None:  # of a source too: queries are mixed as keys are
             raise ValueError(f"ctx.only and ctx.also speak of single tokens, {name} reads means of them; drop them")
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
         """What the queries read, in float32 at least."""
-        asking, asked = (self.segments(pos, ctx) for pos in (queries.pos, keys.pos))
+        query_segments, key_segments = (self.segments(pos, ctx) for pos in (queries.pos, keys.pos))
         heads = queries.q.shape[1]
-        q, q_mean = precise(queries.q), asking.means(precise(queries.q))
-        k_mean = asked.means(precise(keys.k)).repeat_interleave(number_of_groups(heads, keys.k.shape[1]), 1)
-        told = self.attended(q_mean, asking.pos, keys.k, keys.v, keys.pos, ctx)
-        told = self.corrected(self.between(self._weights(q_mean, k_mean, asking, asked)) @ told, keys, asked)
-        return self.attended(q, queries.pos, k_mean, told, asked.pos, ctx)
+        q, q_mean = at_least_float32(queries.q), query_segments.means(at_least_float32(queries.q))
+        k_mean = key_segments.means(at_least_float32(keys.k)).repeat_interleave(
+            number_of_groups(heads, keys.k.shape[1]), 1
+        )
+        landmark_values = self.attended(q_mean, query_segments.pos, keys.k, keys.v, keys.pos, ctx)
+        landmark_values = self.corrected(
+            self.between(self._weights(q_mean, k_mean, query_segments, key_segments)) @ landmark_values,
+            keys,
+            key_segments,
+        )
+        return self.attended(q, queries.pos, k_mean, landmark_values, key_segments.pos, ctx)
 
-    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
+    def corrected(
+        self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
+    ) -> Float[Tensor, "B H N V"]:
         """What landmarks tell; a subclass may know better."""
-        return told
+        return landmark_values
 
     def attended(
         self, q: Tensor, q_pos: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, ctx: Context
     ) -> Float[Tensor, "B H T V"]:
         """softmax(scale q k^T) v over all keys that are none of padding."""
-        queries, keys = Queries(precise(q), q_pos), Keys(precise(k), precise(v), k_pos, own=False)
-        how = {"lse": False, "full": ctx.full, "memo": ctx.memo}
-        return read(Request(queries, keys, FULL, PRODUCT, None, self._scale(q), **how)).y  # type: ignore[arg-type]
+        queries, keys = (
+            Queries(at_least_float32(q), q_pos),
+            Keys(at_least_float32(k), at_least_float32(v), k_pos, own=False),
+        )
+        settings = {"lse": False, "full": ctx.full, "memo": ctx.memo}
+        return read(Request(queries, keys, FULL, PRODUCT, None, self._scale(q), **settings)).y  # type: ignore[arg-type]
 
-    def _weights(self, q: Tensor, k: Tensor, asking: Segments, asked: Segments) -> Float[Tensor, "B H M N"]:
+    def _weights(
+        self, q: Tensor, k: Tensor, query_segments: Segments, key_segments: Segments
+    ) -> Float[Tensor, "B H M N"]:
         """A."""
-        there = asked.pos[:, :, None] >= 0
-        scores = (self._scale(q) * q @ k.mT).masked_fill(~there, torch.finfo(q.dtype).min)
-        return scores.softmax(-1) * (there & (asking.pos[..., None] >= 0))
+        is_key = key_segments.pos[:, :, None] >= 0
+        scores = (self._scale(q) * q @ k.mT).masked_fill(~is_key, torch.finfo(q.dtype).min)
+        return scores.softmax(-1) * (is_key & (query_segments.pos[..., None] >= 0))
 
     def _scale(self, q: Tensor) -> float:
         return (q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale

@@ -3,8 +3,8 @@
 import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.checks import check_optional_part, check_pattern, check_probability, check_scale
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out, PairFactors, PerPair
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
@@ -43,10 +43,10 @@ class Lending(KeyValueMechanism):
         lse: bool = True,
     ):
         super().__init__()
-        self.pattern, self.scale, self.lse = a_pattern("pattern", pattern), a_scale(scale), lse
-        self.dropout = a_probability("dropout", dropout)
-        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
-        self.wants = wants_of(bias)
+        self.pattern, self.scale, self.lse = check_pattern("pattern", pattern), check_scale(scale), lse
+        self.dropout = check_probability("dropout", dropout)
+        self.bias = check_optional_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.wants = joined_wants(bias)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys

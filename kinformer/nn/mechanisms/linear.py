@@ -9,18 +9,26 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.choice import recomputed
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
-from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
-from kinformer.nn.mechanisms.update import Fading, Sums, Update, through
+from kinformer.core.state import UncastState
+from kinformer.nn.mechanisms.features import (
+    check_heads,
+    check_limits,
+    divide_by_weights,
+    empty_state,
+    key_features,
+    precision,
+    query_features,
+)
+from kinformer.nn.mechanisms.state_update import DecayUpdate, LinearState, StateUpdate, apply_in_pieces
 
 CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
@@ -30,7 +38,7 @@ NUMBERS = 1 << 20  # features of a chunk's queries
 WHOLE = 8  # chunks that are read at once, and kept for the backward
 
 
-class Sum(Fading):
+class AdditiveUpdate(DecayUpdate):
     """S_t = S_(t-1) + phi(k_t) v_t^T: nothing is forgotten.
 
     Source: Katharopoulos et al., 2020, arXiv:2006.16236, equations 18 and 19.
@@ -39,11 +47,11 @@ class Sum(Fading):
     def logs(
         self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        none = k.new_zeros(k.shape[:-1])
-        return none, none
+        zeros = k.new_zeros(k.shape[:-1])
+        return zeros, zeros
 
 
-class GatedSum(Fading):
+class GatedUpdate(DecayUpdate):
     """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b): choose it where what is recent matters.
 
     Each key head has a gate of its own, a key side of the layer. Source: Peng et al., 2021, arXiv:2103.02143, section
@@ -69,7 +77,8 @@ class LinearAttention(Mechanism):
     promises. The state is kept in float32 or better. The lse is the log of the sum of the kernel, None for signed maps.
 
     map: the features phi, such as `ELU()`.
-    update: how a token enters the sums, `Sum()` unless given; `GatedSum()` fades them, `Delta()` of delta.py rewrites.
+    update: how a token enters the sums, `AdditiveUpdate()` unless given; `GatedUpdate()` fades them, `DeltaUpdate()` of
+    delta_update.py rewrites.
     piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece for
         the backward pass: fewer pairs or fewer sums. 64 was fastest on CPU, with 64 features and with 256.
 
@@ -78,22 +87,26 @@ class LinearAttention(Mechanism):
     sums and random features: Peng et al., 2021, arXiv:2103.02143.
     """
 
-    def __init__(self, map: FeatureMap, update: Update | None = None, *, piece: int = 64):
+    def __init__(self, map: FeatureMap, update: StateUpdate | None = None, *, piece: int = 64):
         super().__init__()
-        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
-        self.update = Sum() if update is None else a_part("update", update, Update, "an update, such as Sum()")
-        self.piece = at_least("piece", piece, 1)
+        self.map = check_part("map", map, FeatureMap, "a feature map, such as ELU()")
+        self.update = (
+            AdditiveUpdate()
+            if update is None
+            else check_part("update", update, StateUpdate, "an update, such as AdditiveUpdate()")
+        )
+        self.piece = check_at_least("piece", piece, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross:  # asked when a layer is built, and so refused there
+        if sizes.cross:  # checked when a layer is built, and so refused there
             raise ValueError(CROSS)
         check_heads(sizes)
         return self.update.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
-        return Exact(nothing(room, sizes, self.map.features(sizes.k_dim)))
+        return UncastState(empty_state(room, sizes, self.map.features(sizes.k_dim)))
 
     def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
@@ -104,22 +117,24 @@ class LinearAttention(Mechanism):
                 f"LinearAttention got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys; give each token both"
             )
         check_limits(ctx)
-        in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
+        check_in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
         return keys
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         keys = self.checked(queries, keys, ctx)
-        with exact(keys.k):
+        with disable_autocast(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)
-            sums = _fresh(self.map, keys, dtype) if old is None else _cast(old, dtype)
+            sums = _empty_state(self.map, keys, dtype) if old is None else _cast(old, dtype)
             chunks = self._chunks(queries, keys)
-            again = len(chunks) > 1 and torch.is_grad_enabled()
+            recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
-                read, sums = (recomputed if again else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
-            return Out(_joined(reads), None if old is None else Exact(_cast(sums, old.s.dtype)))
+            return Out(_concatenate(reads), None if old is None else UncastState(_cast(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
         """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
@@ -138,26 +153,30 @@ class LinearAttention(Mechanism):
 
         extras = {name: split(side) for name, side in keys.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
-        q = [Queries(*one) for one in zip(split(queries.q), split(queries.pos), strict=True)]
-        k = [Keys(*one) for one in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
+        q = [Queries(*fields) for fields in zip(split(queries.q), split(queries.pos), strict=True)]
+        k = [Keys(*fields) for fields in zip(split(keys.k), split(keys.v), split(keys.pos), of, strict=True)]
         return list(zip(q, k, strict=True))
 
-    def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[AttentionOutput, Sums]:
+    def _chunk(
+        self, queries: Queries, keys: Keys, sums: LinearState, remember: bool
+    ) -> tuple[AttentionOutput, LinearState]:
         """What the queries of a chunk read, and the sums after it."""
         dtype = sums.s.dtype
-        new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
-        q, constant = (None, None) if remember else asked(self.map, queries, keys.k.shape[1], dtype)
-        read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
+        new = key_features(self.map, keys, queries.pos[:, :1] >= 0, dtype)
+        q, constant = (None, None) if remember else query_features(self.map, queries, keys.k.shape[1], dtype)
+        read, level, sums = apply_in_pieces(self.update, sums, q, new, self.piece, self.map.levels)
         if read is None or constant is None:
             return AttentionOutput(queries.q[..., :0], None), sums
-        return divided(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
+        return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
-def _plain(chunk: Callable[..., tuple[AttentionOutput, Sums]], *inputs: Any) -> tuple[AttentionOutput, Sums]:
+def _plain(
+    chunk: Callable[..., tuple[AttentionOutput, LinearState]], *inputs: Any
+) -> tuple[AttentionOutput, LinearState]:
     return chunk(*inputs)
 
 
-def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
+def _concatenate(reads: list[AttentionOutput]) -> AttentionOutput:
     """What the queries of a row read, from those of its chunks."""
     if len(reads) == 1:
         return reads[0]
@@ -165,14 +184,14 @@ def _joined(reads: list[AttentionOutput]) -> AttentionOutput:
     return AttentionOutput(torch.cat(y, 2), None if lse[0] is None else torch.cat(lse, 2))
 
 
-def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+def _empty_state(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     shape = *keys.k.shape[:2], map.features(keys.k.shape[3]), keys.v.shape[3] + 1
     s = keys.k.new_zeros(shape, dtype=dtype)
-    return Sums(s, s.new_full(s.shape[:2], -torch.inf))
+    return LinearState(s, s.new_full(s.shape[:2], -torch.inf))
 
 
-def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
-    return Sums(sums.s.to(dtype), sums.level.to(dtype))
+def _cast(sums: LinearState, dtype: torch.dtype) -> LinearState:
+    return LinearState(sums.s.to(dtype), sums.level.to(dtype))
 
 
 def _elu() -> LinearAttention:
@@ -180,7 +199,7 @@ def _elu() -> LinearAttention:
 
 
 def _gated() -> LinearAttention:
-    return LinearAttention(kf.ELU(), GatedSum(), piece=4)
+    return LinearAttention(kf.ELU(), GatedUpdate(), piece=4)
 
 
 def _signed() -> LinearAttention:

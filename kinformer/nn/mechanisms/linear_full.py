@@ -5,17 +5,25 @@ from collections.abc import Mapping
 import torch
 
 import kinformer as kf
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_part
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_part
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
-from kinformer.nn.mechanisms.features import asked, check_heads, check_limits, divided, entering, nothing, precision
-from kinformer.nn.mechanisms.update import Sums
+from kinformer.core.state import UncastState
+from kinformer.nn.mechanisms.features import (
+    check_heads,
+    check_limits,
+    divide_by_weights,
+    empty_state,
+    key_features,
+    precision,
+    query_features,
+)
+from kinformer.nn.mechanisms.state_update import LinearState
 
 
 class FullLinearAttention(Mechanism):
@@ -34,49 +42,51 @@ class FullLinearAttention(Mechanism):
 
     def __init__(self, map: FeatureMap):
         super().__init__()
-        self.map = a_part("map", map, FeatureMap, "a feature map, such as ELU()")
+        self.map = check_part("map", map, FeatureMap, "a feature map, such as ELU()")
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_heads(sizes)  # asked when a layer is built, and so refused there
+        check_heads(sizes)  # checked when a layer is built, and so refused there
         return {}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if not sizes.cross:
             raise _no_state()
-        return Exact(nothing(room, sizes, 0))
+        return UncastState(empty_state(room, sizes, 0))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         if keys is not None and keys.own:
             check_limits(ctx)  # what a batch says of its own pairs says nothing of a source
             if state is not None:
                 raise _no_state()
-        with exact(queries.q):
+        with disable_autocast(queries.q):
             if keys is not None:
-                sums = _summed(self.map, keys, precision(keys.k, None if state is None else state.inside))
+                sums = _sum_keys(self.map, keys, precision(keys.k, None if state is None else state.inside))
             elif state is None or not state.inside.s.shape[2]:
                 raise ValueError(
                     "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
                 )
             else:
                 sums = state.inside
-            kept = None if state is None else Exact(sums)
+            new_state = None if state is None else UncastState(sums)
             if ctx.remember:
-                return Out(AttentionOutput(queries.q[..., :0], None), kept)
-            q, constant = asked(self.map, queries, sums.s.shape[1], sums.s.dtype)
+                return Out(AttentionOutput(queries.q[..., :0], None), new_state)
+            q, constant = query_features(self.map, queries, sums.s.shape[1], sums.s.dtype)
             read = (q.flatten(2, 3) @ sums.s).unflatten(2, q.shape[2:4])  # [B G R T W]
-            return Out(divided(self.map, read, sums.level[..., None, None] + constant, queries), kept)
+            return Out(divide_by_weights(self.map, read, sums.level[..., None, None] + constant, queries), new_state)
 
 
-def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
+def _sum_keys(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
     """All keys at once."""
-    new = entering(map, keys, keys.pos[:, :1] >= 0, dtype)
+    new = key_features(map, keys, keys.pos[:, :1] >= 0, dtype)
     if not map.levels or not new.k.shape[2]:
         level = new.weight.new_zeros(new.weight.shape[:2])
     else:
         level = new.weight.detach().amax(-1)
         level = torch.where(level == -torch.inf, 0.0, level)
     weight = (new.weight - level[..., None]).exp()  # on values, which are narrower than features
-    return Sums(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
+    return LinearState(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
 
 
 def _no_state() -> NoState:

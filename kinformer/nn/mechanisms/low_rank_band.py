@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.cache import KV
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
@@ -24,7 +24,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 Combine = Literal["gate", "sum"]
 
 
-class LowBand(NamedTuple):
+class LowRankBandState(NamedTuple):
     """Narrow keys and values of all tokens that may be read from afar, and wide ones of the window."""
 
     low: KV
@@ -65,10 +65,10 @@ class LowRankBand(Mechanism):
         self, heads: int, near: Pattern, far: Pattern, rank: int = 8, *, combine: Combine = "gate", dropout: float = 0.0
     ):
         super().__init__()
-        self.heads, self.rank = at_least("heads", heads, 1), at_least("rank", rank, 1)
+        self.heads, self.rank = check_at_least("heads", heads, 1), check_at_least("rank", rank, 1)
         self.band = Softmax(near, dropout=dropout, lse=False)
         self.low = _Narrow(far, dropout=dropout, lse=False)
-        gated = one_of("combine", combine, Combine) == "gate"
+        gated = check_option("combine", combine, Combine) == "gate"
         self.gate = nn.Parameter(torch.zeros(heads)) if gated else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -78,11 +78,13 @@ class LowRankBand(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"low_k": ExtraProjection(self.rank)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> LowBand:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> LowRankBandState:
         band = self.band.start(room, sizes)
-        return LowBand(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
+        return LowRankBandState(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
 
-    def forward(self, queries: Queries, keys: Keys | None, state: LowBand | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: LowRankBandState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         self._check_heads(queries.q.shape[1])
         low, low_keys = queries, keys
         if not ctx.remember:  # then nobody asks
@@ -93,14 +95,14 @@ class LowRankBand(Mechanism):
             low_keys = keys._replace(k=k)
         near = self.band(queries, keys, None if state is None else state.band, ctx)
         far = self.low(low, low_keys, None if state is None else state.low, ctx)
-        kept = None if state is None else LowBand(far.state, near.state)
-        return Out(near.y if ctx.remember else AttentionOutput(self._combined(far.y.y, near.y.y), None), kept)
+        new_state = None if state is None else LowRankBandState(far.state, near.state)
+        return Out(near.y if ctx.remember else AttentionOutput(self._combine(far.y.y, near.y.y), None), new_state)
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from the part of low rank."""
         return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
-    def _combined(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
+    def _combine(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
         if self.gate is None:
             return low + band
         gate = self.gate.sigmoid()[:, None, None].to(low.dtype)

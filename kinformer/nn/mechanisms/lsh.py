@@ -7,25 +7,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact, precise
-from kinformer.core.checks import a_pattern, a_scale, at_least, whole
+from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.checks import check_at_least, check_pattern, check_scale, check_whole_number
 from kinformer.core.choice import choice
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.maps.drawn import redrawn
+from kinformer.nn.maps.random_features import next_draw_seed
 from kinformer.nn.mechanisms.groups import (
-    Grouped,
+    SameGroupScore,
     by_key_head,
-    made_for_keys,
-    made_for_layer,
-    made_for_queries,
-    no_additions,
+    check_made_for_keys,
+    check_made_for_layer,
+    check_made_for_queries,
+    check_no_additions,
 )
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
@@ -64,12 +64,15 @@ class Rotations(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        if at_least("buckets", buckets, 2) % 2:
+        if check_at_least("buckets", buckets, 2) % 2:
             raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
-        self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
-        self._rounds = at_least("rounds", rounds, 1)
-        self._eval_rounds = None if eval_rounds is None else at_least("eval_rounds", eval_rounds, 1)
-        self.register_buffer("r", drawn((heads, k_dim, rounds, buckets // 2), seed))
+        self.redraw, self.seed = (
+            None if redraw is None else check_at_least("redraw", redraw, 1),
+            check_whole_number("seed", seed),
+        )
+        self._rounds = check_at_least("rounds", rounds, 1)
+        self._eval_rounds = None if eval_rounds is None else check_at_least("eval_rounds", eval_rounds, 1)
+        self.register_buffer("r", draw_rotations((heads, k_dim, rounds, buckets // 2), seed))
         self.register_buffer("more", self.r[:, :, :0], persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._extend()
@@ -81,7 +84,7 @@ class Rotations(nn.Module):
 
     @rounds.setter
     def rounds(self, rounds: int) -> None:
-        self._rounds = at_least("rounds", rounds, 1)
+        self._rounds = check_at_least("rounds", rounds, 1)
         self._extend()
 
     @property
@@ -91,7 +94,7 @@ class Rotations(nn.Module):
 
     @eval_rounds.setter
     def eval_rounds(self, rounds: int | None) -> None:
-        self._eval_rounds = None if rounds is None else at_least("eval_rounds", rounds, 1)
+        self._eval_rounds = None if rounds is None else check_at_least("eval_rounds", rounds, 1)
         self._extend()
 
     @property
@@ -102,35 +105,35 @@ class Rotations(nn.Module):
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
-        groups, wide = x.shape[1], precise(x)
+        groups, wide = x.shape[1], at_least_float32(x)
         r = self.now.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
-        with exact(x):  # or it would round what was just made precise
+        with disable_autocast(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both
-        (high, at), (low, under) = turned.max(-1), turned.min(-1)
-        return torch.where(high >= -low, at, under + turned.shape[-1])
+        (high, highest), (low, lowest) = turned.max(-1), turned.min(-1)
+        return torch.where(high >= -low, highest, lowest + turned.shape[-1])
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
-        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
-            self.r.copy_(drawn(self.r.shape, seed))
+        if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
+            self.r.copy_(draw_rotations(self.r.shape, seed))
 
     def _extend(self) -> None:
         """Draw the rounds that are not saved."""
         heads, k_dim, saved, half = self.r.shape
-        every = drawn((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
+        every = draw_rotations((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
         self.more = every[:, :, saved:].to(self.r)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Weights of another number of rounds: what they have, and the rest as an evaluation draws it."""
-        found = state_dict.get(f"{prefix}r")
-        if isinstance(found, Tensor) and found.dim() == 4 and found.shape[2] != self.r.shape[2]:
-            rest = drawn(self.r.shape, self.seed).to(found)
-            state_dict[f"{prefix}r"] = torch.cat([found, rest[:, :, found.shape[2] :]], 2)[:, :, : self.r.shape[2]]
+        stored = state_dict.get(f"{prefix}r")
+        if isinstance(stored, Tensor) and stored.dim() == 4 and stored.shape[2] != self.r.shape[2]:
+            rest = draw_rotations(self.r.shape, self.seed).to(stored)
+            state_dict[f"{prefix}r"] = torch.cat([stored, rest[:, :, stored.shape[2] :]], 2)[:, :, : self.r.shape[2]]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def drawn(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
+def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
     """Normal numbers, the first rounds the same however many there are."""
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)
@@ -154,11 +157,11 @@ class Hashed(KeyValueMechanism):
         seed: int,
     ):
         super().__init__()
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.hash = Rotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
         self.buckets = buckets
-        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale = a_scale(scale)
+        self.pattern = Causal() if pattern is None else check_pattern("pattern", pattern)
+        self.scale = check_scale(scale)
 
     @property
     def rounds(self) -> int:
@@ -179,18 +182,18 @@ class Hashed(KeyValueMechanism):
         self.hash.eval_rounds = rounds
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_additions(self, ctx, "buckets")
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        check_no_additions(self, ctx, "buckets")
         if ctx.remember:
             return queries, keys
-        made_for_queries(self, queries.q, self.heads, self.k_dim)
+        check_made_for_queries(self, queries.q, self.heads, self.k_dim)
         return queries._replace(tags={"bucket": self._buckets(queries.q)}), keys
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        check_made_for_keys(self, keys.k, self.heads, self.k_dim)
         return {"bucket": by_key_head(self._buckets(keys.k), keys.k.shape[1])}
 
     def _buckets(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
@@ -251,19 +254,20 @@ class LSH(Hashed):
             scale=scale,
             seed=seed,
         )
-        self.score = Grouped("bucket", lonely=True)
+        self.score = SameGroupScore("bucket", lonely=True)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         dtype = request.queries.q.dtype
-        groups = read_groups(widened(request), self.buckets)
+        groups = read_groups(in_float32(request), self.buckets)
         return Out(groups._replace(y=groups.y.to(dtype)))
 
 
-def widened(request: Request) -> Request:
+def in_float32(request: Request) -> Request:
     """A request in float32 at least: a score of -1e5 is none in float16."""
     queries, keys = request.queries, request.keys
     return request.replace(
-        queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k), v=precise(keys.v))
+        queries=queries._replace(q=at_least_float32(queries.q)),
+        keys=keys._replace(k=at_least_float32(keys.k), v=at_least_float32(keys.v)),
     )
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.attend import read
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
@@ -21,11 +21,19 @@ from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.mechanisms.groups import LAST_RESORT, by_query_head, folded, no_limits, own_column, own_pairs, picked
-from kinformer.nn.mechanisms.lsh import Hashed, widened
+from kinformer.nn.mechanisms.groups import (
+    LAST_RESORT,
+    by_query_head,
+    check_no_limits,
+    gather_columns,
+    gather_positions,
+    own_column,
+    own_pairs,
+)
+from kinformer.nn.mechanisms.lsh import Hashed, in_float32
 
 
-class Chunks(NamedTuple):
+class HashChunks(NamedTuple):
     """A sorted list of items, an item being a token in a round, cut into C chunks of m.
 
     token, turn: which item stands there, a column of keys and its round; real: whether one does; before: the chunk that
@@ -38,32 +46,32 @@ class Chunks(NamedTuple):
     before: Int[Tensor, "B #H C"]
     place: Int[Tensor, "B H R S"]
 
-    def of_every_chunk(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+    def of_every_chunk(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
         """Each chunk with the queries of its items; `column` says where a query's own key stands."""
         batch, heads, count, _ = self.token.shape
         # which query stands at a column of keys: what is no query's goes into one column more, which is dropped
         asks = column.new_full((batch, heads, self.place.shape[3] + 1), -1)
         index = torch.arange(column.shape[2], device=column.device).expand_as(column)
-        asks = asks.scatter(2, column.where(there, self.place.shape[3]), index)[..., :-1]
+        asks = asks.scatter(2, column.where(has_key, self.place.shape[3]), index)[..., :-1]
         asks = asks.take_along_dim(self.token.flatten(2), 2).view(self.token.shape).where(self.real, -1)
         chunk = torch.arange(count, device=column.device)[:, None].expand(batch, -1, heads)
         place = self.place.take_along_dim(column[:, :, None], 3)  # [B H R T]
         query, own, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
-        return Windows(query, own, turn, chunk, self.before, place)
+        return ChunkWindows(query, own, turn, chunk, self.before, place)
 
-    def of_every_query(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+    def of_every_query(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
         """Each query in each round with its own chunk: a few queries, such as a step's."""
         rounds, length = self.place.shape[2], column.shape[2]
         place = self.place.take_along_dim(column[:, :, None], 3).flatten(2)  # [B H R*T]
-        asks = torch.arange(length, device=column.device).where(there, -1).repeat(1, 1, rounds)
+        asks = torch.arange(length, device=column.device).where(has_key, -1).repeat(1, 1, rounds)
         turns = torch.arange(rounds, device=column.device).repeat_interleave(length).expand_as(asks)
         chunk = (place // self.token.shape[3]).transpose(1, 2)
         at = torch.arange(rounds * length, device=column.device).expand_as(asks).unflatten(2, (rounds, length))
         query, own, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
-        return Windows(query, own, turn, chunk, self.before, at)
+        return ChunkWindows(query, own, turn, chunk, self.before, at)
 
 
-class Windows(NamedTuple):
+class ChunkWindows(NamedTuple):
     """N rows of w queries, each row with the keys of one chunk and the chunk before it.
 
     query: columns of queries, -1 for none; own: the column of the query's own key; turn: the round in which it asks;
@@ -80,16 +88,16 @@ class Windows(NamedTuple):
     def look(self, x: Tensor) -> Tensor:
         """[B H C m] to [B N H 2m]: what the chunk before a row's own and its own hold."""
         chunk = self.chunk.transpose(1, 2)  # [B H N]
-        both = torch.stack([self._before(), chunk], 3)  # [B H N 2]
-        found = x.take_along_dim(both.flatten(2)[..., None], 2)  # [B H N*2 m]
-        return found.unflatten(2, both.shape[2:]).flatten(3).transpose(1, 2)
+        pair = torch.stack([self._before(), chunk], 3)  # [B H N 2]
+        items = x.take_along_dim(pair.flatten(2)[..., None], 2)  # [B H N*2 m]
+        return items.unflatten(2, pair.shape[2:]).flatten(3).transpose(1, 2)
 
-    def keys(self, chunks: Chunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
+    def keys(self, chunks: HashChunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
         """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
-        there = self.look(chunks.real)
+        is_key = self.look(chunks.real)
         twice = (self._before() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
-        first = torch.arange(there.shape[3], device=there.device) < there.shape[3] // 2
-        return self.look(chunks.token), there & ~(twice & first)
+        first = torch.arange(is_key.shape[3], device=is_key.device) < is_key.shape[3] // 2
+        return self.look(chunks.token), is_key & ~(twice & first)
 
     def by_round(self, x: Float[Tensor, "BN H w n"]) -> Float[Tensor, "B H R T n"]:
         """What each query read in each round."""
@@ -100,7 +108,7 @@ class Windows(NamedTuple):
         return self.before.expand(-1, self.chunk.shape[2], -1).take_along_dim(self.chunk.transpose(1, 2), 2)
 
 
-def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> Chunks:
+def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> HashChunks:
     """Items by (round, bucket, position), padding behind them, in chunks of `size`. Padding is counted nowhere."""
     length, rounds = bucket.shape[2:]
     real = pos >= 0
@@ -112,11 +120,11 @@ def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: in
     items = real.sum(-1) * rounds  # [B #H]
     order = F.pad(order, (0, -order.shape[-1] % size)).unflatten(2, (-1, size))
     at_place = torch.arange(order.shape[2] * size, device=pos.device).view(-1, size)
-    there = (at_place < items[..., None, None]).expand(order.shape)
+    is_item = (at_place < items[..., None, None]).expand(order.shape)
     used = (items + size - 1) // size
     before = torch.arange(order.shape[2], device=pos.device).expand(*used.shape, -1) - 1
     before = torch.where(before < 0, used[..., None] - 1, before).clamp_min(0)
-    return Chunks(order % length, order // length, there, before, place)
+    return HashChunks(order % length, order // length, is_item, before, place)
 
 
 class PublishedLSH(Hashed):
@@ -174,29 +182,32 @@ class PublishedLSH(Hashed):
             scale=scale,
             seed=seed,
         )
-        self.chunk = at_least("chunk", chunk, 1)
-        self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
+        self.chunk = check_at_least("chunk", chunk, 1)
+        self.restricted, self.divided = check_flag("restricted", restricted), check_flag("divided", divided)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
-            raise ValueError(self._another())
+            raise ValueError(self._other_sequence_message())
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
-            raise ValueError(self._another())
-        no_limits(self, ctx, "chunks", "LSH")
-        return super().ready(queries, keys, ctx)
+            raise ValueError(self._other_sequence_message())
+        check_no_limits(self, ctx, "chunks", "LSH")
+        return super().preprocess(queries, keys, ctx)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        dtype, request = request.queries.q.dtype, widened(request)
+        dtype, request = request.queries.q.dtype, in_float32(request)
         chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
-        column, there = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
-        windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, there)
-        found = read(self._folded(request, chunks, windows))
-        assert found.lse is not None
-        y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
-        lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
+        column, has_key = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
+        windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, has_key)
+        of_windows = read(self._folded(request, chunks, windows))
+        assert of_windows.lse is not None
+        y, lse = (
+            windows.by_round(of_windows.y),
+            windows.by_round(of_windows.lse[..., None])[..., 0],
+        )  # [B H R T V], [B H R T]
+        lse = lse.where(has_key[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
         merged = merge(*(AttentionOutput(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
@@ -207,31 +218,39 @@ class PublishedLSH(Hashed):
     def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
         return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
 
-    def _folded(self, request: Request, chunks: Chunks, windows: Windows) -> Request:
+    def _folded(self, request: Request, chunks: HashChunks, windows: ChunkWindows) -> Request:
         """Each window as a row of the batch."""
         queries, keys = request.queries, request.keys
         chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
-        column, there = windows.keys(chunks)
-        asked, item = windows.query.clamp_min(0), windows.own
+        column, is_key = windows.keys(chunks)
+        query, item = windows.query.clamp_min(0), windows.own
         q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
-        q_tags = {"chunk": picked(chunk, item), "bucket": picked(bucket, item), "round": q_turn}
-        k_tags = {"chunk": picked(chunk, column), "bucket": picked(bucket, column), "round": k_turn}
-        return request.apart(
+        q_tags = {"chunk": gather_columns(chunk, item), "bucket": gather_columns(bucket, item), "round": q_turn}
+        k_tags = {"chunk": gather_columns(chunk, column), "bucket": gather_columns(bucket, column), "round": k_turn}
+        return request.regroup(
             queries=Queries(
-                picked(queries.q, asked), folded(queries.pos, asked, windows.query >= 0), head=queries.head, tags=q_tags
+                gather_columns(queries.q, query),
+                gather_positions(queries.pos, query, windows.query >= 0),
+                head=queries.head,
+                tags=q_tags,
             ),
-            keys=Keys(picked(keys.k, column), picked(keys.v, column), folded(keys.pos, column, there), tags=k_tags),
-            score=InChunks(self.restricted, self.divided),
+            keys=Keys(
+                gather_columns(keys.k, column),
+                gather_columns(keys.v, column),
+                gather_positions(keys.pos, column, is_key),
+                tags=k_tags,
+            ),
+            score=ChunkScore(self.restricted, self.divided),
             lse=True,
             rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
         )
 
-    def _another(self) -> str:
+    def _other_sequence_message(self) -> str:
         name = type(self).__name__
         return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
 
 
-class InChunks(Score):
+class ChunkScore(Score):
     """The product within chunks: other buckets shut out, log N_ij off, and the token itself put last."""
 
     def __init__(self, restricted: bool, divided: bool):
@@ -241,16 +260,16 @@ class InChunks(Score):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         score, q, k = self.product(request), request.queries.tags, request.keys.tags
         rounds = range(q["bucket"].shape[-1])
-        here, there = q["round"], k["round"][..., None, :, 0]  # [B H T 1], [B H 1 S]
+        q_round, k_round = q["round"], k["round"][..., None, :, 0]  # [B H T 1], [B H 1 S]
         own, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
         for n in rounds:
             q_at, k_at = q["chunk"][..., None, n], k["chunk"][..., None, :, n]
             # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
-            found = (q_at == k_at) | (q_at == k_at + 1)
+            is_near = (q_at == k_at) | (q_at == k_at + 1)
             if self.restricted:
                 same = q["bucket"][..., None, n] == k["bucket"][..., None, :, n]
-                found, own = found & same, own | (same & (here == n) & (there == n))
-            count = count + found
+                is_near, own = is_near & same, own | (same & (q_round == n) & (k_round == n))
+            count = count + is_near
         if self.restricted:
             score = score.masked_fill(~own, -torch.inf)
         if self.divided:

@@ -9,29 +9,29 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import exact
-from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_part, check_probability, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import AttentionOutput
-from kinformer.core.state import Exact
+from kinformer.core.state import UncastState
 from kinformer.nn.mechanisms.features import check_heads, check_limits
-from kinformer.nn.mechanisms.linear import Sum
+from kinformer.nn.mechanisms.linear import AdditiveUpdate
 from kinformer.nn.mechanisms.packs import Packs
-from kinformer.nn.mechanisms.update import Entering, Sums, through
+from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, apply_in_pieces
 
 Weight = Literal["elu", "softplus", "log2"]
 CROSS = "LunaCausal packs the sequence that asks, in its order, and keys of another sequence came; use Softmax"
 
 
-class Packed(NamedTuple):
+class LunaCausalState(NamedTuple):
     """All that Luna keeps of the past: sums of keys and of values, each by how much it goes into each of l packs."""
 
     k: Float[Tensor, "B G K l"]
     v: Float[Tensor, "B G l V"]
-    seen: Float[Tensor, " B"]
+    tokens: Float[Tensor, " B"]
 
 
 class LunaCausal(Mechanism):
@@ -73,12 +73,12 @@ class LunaCausal(Mechanism):
         piece: int = 64,
     ):
         super().__init__()
-        self.packs = a_part("packs", packs, Packs, "one, such as Packs(16, d)")
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
-        self.weight, self.scale = one_of("weight", weight, Weight), a_scale(scale)
-        self.dropout, self.piece = a_probability("dropout", dropout), at_least("piece", piece, 1)
-        self.ask = nn.Linear(packs.d, heads * k_dim, bias=a_flag("bias", bias))
-        self.update = Sum()
+        self.packs = check_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
+        self.weight, self.scale = check_option("weight", weight, Weight), check_scale(scale)
+        self.dropout, self.piece = check_probability("dropout", dropout), check_at_least("piece", piece, 1)
+        self.ask = nn.Linear(packs.d, heads * k_dim, bias=check_flag("bias", bias))
+        self.update = AdditiveUpdate()
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:  # asked when a layer is built, and so refused there
@@ -87,47 +87,49 @@ class LunaCausal(Mechanism):
         self._refuse(sizes.key_heads, sizes.k_dim)
         return {"pack": ExtraProjection(sizes.k_dim)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Exact:
+    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
         batch, heads, count = room.batch, sizes.key_heads, self.packs.count
         like = torch.zeros(batch, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
         k, v = like.new_zeros(batch, heads, sizes.k_dim, count), like.new_zeros(batch, heads, count, sizes.v_dim)
-        return Exact(Packed(k, v, like))
+        return UncastState(LunaCausalState(k, v, like))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[AttentionOutput]:
+    def forward(
+        self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
+    ) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         self._refuse(keys.k.shape[1], keys.k.shape[3])
         check_limits(ctx)
-        in_order(ctx, "LunaCausal", "")
-        with exact(keys.k):
+        check_in_order(ctx, "LunaCausal", "")
+        with disable_autocast(keys.k):
             old = None if state is None else state.inside
-            y, new = self._read(queries, keys, self._fresh(keys) if old is None else old, ctx.remember)
-            return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else Exact(new))
+            y, new = self._read(queries, keys, self._empty_state(keys) if old is None else old, ctx.remember)
+            return Out(AttentionOutput(y.to(queries.q.dtype), None), None if old is None else UncastState(new))
 
     def _read(
-        self, queries: Queries, keys: Keys, old: Packed, remember: bool
-    ) -> tuple[Float[Tensor, "B H T V"], Packed]:
+        self, queries: Queries, keys: Keys, old: LunaCausalState, remember: bool
+    ) -> tuple[Float[Tensor, "B H T V"], LunaCausalState]:
         dtype = torch.promote_types(old.k.dtype, keys.k.dtype)
-        here = keys.pos[:, :1] >= 0  # [B 1 T]
+        real = keys.pos[:, :1] >= 0  # [B 1 T]
         packing = F.dropout(self._packing(keys, dtype), self.dropout, self.training)
         k, v = keys.k.to(dtype), keys.v.to(dtype)
-        count = old.seen.to(dtype)[:, None] + here[:, 0].cumsum(1)
+        count = old.tokens.to(dtype)[:, None] + real[:, 0].cumsum(1)
         share = (1 / count.clamp_min(1))[:, None, None, :, None]  # [B 1 1 T 1]
         q = None
         if not remember:
             heads = number_of_groups(queries.q.shape[1], k.shape[1])
             q = queries.q.to(dtype).unflatten(1, (k.shape[1], heads))  # [B G R T K]
-        found, of_keys = self._summed(old.k.to(dtype), q, k, packing, here)
-        if found is not None:
-            found = F.dropout((found * share * self._scale(k)).softmax(-1), self.dropout, self.training)
-        found, of_values = self._summed(old.v.to(dtype), found, packing, v, here)
-        last = count[:, -1] if count.shape[1] else old.seen
-        new = Packed(*(one.to(old.k.dtype) for one in (of_keys, of_values, last)))
-        if found is None:
+        scores, of_keys = self._sum_features(old.k.to(dtype), q, k, packing, real)
+        if scores is not None:
+            scores = F.dropout((scores * share * self._scale(k)).softmax(-1), self.dropout, self.training)
+        scores, of_values = self._sum_features(old.v.to(dtype), scores, packing, v, real)
+        last = count[:, -1] if count.shape[1] else old.tokens
+        new = LunaCausalState(*(sums.to(old.k.dtype) for sums in (of_keys, of_values, last)))
+        if scores is None:
             return queries.q[..., :0], new
-        return (found * share * here[:, :, None, :, None]).flatten(1, 2), new
+        return (scores * share * real[:, :, None, :, None]).flatten(1, 2), new
 
     def _packing(self, keys: Keys, dtype: torch.dtype) -> Float[Tensor, "B G T l"]:
         """How much of each token goes into each pack."""
@@ -137,19 +139,21 @@ class LunaCausal(Mechanism):
             return F.elu(x) + 1
         return F.softplus(x, beta=math.log(2) if self.weight == "log2" else 1.0)
 
-    def _summed(
-        self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, here: Tensor
+    def _sum_features(
+        self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, real: Tensor
     ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G F W"]]:
         """t f(q, k, v)_t of each token, and the sum after the last."""
-        entering = Entering(k, v, torch.where(here, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), here, {})
-        read, _, sums = through(self.update, Sums(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False)
+        entering = KeyFeatures(k, v, torch.where(real, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), real, {})
+        read, _, sums = apply_in_pieces(
+            self.update, LinearState(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False
+        )
         return read, sums.s
 
-    def _fresh(self, keys: Keys) -> Packed:
+    def _empty_state(self, keys: Keys) -> LunaCausalState:
         k, v = keys.k, keys.v
         like = k.new_zeros(len(k), dtype=torch.promote_types(k.dtype, torch.float32))
         sums = like.new_zeros(*k.shape[:2], k.shape[3], self.packs.count)
-        return Packed(sums, like.new_zeros(*k.shape[:2], self.packs.count, v.shape[3]), like)
+        return LunaCausalState(sums, like.new_zeros(*k.shape[:2], self.packs.count, v.shape[3]), like)
 
     def _scale(self, k: Tensor) -> float:
         return k.shape[3] ** -0.5 if self.scale is None else self.scale

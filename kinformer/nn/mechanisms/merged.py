@@ -3,7 +3,7 @@
 import kinformer as kf
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Context, Out, State, under
+from kinformer.core.layer import Context, Out, State, entries_under
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.mechanisms.of_parts import OfParts
 
@@ -33,10 +33,10 @@ class Merged(OfParts):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
-                queries._replace(extras=under(n, queries.extras)),
-                None if keys is None else keys._replace(extras=under(n, keys.extras)),
+                queries._replace(extras=entries_under(n, queries.extras)),
+                None if keys is None else keys._replace(extras=entries_under(n, keys.extras)),
                 None if state is None else state[n],
-                ctx.under(n),
+                ctx.for_sublayer(n),
             )
             for n, part in enumerate(self.parts)
         ]

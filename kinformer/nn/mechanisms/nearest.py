@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact, precise
+from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.heads import Keys
-from kinformer.core.memo import fresh
+from kinformer.core.memo import empty_memo
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
-from kinformer.core.ties import first, score_tolerance
+from kinformer.core.score_matrix import full_mask, scores
+from kinformer.core.ties import score_tolerance, top_indices
 
 KEYS = 1024  # keys of a block
 PAIRS = 1 << 21  # scores of a block of queries and keys, over all rows and heads
@@ -31,7 +31,7 @@ def find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
 
     A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining places.
     """
-    with exact(request.queries.q):
+    with disable_autocast(request.queries.q):
         return _find_by_scores(to_precise(request), most)
 
 
@@ -43,7 +43,7 @@ def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     reads, begin, parts = _reads(request, sizes, keys.pos), 0, []
     for size, reads_block in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
-        piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=fresh())
+        piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=empty_memo())
         parts.append(_best(piece, [lo for lo, any_ in zip(starts, reads_block, strict=True) if any_], most))
         begin += size
     columns = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
@@ -54,7 +54,9 @@ def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
 def to_precise(request: Request) -> Request:
     """The request with queries and keys in float32 or better: products in fewer bits would select other keys."""
     queries, keys = request.queries, request.keys
-    return request.replace(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
+    return request.replace(
+        queries=queries._replace(q=at_least_float32(queries.q)), keys=keys._replace(k=at_least_float32(keys.k))
+    )
 
 
 def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
@@ -90,9 +92,9 @@ def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T 
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
-        merged = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
+        merged = torch.cat([score, scores(piece).masked_fill_(~full_mask(piece), -torch.inf)], -1)
         place = partial(_columns, columns, lo)
-        at = first(merged, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
+        at = top_indices(merged, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
         columns = place(at)
         score = merged.take_along_dim(at, -1)
     return columns

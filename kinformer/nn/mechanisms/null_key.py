@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 
 
@@ -22,15 +22,17 @@ class NullKey(nn.Module):
 
     def __init__(self, heads: int, k_dim: int, v_dim: int | None = None):
         super().__init__()
-        shape = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        shape = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.k = nn.Parameter(torch.zeros(*shape))
-        self.v = nn.Parameter(torch.zeros(heads, k_dim if v_dim is None else at_least("v_dim", v_dim, 1)))
+        self.v = nn.Parameter(torch.zeros(heads, k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)))
 
     def forward(self, keys: Keys) -> Keys:
         """These keys behind it."""
         for name, own, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
-            if (came := (x.shape[1], x.shape[3])) != tuple(own.shape):
-                raise ValueError(f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(came)} came")
+            if (got_shape := (x.shape[1], x.shape[3])) != tuple(own.shape):
+                raise ValueError(
+                    f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(got_shape)} came"
+                )
         if keys.extras:
             raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
 

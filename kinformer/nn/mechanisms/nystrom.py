@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_scale, at_least, if_given, one_of
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_option, check_optional_part, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, number_of_groups
 from kinformer.core.layer import Context
@@ -56,9 +56,12 @@ class Nystrom(ThroughLandmarks):
         scale: float | None = None,
     ):
         super().__init__()
-        self.landmarks, self.iterations = at_least("landmarks", landmarks, 1), at_least("iterations", iterations, 0)
-        self.norms, self.scale = one_of("norms", norms, Norms), a_scale(scale)
-        self.skip = if_given("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
+        self.landmarks, self.iterations = (
+            check_at_least("landmarks", landmarks, 1),
+            check_at_least("iterations", iterations, 0),
+        )
+        self.norms, self.scale = check_option("norms", norms, Norms), check_scale(scale)
+        self.skip = check_optional_part("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
         self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -84,11 +87,17 @@ class Nystrom(ThroughLandmarks):
         self._check_heads(y.shape[1], self.skip)
         return y + self.skip(keys.v, keys.pos, ctx.full)
 
-    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
+    def corrected(
+        self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
+    ) -> Float[Tensor, "B H N V"]:
         """Where every token is a landmark, its own value, which makes F the whole softmax."""
         alone = (keys.pos >= 0).sum(2)[..., None, None] <= self.landmarks
-        values = asked.means(precise(keys.v))
-        return torch.where(alone, values.repeat_interleave(number_of_groups(told.shape[1], values.shape[1]), 1), told)
+        values = key_segments.means(at_least_float32(keys.v))
+        return torch.where(
+            alone,
+            values.repeat_interleave(number_of_groups(landmark_values.shape[1], values.shape[1]), 1),
+            landmark_values,
+        )
 
     def _check_heads(self, heads: int, skip: ValueConv) -> None:
         if heads != skip.heads:
@@ -115,7 +124,7 @@ class NystromIdentity(ThroughLandmarks):
 
     def __init__(self, size: int = 8, *, scale: float | None = None):
         super().__init__()
-        self.size, self.scale = at_least("size", size, 1), a_scale(scale)
+        self.size, self.scale = check_at_least("size", size, 1), check_scale(scale)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:

@@ -45,8 +45,10 @@ class PublishedNystrom(Nystrom):
         q, k = (x.masked_fill((pos < 0)[..., None], 0.0) for x, pos in ((queries.q, queries.pos), (keys.k, keys.pos)))
         return super().read(queries._replace(q=q), keys._replace(k=k), ctx)
 
-    def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
-        return told  # rows so short are read exactly before it comes to this
+    def corrected(
+        self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
+    ) -> Float[Tensor, "B H N V"]:
+        return landmark_values  # rows so short are read exactly before it comes to this
 
 
 _BROKEN = {

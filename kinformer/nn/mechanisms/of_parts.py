@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from kinformer.core.checks import a_part
-from kinformer.core.collected import flow
+from kinformer.core.checks import check_part
+from kinformer.core.collected import wants_and_sends
 from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
-from kinformer.core.layer import Out, State, prefixed
+from kinformer.core.layer import Out, State, add_prefix
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import AttentionOutput
 
@@ -24,9 +24,9 @@ class OfParts(Mechanism):
         if not parts:
             raise ValueError(f"{name} got no mechanism; give it one or more")
         for part in parts:
-            a_part(f"a part of {name}", part, Mechanism, "a mechanism, such as Softmax(Causal())")
+            check_part(f"a part of {name}", part, Mechanism, "a mechanism, such as Softmax(Causal())")
         self.parts = nn.ModuleList(parts)
-        self.wants, self.sends = flow(self.parts, rising=False)
+        self.wants, self.sends = wants_and_sends(self.parts, rising=False)
 
     def share(self, sizes: HeadSizes) -> HeadSizes:
         """The heads of one part."""
@@ -45,11 +45,11 @@ class OfParts(Mechanism):
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
         """What the whole returns: a read made of the parts', and what each of them reports."""
-        kept = None if state is None else tuple(out.state for out in outs)
+        new_state = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
-        return Out(read, kept, *reports)
+        return Out(read, new_state, *reports)
 
 
-def by_part(found: Sequence[Mapping]) -> dict:
+def by_part(reports: Sequence[Mapping]) -> dict:
     """Entries of every part under its number."""
-    return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}
+    return {name: value for n, entries in enumerate(reports) for name, value in add_prefix(n, entries).items()}

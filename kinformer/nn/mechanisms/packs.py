@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 Start = Literal["learned", "sinusoidal"]
@@ -24,8 +24,8 @@ class Packs(nn.Module):
 
     def __init__(self, count: int, d: int, start: Start = "learned"):
         super().__init__()
-        self.count, self.d = at_least("count", count, 1), at_least("d", d, 1)
-        if one_of("start", start, Start) == "learned":
+        self.count, self.d = check_at_least("count", count, 1), check_at_least("d", d, 1)
+        if check_option("start", start, Start) == "learned":
             self.p = nn.Parameter(torch.randn(count, d) * d**-0.5)
         else:
             self.register_buffer("p", Sinusoidal(d)(torch.arange(count)[None])[0], persistent=False)

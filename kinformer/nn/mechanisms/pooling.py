@@ -1,14 +1,14 @@
 """Pooling: a query reads what pooling makes of the keys in a wide window about it."""
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
-from kinformer.nn.shorteners.windows import Windows
+from kinformer.nn.shorteners.windows import WindowShortener
 
 
 class Pooling(Shortened):
@@ -33,21 +33,21 @@ class Pooling(Shortened):
     """
 
     def __init__(
-        self, window: int, pool: Windows, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
+        self, window: int, pool: WindowShortener, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
     ):
-        size = a_part("pool", pool, Windows, "one, such as MeanWindows(5)").size
-        if size > 2 * at_least("window", window, 0) + 1:
+        size = check_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
+        if size > 2 * check_at_least("window", window, 0) + 1:
             raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
         # a kernel stands at its last key, moved on until kernels of a query stand at multiples of the stride from it
-        moved = (window - size + 1) % at_least("stride", stride, 1)
-        left = window - size + 1 - moved
+        offset = (window - size + 1) % check_at_least("stride", stride, 1)
+        left = window - size + 1 - offset
         pattern = Band(left, 2 * window + 1 - size - left) & Strided(stride)
         super().__init__(Softmax(pattern, scale=scale, dropout=dropout), pool)
-        self.window, self.stride, self.moved = window, stride, moved
+        self.window, self.stride, self.moved = window, stride, offset
 
     def shortened(self, keys: Keys) -> Keys:
-        found = super().shortened(keys)
-        return found._replace(pos=found.pos.where(found.pos < 0, found.pos + self.moved))
+        short = super().shortened(keys)
+        return short._replace(pos=short.pos.where(short.pos < 0, short.pos + self.moved))
 
 
 def _mean() -> Pooling:

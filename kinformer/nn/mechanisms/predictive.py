@@ -4,13 +4,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import within
+from kinformer.core.checks import check_in_range
 from kinformer.core.pattern import Pattern
-from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
-class PredictiveAttention(Convolved):
+class PredictiveAttention(ConvolvedScores):
     """s = alpha q.k + (1 - alpha) g(s_beneath), g = LeakyReLU(conv); softmax(s) v.
 
     The form before `EvolvingAttention`, whose other arguments, cost, state and errors it has: the block's own scores
@@ -35,12 +35,12 @@ class PredictiveAttention(Convolved):
         dropout: float = 0.0,
     ):
         super().__init__(pattern, heads, size=size, kernel=kernel, slope=slope, scale=scale, dropout=dropout)
-        self.alpha = within("alpha", alpha, 0.0, 1.0)
+        self.alpha = check_in_range("alpha", alpha, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], beneath: Float[Tensor, "B H T S"] | None
+        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
-        return beneath
+        return previous
 
     def joined(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]

@@ -9,20 +9,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, a_probability, a_scale, at_least, one_of, unread
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_scale, check_unused
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
-from kinformer.core.ties import places, tolerance_of
+from kinformer.core.ties import compare_to_last, tolerance_of
 from kinformer.nn.mechanisms.chance import Chance
 
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
@@ -80,14 +80,14 @@ class ProbSparse(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.pattern = Causal() if a_flag("causal", causal) else Full()
-        self.factor, self.measure = at_least("factor", factor, 1), one_of("measure", measure, Measure)
-        self.divisor, self.rest = one_of("divisor", divisor, Divisor), one_of("rest", rest, Rest)
+        self.pattern = Causal() if check_flag("causal", causal) else Full()
+        self.factor, self.measure = check_at_least("factor", factor, 1), check_option("measure", measure, Measure)
+        self.divisor, self.rest = check_option("divisor", divisor, Divisor), check_option("rest", rest, Rest)
         if measure != "sampled":
-            unread(f"measure={measure!r}", divisor=(divisor, "sample"))
+            check_unused(f"measure={measure!r}", divisor=(divisor, "sample"))
         if not causal:
-            unread("causal=False", rest=(rest, "mean"))
-        self.scale, self.dropout, self.lse = a_scale(scale), a_probability("dropout", dropout), False
+            check_unused("causal=False", rest=(rest, "mean"))
+        self.scale, self.dropout, self.lse = check_scale(scale), check_probability("dropout", dropout), False
         self.chance = Chance(seed) if measure == "sampled" else None
 
     @property
@@ -106,7 +106,7 @@ class ProbSparse(KeyValueMechanism):
             "generate(..., recompute=True)"
         )
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
         if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
@@ -116,7 +116,7 @@ class ProbSparse(KeyValueMechanism):
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
             raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")
         if self.causal:
-            in_order(ctx, "ProbSparse(causal=True)")
+            check_in_order(ctx, "ProbSparse(causal=True)")
             if not keys.own:
                 raise ValueError("ProbSparse(causal=True) got keys of another sequence; give causal=False")
         return queries, keys
@@ -127,12 +127,12 @@ class ProbSparse(KeyValueMechanism):
         q = queries.q.take_along_dim(at[..., None], 2)
         pos = queries.pos.expand(-1, at.shape[1], -1).gather(2, at).masked_fill(~real, -1)
         asking = Queries(q, pos, head=queries.head)
-        y = read(request.apart(queries=asking)).y
+        y = read(request.regroup(queries=asking)).y
         rest = self.unchosen(request).to(y.dtype)
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
-        found = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
-        return Out(AttentionOutput(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
+        output = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
+        return Out(AttentionOutput(output.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
         """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
@@ -143,7 +143,7 @@ class ProbSparse(KeyValueMechanism):
         value, column = scores.sort(dim=-1, descending=True)
         turn = (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
         last, near = value.gather(2, turn), _tolerance(request).gather(2, column.gather(2, turn))
-        order = places(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
+        order = compare_to_last(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
             ..., : self._most(pos.shape[2])
         ]
         mine = torch.arange(order.shape[-1], device=pos.device) < share
@@ -152,14 +152,14 @@ class ProbSparse(KeyValueMechanism):
     def measured(self, request: Request) -> Float[Tensor, "B H T"]:
         """M of each query, in float32 or better."""
         if not request.keys.k.shape[2]:
-            return precise(torch.zeros_like(request.queries.q[..., 0]))
+            return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
         with torch.no_grad():
             if self.measure == "sampled":
                 return self._by_sample(request)
-            there, found = request.keys.pos[:, :, None] >= 0, precise(scores(request))
-            mean = found.where(there, 0.0).sum(-1) / there.sum(-1).clamp_min(1)
-            found = found.masked_fill(~there, -torch.inf)
-            return (found.amax(-1) if self.measure == "max-mean" else found.logsumexp(-1)) - mean
+            is_key, logits = request.keys.pos[:, :, None] >= 0, at_least_float32(scores(request))
+            mean = logits.where(is_key, 0.0).sum(-1) / is_key.sum(-1).clamp_min(1)
+            logits = logits.masked_fill(~is_key, -torch.inf)
+            return (logits.amax(-1) if self.measure == "max-mean" else logits.logsumexp(-1)) - mean
 
     def ranks(
         self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
@@ -167,14 +167,14 @@ class ProbSparse(KeyValueMechanism):
         """Which keys each query is measured by, as ranks below the number of a row's keys; `rank` is its own."""
         assert self.chance is not None
         head, draw = (torch.arange(n, device=rank.device) for n in (heads, draws))
-        drawn = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
-        return drawn.long().minimum(keys[..., None, None] - 1).clamp_min(0)
+        ranks = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
+        return ranks.long().minimum(keys[..., None, None] - 1).clamp_min(0)
 
     def unchosen(self, request: Request) -> Float[Tensor, "B H T V"]:
         """What queries that are not chosen get."""
         heads, length = request.queries.q.shape[1:3]
-        real = precise((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
-        total, count = precise(request.keys.v) * real, real
+        real = at_least_float32((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
+        total, count = at_least_float32(request.keys.v) * real, real
         if self.causal:
             total, count = total.cumsum(2), count.cumsum(2)
         else:
@@ -184,31 +184,33 @@ class ProbSparse(KeyValueMechanism):
         return total.repeat_interleave(number_of_groups(heads, total.shape[1], "value heads"), 1)
 
     def _by_sample(self, request: Request) -> Float[Tensor, "B H T"]:
-        q, k, (asking, asked) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
-        heads, there = q.shape[1], asked >= 0
-        places = (~there).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
-        count, some = there.sum(-1), self._share(asked)  # [B 1]
-        rank = (asking >= 0).cumsum(-1) - 1
-        drawn = self.ranks(heads, rank, count, self._most(asked.shape[2]))
-        used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
+        q, k, (q_pos, k_pos) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
+        heads, is_key = q.shape[1], k_pos >= 0
+        places = (~is_key).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
+        count, sample_size = is_key.sum(-1), self._share(k_pos)  # [B 1]
+        rank = (q_pos >= 0).cumsum(-1) - 1
+        ranks = self.ranks(heads, rank, count, self._most(k_pos.shape[2]))
+        used = torch.arange(ranks.shape[-1], device=q.device) < sample_size[..., None, None]  # [B 1 1 U]
         rows, length = max(1, len(q) * heads), max(1, k.shape[2])
-        every = HELD // (rows * length) >= FEW and length <= ALL * drawn.shape[-1]
-        size = max(1, (HELD // length if every else GATHERED // max(1, drawn.shape[-1])) // rows)
-        found = []
-        for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
+        every = HELD // (rows * length) >= FEW and length <= ALL * ranks.shape[-1]
+        size = max(1, (HELD // length if every else GATHERED // max(1, ranks.shape[-1])) // rows)
+        measures = []
+        for mine, at in zip(q.split(size, 2), ranks.split(size, 2), strict=True):
             column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)
-            found.append(self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, some))
-        return torch.cat(found, 2) * request.scale
+            measures.append(
+                self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, sample_size)
+            )
+        return torch.cat(measures, 2) * request.scale
 
     def _max_mean(
         self,
         product: Float[Tensor, "B H t U"],
         used: Bool[Tensor, "B 1 1 U"],
         count: Int[Tensor, "B 1"],
-        some: Int[Tensor, "B 1"],
+        sample_size: Int[Tensor, "B 1"],
     ) -> Float[Tensor, "B H t"]:
-        product = precise(product)
-        over = some if self.divisor == "sample" else count
+        product = at_least_float32(product)
+        over = sample_size if self.divisor == "sample" else count
         mean = product.where(used, 0.0).sum(-1) / over[..., None].clamp_min(1)
         return product.masked_fill(~used, -torch.inf).amax(-1) - mean
 
@@ -226,7 +228,7 @@ class ProbSparse(KeyValueMechanism):
 @torch.no_grad()
 def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
     """How far apart M of equal queries may be computed; it is a mean over keys, so their longest decides."""
-    q, k = precise(request.queries.q), precise(request.keys.k)
+    q, k = at_least_float32(request.queries.q), at_least_float32(request.keys.k)
     size = torch.where(request.keys.pos >= 0, k.norm(dim=-1), 0.0)  # [B G S]
     longest = size.amax(-1, keepdim=True) if size.shape[-1] else size.sum(-1, keepdim=True)
     by_head = longest.repeat_interleave(number_of_groups(q.shape[1], k.shape[1]), 1)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-class Tiles(NamedTuple):
+class ClusterTiles(NamedTuple):
     """Queries in the order of their clusters, cut into tiles that hold queries of one cluster each.
 
     cluster: whose queries stand in each tile; column: which ones, -1 for none; place: where each query stands, and one
@@ -21,8 +21,8 @@ class Tiles(NamedTuple):
     def spread(self, x: Float[Tensor, "B H N M n"]) -> Float[Tensor, "B H T n"]:
         """What queries have, out of their tiles; 0 at padding."""
         last = x.shape[2] * x.shape[3]
-        found = _taken(x.flatten(2, 3), self.place.clamp_max(last - 1))
-        return found.masked_fill((self.place == last)[..., None], 0.0)
+        values = _take_rows(x.flatten(2, 3), self.place.clamp_max(last - 1))
+        return values.masked_fill((self.place == last)[..., None], 0.0)
 
 
 class QueryClusters(NamedTuple):
@@ -45,15 +45,15 @@ class QueryClusters(NamedTuple):
     @property
     def many(self) -> Int[Tensor, "B H C1"]:
         """How many queries are in each cluster, the last number that of padding."""
-        none = self.cluster.new_zeros(*self.cluster.shape[:2], self.clusters + 1)
-        return none.scatter_add(2, self.cluster, torch.ones_like(self.cluster))
+        zeros = self.cluster.new_zeros(*self.cluster.shape[:2], self.clusters + 1)
+        return zeros.scatter_add(2, self.cluster, torch.ones_like(self.cluster))
 
     def spread(self, x: Float[Tensor, "B H C n"], nothing: float = 0.0) -> Float[Tensor, "B H T n"]:
         """What clusters have, for each of their queries; `nothing` at padding."""
-        found = _taken(x, self.cluster.clamp_max(self.clusters - 1))
-        return found.masked_fill((self.cluster == self.clusters)[..., None], nothing)
+        values = _take_rows(x, self.cluster.clamp_max(self.clusters - 1))
+        return values.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
-    def tiles(self, parts: int) -> Tiles:
+    def tiles(self, parts: int) -> ClusterTiles:
         """Tiles `parts` of which are as long as a cluster is on average.
 
         However uneven clusters are, parts + 1 times as many tiles do, with 1 + 1 / parts times as many places as there
@@ -71,10 +71,12 @@ class QueryClusters(NamedTuple):
         place = (begin * size + steps).where(of < self.clusters, count * size)
         column = order.new_full((batch, heads, count * size + 1), -1).scatter(-1, place, order)[..., :-1]
         tile = torch.arange(count, device=order.device)
-        whose = (end[..., None, :] <= tile[:, None]).sum(-1).clamp_max(self.clusters - 1)
-        return Tiles(whose, column.unflatten(-1, (count, size)), torch.empty_like(order).scatter(-1, order, place))
+        cluster = (end[..., None, :] <= tile[:, None]).sum(-1).clamp_max(self.clusters - 1)
+        return ClusterTiles(
+            cluster, column.unflatten(-1, (count, size)), torch.empty_like(order).scatter(-1, order, place)
+        )
 
 
-def _taken(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
+def _take_rows(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
     """Vectors at some places; the index is a view, which `take_along_dim` would write out and keep."""
     return x.gather(2, at[..., None].expand(*at.shape, x.shape[3]))

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism
@@ -33,14 +33,14 @@ class Regularised(Mechanism):
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
         super().__init__()
-        self.mechanism = a_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
+        self.mechanism = check_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
         if not mechanism.merges:
             raise ValueError(f"{type(mechanism).__name__} tells no weights of pairs; regularise a Softmax")
-        for one in regularisers:
-            a_part("regularisers", one, Regulariser, "one, such as OutputDisagreement()")
-            if one.needs_lse and not mechanism.lse:
-                raise ValueError(f"{type(one).__name__} needs the mechanism's lse; make it without lse=False")
-        keys = [one.key for one in regularisers]
+        for regulariser in regularisers:
+            check_part("regularisers", regulariser, Regulariser, "one, such as OutputDisagreement()")
+            if regulariser.needs_lse and not mechanism.lse:
+                raise ValueError(f"{type(regulariser).__name__} needs the mechanism's lse; make it without lse=False")
+        keys = [regulariser.key for regulariser in regularisers]
         if not keys or len(set(keys)) < len(keys):
             raise ValueError(f"Regularised got regularisers {keys}; give one at least, and none twice")
         self.regularisers = nn.ModuleList(regularisers)
@@ -48,10 +48,10 @@ class Regularised(Mechanism):
 
     def penalties(self) -> dict[str, Penalty]:
         """They train what lies beneath: what makes queries, keys and values."""
-        return {one.key: Penalty(tuple(one.parameters()), reaches_x=True) for one in self._all}
+        return {regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True) for regulariser in self._all}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross and (own := [type(one).__name__ for one in self._all if not one.across]):
+        if sizes.cross and (own := [type(regulariser).__name__ for regulariser in self._all if not regulariser.across]):
             raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
         return self.mechanism.query_extras(sizes)
 
@@ -64,11 +64,11 @@ class Regularised(Mechanism):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if not self.training or ctx.remember:
             return self.mechanism(queries, keys, state, ctx)
-        request, kept = self.mechanism.asked(queries, keys, state, ctx)
-        out = self.mechanism.answered(request)
+        request, new_state = self.mechanism.prepare_request(queries, keys, state, ctx)
+        out = self.mechanism.read_with_aux(request)
         own = keys if keys is not None and keys.own else None
-        aux = {one.key: one(request, out.y, own) for one in self._all}
-        return out._replace(state=kept, aux={**out.aux, **aux})
+        aux = {regulariser.key: regulariser(request, out.y, own) for regulariser in self._all}
+        return out._replace(state=new_state, aux={**out.aux, **aux})
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context

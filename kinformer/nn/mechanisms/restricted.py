@@ -4,15 +4,15 @@ import math
 
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias, Plus
-from kinformer.core.checks import a_part, a_pattern, a_probability
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.checks import check_part, check_pattern, check_probability
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masked import Masking, Step
+from kinformer.nn.biases.masking import Masking, StepMasking
 from kinformer.nn.patterns.band import Band
 
 
@@ -39,12 +39,16 @@ class Restricted(KeyValueMechanism):
         self, pattern: Pattern, mask: Masking, bias: Bias | None = None, *, dropout: float = 0.0, impl: str = "auto"
     ):
         super().__init__()
-        self.within = a_pattern("pattern", pattern)
-        a_part("mask", mask, Masking, "a masking function, such as AdaptiveSpan(heads, 1024)")
+        self.within = check_pattern("pattern", pattern)
+        check_part("mask", mask, Masking, "a masking function, such as AdaptiveSpan(heads, 1024)")
         if bias is not None:
-            a_part("bias", bias, Bias, "a bias, such as Relative(head_dim, 64)")
+            check_part("bias", bias, Bias, "a bias, such as Relative(head_dim, 64)")
         self.bias = mask if bias is None else Plus(bias, mask)
-        self.dropout, self.impl, self.wants = a_probability("dropout", dropout), impl_of(impl), wants_of(self.bias)
+        self.dropout, self.impl, self.wants = (
+            check_probability("dropout", dropout),
+            impl_of(impl),
+            joined_wants(self.bias),
+        )
 
     @property
     def mask(self) -> Masking:
@@ -59,7 +63,7 @@ class Restricted(KeyValueMechanism):
         return self.within if self.mask.reach == math.inf else self.within & Band(self.back())
 
     @property
-    def hears(self) -> Pattern:
+    def receptive_field(self) -> Pattern:
         far = self.mask.furthest
         return self.within if far == math.inf else self.within & Band(int(min(far, self.within.reach()[0])))
 
@@ -73,6 +77,6 @@ class Restricted(KeyValueMechanism):
 
 EXAMPLES = (
     lambda: Restricted(Causal(), AdaptiveSpan(2, 8, ramp=3)),
-    lambda: Restricted(Causal(), Step((1, 4)), AdaptiveSpan(2, 6, ramp=2, start=3.0)),
+    lambda: Restricted(Causal(), StepMasking((1, 4)), AdaptiveSpan(2, 6, ramp=2, start=3.0)),
     lambda: Restricted(Causal(), DynamicSpan(8, ramp=3, itself=False)),
 )

@@ -11,14 +11,22 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_option,
+    check_optional_part,
+    check_part,
+    check_pattern,
+)
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memory import Remembered
+from kinformer.core.memory import MemoryCost
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
@@ -96,8 +104,12 @@ class Retrieval(KeyValueMechanism):
         super().__init__()
         if k < 1:
             raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
-        self.length, self.own = at_least("length", length, 1), Segment(length, 0)
-        self.near = Causal() & Segment(length, at_least("cache", cache, 0)) if near is None else a_pattern("near", near)
+        self.length, self.own = check_at_least("length", length, 1), Segment(length, 0)
+        self.near = (
+            Causal() & Segment(length, check_at_least("cache", cache, 0))
+            if near is None
+            else check_pattern("near", near)
+        )
         if near is not None and cache:
             raise ValueError(f"cache={cache} and near={near} both say what is read whole; give one of the two")
         back, ahead = (cache, 0) if near is None else self.near.reach()
@@ -106,19 +118,19 @@ class Retrieval(KeyValueMechanism):
                 f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
             )
         self.cache = cache if near is None else _before(self.near, heads, length, int(back))
-        self.apart = a_flag("apart", apart) or combine == "joint"
-        self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
-        self.bias = if_given("bias", bias, Bias, "a bias, such as T5(heads)")
-        self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
-        within("eps", eps, 0, torch.inf)
-        self.wants = wants_of(bias)
+        self.apart = check_flag("apart", apart) or combine == "joint"
+        self.memory, self.k = check_at_least("memory", memory, 0), check_at_least("k", k, 1)
+        self.bias = check_optional_part("bias", bias, Bias, "a bias, such as T5(heads)")
+        self.combine, self.eps, self.impl = check_option("combine", combine, ("gate", "joint")), eps, impl_of(impl)
+        check_in_range("eps", eps, 0, torch.inf)
+        self.wants = joined_wants(bias)
         self.scale = 1.0  # scores are scaled by head
-        self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
+        self.head_scale = nn.Parameter(torch.ones(check_at_least("heads", heads, 1)))
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
-        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
+        self.search = check_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
 
     @property
-    def stops(self) -> Pattern:
+    def gradient_stops(self) -> Pattern:
         """Pairs through which no gradient flows: those of a query and a key of an earlier segment."""
         return ~self.own
 
@@ -135,7 +147,7 @@ class Retrieval(KeyValueMechanism):
         self.search.product_index(sizes.k_dim)  # raises when the layer is built
         return super().query_extras(sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         self._check_heads(queries.q.shape[1])
@@ -159,8 +171,8 @@ class Retrieval(KeyValueMechanism):
         """g_h, the share of what a head reads that comes from its memory."""
         return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
-    def remembered(self) -> Remembered:
-        return Remembered(self.length, self.cache, searched=self.memory)
+    def memory_cost(self) -> MemoryCost:
+        return MemoryCost(self.length, self.cache, searched=self.memory)
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context

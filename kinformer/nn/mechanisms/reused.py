@@ -6,14 +6,14 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.attend import read
-from kinformer.core.checks import a_pattern, a_probability
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.checks import check_pattern, check_probability
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import weighted
+from kinformer.core.score_matrix import weigh_values
 from kinformer.nn.scores.below import check_pairs, of_pairs
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Reused(KeyValueMechanism):
     """A v with the attention weights A of the `Lending` layer below: a layer without queries and keys of its own.
 
-    Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
-    Decoding keeps values alone. Any number of such layers may stand above one that lends. The read has no lse.
+    Stand it above one, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
+    Reused(pattern))`. Decoding keeps values alone. Any number of such layers may stand above one that lends. The read
+    has no lse.
 
     pattern: which keys each query may read, that of the `Lending` layer: it says which values a cache keeps.
     dropout: the share of weights that training drops, other ones in each layer; 0 is what the paper advises.
@@ -41,7 +42,7 @@ class Reused(KeyValueMechanism):
 
     def __init__(self, pattern: Pattern, *, dropout: float = 0.0):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         sent = request.below.get("weights")
@@ -55,7 +56,7 @@ class Reused(KeyValueMechanism):
             return Out(AttentionOutput(read(request.replace(queries=queries, keys=keys, scale=scale)).y, None))
         weights = of_pairs("weights", request)
         assert weights is not None
-        return Out(AttentionOutput(weighted(F.dropout(weights, request.dropout), request), None))
+        return Out(AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), None))
 
     def _check_pattern(self, sent: Below) -> None:
         """ValueError for weights of another pattern: they are not those that this layer would sum to 1."""
@@ -70,7 +71,9 @@ class Reused(KeyValueMechanism):
 def _lazy_block() -> "Stack":
     window = kf.Causal() & kf.Band(3)
     lent = kf.Attention(kf.QKV(16, 2), kf.Lending(window))
-    return kf.Stack([kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.Values(16, 2, value_heads=1), Reused(window)))])
+    return kf.Stack(
+        [kf.PreNorm(lent), kf.PreNorm(kf.Attention(kf.ValueProjection(16, 2, value_heads=1), Reused(window)))]
+    )
 
 
 EXAMPLES = (_lazy_block,)

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_pattern, check_scale
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
@@ -22,15 +22,15 @@ from kinformer.core.request import Request
 from kinformer.core.vectors import unit
 from kinformer.nn.mechanisms.centroids import Centroids, Update
 from kinformer.nn.mechanisms.groups import (
-    Grouped,
+    SameGroupScore,
     by_key_head,
     by_query_head,
-    made_for_keys,
-    made_for_layer,
-    made_for_queries,
-    no_additions,
+    check_made_for_keys,
+    check_made_for_layer,
+    check_made_for_queries,
+    check_no_additions,
+    gather_columns,
     own_column,
-    picked,
 )
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
@@ -55,30 +55,34 @@ class Routed(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
-        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), Grouped("cluster")
+        self.pattern = Causal() if pattern is None else check_pattern("pattern", pattern)
+        self.scale, self.norm, self.score = (
+            check_scale(scale),
+            check_option("norm", norm, Norm),
+            SameGroupScore("cluster"),
+        )
 
     def penalties(self) -> dict[str, Penalty]:
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
         return {"commitment": Penalty(trains=(), reaches_x=True)}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
-            raise ValueError(self._another())
+            raise ValueError(self._other_sequence_message())
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_additions(self, ctx, "clusters")
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        check_no_additions(self, ctx, "clusters")
         if keys is None or not keys.own:
-            raise ValueError(self._another())
-        made_for_queries(self, queries.q, self.heads, self.k_dim)
-        made_for_keys(self, keys.k, self.heads, self.k_dim)
+            raise ValueError(self._other_sequence_message())
+        check_made_for_queries(self, queries.q, self.heads, self.k_dim)
+        check_made_for_keys(self, keys.k, self.heads, self.k_dim)
         keys = keys._replace(k=self.normed(keys.k))
         if ctx.remember:
             return queries, keys
@@ -86,7 +90,7 @@ class Routed(KeyValueMechanism):
         return queries._replace(q=q, tags={"cluster": self.centroids.nearest(q)[..., None]}), keys
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        made_for_keys(self, keys.k, self.heads, self.k_dim)
+        check_made_for_keys(self, keys.k, self.heads, self.k_dim)
         return {"cluster": by_key_head(self.centroids.nearest(keys.k)[..., None], keys.k.shape[1])}
 
     def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
@@ -94,7 +98,7 @@ class Routed(KeyValueMechanism):
         if self.norm == "none":
             return x
         # a token a row: PyTorch's compiler takes gradients of other layouts for what they are not
-        flat = precise(x).flatten(0, -2)
+        flat = at_least_float32(x).flatten(0, -2)
         return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
     def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -102,17 +106,20 @@ class Routed(KeyValueMechanism):
         by which the centroids move."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
-        column, there = own_column(request)
+        column, has_key = own_column(request)
         at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
-        k, k_cluster = unit(precise(picked(keys.k, at))), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
-        q, q_cluster = unit(precise(queries.q)), queries.tags["cluster"][..., 0]
+        k, k_cluster = (
+            unit(at_least_float32(gather_columns(keys.k, at))),
+            gather_columns(by_query_head(keys.tags["cluster"], heads), at)[..., 0],
+        )
+        q, q_cluster = unit(at_least_float32(queries.q)), queries.tags["cluster"][..., 0]
         distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
         if not self.training:
             return {"commitment": distance}, {}
-        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, there)
+        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, has_key)
         return {"commitment": distance}, {"clusters": sums}
 
-    def _another(self) -> str:
+    def _other_sequence_message(self) -> str:
         name = type(self).__name__
         return f"{name} clusters the queries and keys of one sequence and got keys of another; use Softmax"
 

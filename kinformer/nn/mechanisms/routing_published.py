@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, at_least, one_of, within
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
@@ -24,7 +24,14 @@ from kinformer.core.scores.product import Product
 from kinformer.core.ties import tolerance_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.mechanisms.centroids import Update
-from kinformer.nn.mechanisms.groups import by_key_head, by_query_head, folded, no_limits, own_column, picked
+from kinformer.nn.mechanisms.groups import (
+    by_key_head,
+    by_query_head,
+    check_no_limits,
+    gather_columns,
+    gather_positions,
+    own_column,
+)
 from kinformer.nn.mechanisms.routing import Norm, Routed
 
 Alone = Literal["skipped", "zero"]
@@ -83,9 +90,9 @@ class PublishedRouting(Routed):
         super().__init__(
             heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
         )
-        self.window, self.eps = at_least("window", window, 1), within("eps", eps, 0, math.inf)
-        self.alone = one_of("alone", alone, Alone)
-        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if a_flag("null", null) else None
+        self.window, self.eps = check_at_least("window", window, 1), check_in_range("eps", eps, 0, math.inf)
+        self.alone = check_option("alone", alone, Alone)
+        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if check_flag("null", null) else None
         self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -99,29 +106,29 @@ class PublishedRouting(Routed):
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         queries, keys = request.queries, request.keys
-        q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
-        asking, asked = self._asking(request), self._asked(keys)
-        q = picked(q, asking.column)
-        found = read(
-            request.apart(
-                queries=Queries(q, asking.pos, head=queries.head),
-                keys=Keys(picked(k, asked.column), picked(v, asked.column), asked.pos),
+        q, k, v = (at_least_float32(x) for x in (queries.q, keys.k, keys.v))
+        query_choice, key_choice = self._choose_queries(request), self._choose_keys(keys)
+        q = gather_columns(q, query_choice.column)
+        output = read(
+            request.regroup(
+                queries=Queries(q, query_choice.pos, head=queries.head),
+                keys=Keys(gather_columns(k, key_choice.column), gather_columns(v, key_choice.column), key_choice.pos),
                 score=PRODUCT,
                 lse=True,
                 rows=torch.arange(len(k), device=q.device).repeat_interleave(self.clusters),
             )
         )
         if self.null_k is not None:
-            found = merge(found, self._null(q, asking, request.scale))
+            output = merge(output, self._null(q, query_choice, request.scale))
         aux, stats = self.reported(request)
-        assert found.lse is not None
-        counted = found.lse > -torch.inf if self.alone == "skipped" else asking.pos >= 0
-        y = asking.mean(found.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
+        assert output.lse is not None
+        counted = output.lse > -torch.inf if self.alone == "skipped" else query_choice.pos >= 0
+        y = query_choice.mean(output.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
         return Out(AttentionOutput(y, None), aux=aux, stats=stats)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        no_limits(self, ctx, "clusters", "Routing")
-        queries, keys = super().ready(queries, keys, ctx)
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        check_no_limits(self, ctx, "clusters", "Routing")
+        queries, keys = super().preprocess(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():
             liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
@@ -131,51 +138,55 @@ class PublishedRouting(Routed):
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
         batch, groups, length, _ = keys.k.shape
-        found = super().tags(keys)
+        tags = super().tags(keys)
         # how much each centroid likes the query of a key's token: a later call takes queries among all of them
-        none = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
-        return {**found, "liked": keys.tags.get("liked", none)}
+        no_likes = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
+        return {**tags, "liked": keys.tags.get("liked", no_likes)}
 
-    def _asking(self, request: Request) -> "Taken":
+    def _choose_queries(self, request: Request) -> "RoutedTokens":
         """The queries of this call that are among the most similar to each centroid of all tokens so far."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
-        own, there = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
+        own, has_key = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
-            near = math.ceil(float(tolerance_of(precise(queries.q.new_ones(())))) * UNIT)
-            return chosen(liked, self.window, near).take_along_dim(own, 2) & there
+            near = math.ceil(float(tolerance_of(at_least_float32(queries.q.new_ones(())))) * UNIT)
+            return is_among_largest(liked, self.window, near).take_along_dim(own, 2) & has_key
 
-        taken = choice(best)
-        at = first(taken.long(), self.window)  # those taken, then others [B H w C]
-        column, real = (x.permute(0, 3, 1, 2) for x in (at, taken.take_along_dim(at, 2)))  # [B C H w]
-        return Taken(column, folded(queries.pos, column, real))
+        is_chosen = choice(best)
+        at = first(is_chosen.long(), self.window)  # those taken, then others [B H w C]
+        column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
+        return RoutedTokens(column, gather_positions(queries.pos, column, real))
 
-    def _asked(self, keys: Keys) -> "Taken":
+    def _choose_keys(self, keys: Keys) -> "RoutedTokens":
         """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
         def nearest() -> Int[Tensor, "B H w C"]:
             similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
                 return first(torch.zeros_like(similar, dtype=torch.long), self.window)
-            return first(chosen(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window)
+            return first(
+                is_among_largest(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window
+            )
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
-        return Taken(column, picked(keys.pos[..., None], column)[..., 0])
+        return RoutedTokens(column, gather_columns(keys.pos[..., None], column)[..., 0])
 
-    def _null(self, q: Float[Tensor, "BC H w K"], asking: "Taken", scale: float) -> AttentionOutput:
+    def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "RoutedTokens", scale: float) -> AttentionOutput:
         """What queries read of the null key of their cluster."""
         assert self.null_k is not None and self.null_v is not None
-        k, v = (x.to(q.dtype).transpose(0, 1).repeat(len(asking.column), 1, 1) for x in (self.null_k, self.null_v))
+        k, v = (
+            x.to(q.dtype).transpose(0, 1).repeat(len(query_choice.column), 1, 1) for x in (self.null_k, self.null_v)
+        )
         score = torch.einsum("nhwk,nhk->nhw", q, k) * scale
-        there = asking.pos >= 0
-        y = torch.where(there[..., None], v[:, :, None], 0.0)
-        return AttentionOutput(y, torch.where(there, score, -torch.inf))
+        real = query_choice.pos >= 0
+        y = torch.where(real[..., None], v[:, :, None], 0.0)
+        return AttentionOutput(y, torch.where(real, score, -torch.inf))
 
 
-def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
+def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
     """True for the `count` largest along a row; numbers within `near` of the smallest of them tie, the first wins."""
     if x.shape[2] <= count:
         return torch.ones_like(x, dtype=torch.bool)
@@ -192,7 +203,7 @@ def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
     return (x.clamp_min(-UNIT - 1) * length - later).topk(min(count, length), 2).indices
 
 
-class Taken(NamedTuple):
+class RoutedTokens(NamedTuple):
     """Which `w` tokens of each row and head each of the clusters took: their columns, and positions, -1 for none."""
 
     column: Int[Tensor, "B C H w"]
@@ -202,8 +213,8 @@ class Taken(NamedTuple):
         self, y: Float[Tensor, "BC H w V"], counted: Bool[Tensor, "BC H w"], length: int, eps: float
     ) -> Float[Tensor, "B H T V"]:
         """For each token the mean of what it read over the clusters that took it and are counted."""
-        there = counted[..., None].to(y.dtype)
-        values = torch.cat([y * there, there], -1)  # [B*C H w V+1]
+        weight = counted[..., None].to(y.dtype)
+        values = torch.cat([y * weight, weight], -1)  # [B*C H w V+1]
         values = values.unflatten(0, self.column.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H C*w V+1]
         column = self.column.transpose(1, 2).flatten(2)  # [B H C*w]
         rows = torch.arange(values.shape[0] * values.shape[1], device=values.device).unflatten(0, values.shape[:2])

@@ -8,41 +8,41 @@ from torch import Tensor
 
 from kinformer.attend import read
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_scale
+from kinformer.core.checks import check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, PerToken, Want, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, PerToken, Want, check_in_order
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.edges import By, Choosing, Walk
-from kinformer.nn.mechanisms.groups import folded, no_additions, own_column, picked
+from kinformer.nn.mechanisms.edges import By, EdgeChooser, WalkState
+from kinformer.nn.mechanisms.groups import check_no_additions, gather_columns, gather_positions, own_column
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 
 
-class Walking(NamedTuple):
+class SACState(NamedTuple):
     """The cache of keys, and where the network that chooses stands; zeros before the first token."""
 
     keys: KV
-    walk: Walk
+    walk: WalkState
 
 
-class Chosen(KeyValueMechanism):
+class EdgeAttention(KeyValueMechanism):
     """What all layers of SAC share: keys at the chosen positions, the own token's always among them."""
 
     received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
 
     def __init__(self, scale: float | None):
         super().__init__()
-        self.pattern, self.scale = Causal(), a_scale(scale)
+        self.pattern, self.scale = Causal(), check_scale(scale)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
-        in_order(ctx, name)
-        no_additions(self, ctx, "chosen keys")
+        check_in_order(ctx, name)
+        check_no_additions(self, ctx, "chosen keys")
         if ctx.only is not None:
             raise ValueError(f"{name} goes from token to token of a whole row and cannot keep ctx.only; drop it")
         if keys is None or not keys.own:
@@ -59,38 +59,40 @@ class Chosen(KeyValueMechanism):
         heads, length = request.queries.q.shape[1:3]
         if not position.numel():
             return read(request)
-        column, there = own_column(request)
+        column, has_own_key = own_column(request)
         by_position = TokenBlocks.of(request.keys.pos[:, 0], 1)
         place = (position - by_position.first[:, None, None, None]).clamp(0, by_position.column.shape[1] - 1)
         at = by_position.column[:, None, None, :, 0].take_along_dim(place, 3)  # [B P T E]
         real, width = (position >= 0) & (at >= 0), position.shape[3]
         itself = request.queries.pos[..., None]
         same = position[..., :, None] == position[..., None, :]  # of equal ones the first
-        again = (same & torch.ones(width, width, dtype=torch.bool, device=at.device).tril(-1)).any(-1)
-        real = real & ~again & (position != itself)
+        is_repeated = (same & torch.ones(width, width, dtype=torch.bool, device=at.device).tril(-1)).any(-1)
+        real = real & ~is_repeated & (position != itself)
         at, real = (
             torch.cat([x.repeat_interleave(heads // x.shape[1], 1), own[..., None].expand(-1, heads, -1, 1)], 3)
-            for x, own in ((at, column), (real, there))
+            for x, own in ((at, column), (real, has_own_key))
         )
         at, real = (x.transpose(1, 2) for x in (at.clamp_min(0), real))  # [B T H E + 1]
-        pos = folded(request.keys.pos, at, real)
+        pos = gather_positions(request.keys.pos, at, real)
         q = request.queries.q.transpose(1, 2).flatten(0, 1)[:, :, None]  # [B*T H 1 K]
         q_pos = request.queries.pos.expand(-1, heads, -1).transpose(1, 2).flatten(0, 1)[..., None]
         batch = torch.arange(len(at), device=at.device).repeat_interleave(length)
-        found = read(
-            request.apart(
+        of_tokens = read(
+            request.regroup(
                 queries=Queries(q, q_pos, head=request.queries.head),
-                keys=Keys(picked(request.keys.k, at), picked(request.keys.v, at), pos),
+                keys=Keys(gather_columns(request.keys.k, at), gather_columns(request.keys.v, at), pos),
                 rows=batch,
                 lse=True,
             )
         )
-        assert found.lse is not None
-        y, lse = (x[:, :, 0].unflatten(0, (-1, length)).transpose(1, 2) for x in (found.y, found.lse[..., None]))
+        assert of_tokens.lse is not None
+        y, lse = (
+            x[:, :, 0].unflatten(0, (-1, length)).transpose(1, 2) for x in (of_tokens.y, of_tokens.lse[..., None])
+        )
         return AttentionOutput(y, lse[..., 0])
 
 
-class SAC(Choosing, Chosen):
+class SAC(EdgeChooser, EdgeAttention):
     """Softmax attention over its own token and `edges` earlier ones, which an LSTM chooses one after the other.
 
     Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
@@ -127,50 +129,50 @@ class SAC(Choosing, Chosen):
         self.choose_by(edges, width, clip, by, seed)
         self.sends = self.sent("edges", send)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Walking:  # type: ignore[override]
+    def start(self, room: StateSpec, sizes: HeadSizes) -> SACState:  # type: ignore[override]
         keys = super().start(room, sizes)
         walkers = sizes.key_heads if self.by == "head" else 1
         shape = (room.batch, walkers, self.predictor.width)
-        return Walking(keys, Walk(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
+        return SACState(keys, WalkState(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
 
     def forward(  # type: ignore[override]
-        self, queries: Queries, keys: Keys | None, state: Walking | None, ctx: Context
+        self, queries: Queries, keys: Keys | None, state: SACState | None, ctx: Context
     ) -> Out[AttentionOutput]:
-        queries, keys = self.ready(queries, keys, ctx)
-        request, kept = self.request(queries, keys, None if state is None else state.keys, ctx)
+        queries, keys = self.preprocess(queries, keys, ctx)
+        request, new_state = self.make_request(queries, keys, None if state is None else state.keys, ctx)
         position, log_p, walk = self.choose(request, state)
         if state is not None:
-            assert kept is not None
-            kept = Walking(kept, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
+            assert new_state is not None
+            new_state = SACState(new_state, walk.to(state.walk.h.dtype))  # type: ignore[assignment]
         up = {"edges": PerToken(position[:, 0])} if self.sends else {}
         if ctx.remember:
-            return Out(AttentionOutput(queries.q[..., :0], None), kept, up=up)
-        return Out(self.chosen(request, position), kept, {CHOICES: log_p}, up)
+            return Out(AttentionOutput(queries.q[..., :0], None), new_state, up=up)
+        return Out(self.chosen(request, position), new_state, {CHOICES: log_p}, up)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(self.chosen(request, self.choose(request, None)[0]))
 
     def choose(
-        self, request: Request, state: Walking | None
-    ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], Walk]:
+        self, request: Request, state: SACState | None
+    ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], WalkState]:
         """The positions of the keys that each query reads, -1 at padding, and what the walk was worth."""
         nodes, k_pos = self.nodes(request), request.keys.pos
         walk = self.predictor.begin(nodes)
         if state is not None:
             walk = state.walk.to(nodes.dtype).where((state.keys.now > 0)[:, None, None], walk)
         position, log_p = [], []
-        for here in (request.queries.pos[:, :, t, None] for t in range(request.queries.pos.shape[2])):  # [B 1 1]
-            may = (k_pos >= 0) & (k_pos <= here)
+        for q_pos in (request.queries.pos[:, :, t, None] for t in range(request.queries.pos.shape[2])):  # [B 1 1]
+            may = (k_pos >= 0) & (k_pos <= q_pos)
             for turn in range(self.edges):
-                noise = self.noise(nodes, here * self.edges + turn, k_pos, may)
-                at, worth, after = self.predictor.choose(walk, nodes, may, here - k_pos, noise)
-                walk = after.where(here >= 0, walk)
-                position.append(torch.where(here >= 0, k_pos.expand(-1, at.shape[1], -1).gather(2, at), -1))
-                log_p.append(torch.where(here[..., 0] >= 0, worth, 0.0).sum(1))
+                noise = self.noise(nodes, q_pos * self.edges + turn, k_pos, may)
+                at, worth, after = self.predictor.choose(walk, nodes, may, q_pos - k_pos, noise)
+                walk = after.where(q_pos >= 0, walk)
+                position.append(torch.where(q_pos >= 0, k_pos.expand(-1, at.shape[1], -1).gather(2, at), -1))
+                log_p.append(torch.where(q_pos[..., 0] >= 0, worth, 0.0).sum(1))
         batch, walkers = nodes.shape[:2]
         if not position:
-            none = k_pos.new_zeros(batch, walkers, 0, self.edges)
-            return none, nodes.new_zeros(batch, 0), walk
+            no_positions = k_pos.new_zeros(batch, walkers, 0, self.edges)
+            return no_positions, nodes.new_zeros(batch, 0), walk
         return (
             torch.cat(position, 2).unflatten(2, (-1, self.edges)),
             torch.stack(log_p, 1).unflatten(1, (-1, self.edges)).sum(2),
@@ -178,7 +180,7 @@ class SAC(Choosing, Chosen):
         )
 
 
-class GivenEdges(Chosen):
+class GivenEdges(EdgeAttention):
     """Softmax attention over its own token and the keys that a `SAC(send=True)` beneath it has chosen.
 
     scale: the factor of the product, 1/sqrt(k_dim) unless given.

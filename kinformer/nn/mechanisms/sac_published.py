@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_pattern, a_scale
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_pattern, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
@@ -20,24 +20,24 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import mask, scores, softmax, weighted
-from kinformer.nn.mechanisms.edges import By, Choosing
+from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
+from kinformer.nn.mechanisms.edges import By, EdgeChooser
 from kinformer.nn.mechanisms.groups import own_pairs
 
 
-class ChosenPairs(KeyValueMechanism):
+class EdgePairAttention(KeyValueMechanism):
     """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
 
     received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
 
     def __init__(self, pattern: Pattern | None, scale: float | None):
         super().__init__()
-        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
+        self.pattern, self.scale = Full() if pattern is None else check_pattern("pattern", pattern), check_scale(scale)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
         if keys is None or not keys.own:
             raise ValueError(f"{name} has pairs of one sequence and got keys of another; across use Softmax")
@@ -45,17 +45,17 @@ class ChosenPairs(KeyValueMechanism):
             raise ValueError(f"{name} has pairs of the whole row and keeps no ctx.only or ctx.also; drop them")
         return queries, keys
 
-    def under(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
+    def read_pairs(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
         """What queries read of the keys of their pairs and of their own."""
         heads = request.queries.q.shape[1]
         where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
         may = mask(request, heads)
         logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
         weights, lse = softmax(logits)
-        return AttentionOutput(weighted(F.dropout(weights, request.dropout), request), lse)
+        return AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), lse)
 
 
-class PublishedSAC(Choosing, ChosenPairs):
+class PublishedSAC(EdgeChooser, EdgePairAttention):
     """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
 
     Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
@@ -100,35 +100,35 @@ class PublishedSAC(Choosing, ChosenPairs):
         if self.sends:
             shut = torch.zeros_like(chosen, dtype=request.queries.q.dtype).masked_fill(~chosen, -torch.inf)
             up = {"pairs": PerPair(shut, request.queries.pos, request.keys.pos)}
-        return Out(self.under(request, chosen), aux={CHOICES: log_p}, up=up)
+        return Out(self.read_pairs(request, chosen), aux={CHOICES: log_p}, up=up)
 
     def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
         """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
         nodes = self.nodes(request)
         batch, walkers, length, _ = nodes.shape
         pos, walk = request.keys.pos.expand(-1, walkers, -1), self.predictor.begin(nodes)
-        real, here = pos >= 0, pos.new_zeros(batch, walkers, 1)
+        real, current = pos >= 0, pos.new_zeros(batch, walkers, 1)
         tokens = real.sum(-1, keepdim=True)
         chosen = torch.zeros(batch, walkers, length * length, dtype=torch.bool, device=pos.device)
-        log_p = precise(nodes.new_zeros(batch, walkers, length))
+        log_p = at_least_float32(nodes.new_zeros(batch, walkers, length))
         for n in range(self.edges * length):
             goes_on = n < self.edges * tokens  # [B P 1]
-            turn = torch.full_like(here, 2 * n)
+            turn = torch.full_like(current, 2 * n)
             noise = self.noise(nodes, turn, pos, real)
-            query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), noise)
+            query, worth, after = self.predictor.choose(walk, nodes, real, (current - pos).abs(), noise)
             asks = pos.gather(2, query)
             may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
             noise = self.noise(nodes, turn + 1, pos, real)
             key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
-            walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
-            both = torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0).to(log_p.dtype)
-            log_p = log_p.scatter_add(2, query, both)
+            walk, current = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), current)
+            worth_of_pair = torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0).to(log_p.dtype)
+            log_p = log_p.scatter_add(2, query, worth_of_pair)
             pair = (query * length + key).clamp_max(length * length - 1)
             chosen.scatter_(2, pair, chosen.gather(2, pair) | goes_on)
         return chosen.unflatten(2, (length, length)), log_p.sum(1)
 
 
-class GivenPairs(ChosenPairs):
+class GivenPairs(EdgePairAttention):
     """Softmax attention over its own token and the keys of pairs that a `PublishedSAC(send=True)` beneath has chosen.
 
     pattern, scale: as there.
@@ -148,7 +148,7 @@ class GivenPairs(ChosenPairs):
                 "GivenPairs reads what a layer beneath chose of this row, and none sent it; put "
                 "PublishedSAC(send=True) there"
             )
-        return Out(self.under(request, pairs.scores > -torch.inf))
+        return Out(self.read_pairs(request, pairs.scores > -torch.inf))
 
 
 def _places(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
-from kinformer.nn.mechanisms.by_position import places, taken
+from kinformer.nn.mechanisms.by_position import find_columns, take_at
 
 Kernel = Literal["centred", "causal", "cross"]
 
@@ -32,12 +32,12 @@ class ScoreConvolution(nn.Module):
 
     def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):
         super().__init__()
-        if at_least("size", size, 1) % 2 == 0 and one_of("kernel", kernel, Kernel) != "causal":
+        if check_at_least("size", size, 1) % 2 == 0 and check_option("kernel", kernel, Kernel) != "causal":
             raise ValueError(f"size={size} has no middle; give an odd one, or kernel='causal'")
-        self.slope = within("slope", slope, 0.0, 1.0)
-        self.conv = nn.Conv2d(at_least("heads", heads, 1), heads, size)
+        self.slope = check_in_range("slope", slope, 0.0, 1.0)
+        self.conv = nn.Conv2d(check_at_least("heads", heads, 1), heads, size)
         centred, back = range(-(size // 2), size // 2 + 1), range(1 - size, 1)
-        self.of_queries = centred if one_of("kernel", kernel, Kernel) == "centred" else back
+        self.of_queries = centred if check_option("kernel", kernel, Kernel) == "centred" else back
         self.of_keys = back if kernel == "causal" else centred
 
     @property
@@ -55,60 +55,60 @@ class ScoreConvolution(nn.Module):
             )
         same = q_pos is request.queries.pos and q_pos is request.keys.pos
         in_order = request.run and same and x.shape[2] > 0  # the kernel refuses pictures of no rows
-        found: Tensor | None = None
+        output: Tensor | None = None
         for step, weight in zip(self.of_queries, self.conv.weight.unbind(2), strict=True):
-            rows = _below(x, step) if in_order else taken(x, self._rows(q_pos, step, request), 2)
-            heard = _heard(request, step)
-            rows = rows if heard is None else rows.masked_fill(~heard, 0.0)
+            rows = _shift_rows(x, step) if in_order else take_at(x, self._rows(q_pos, step, request), 2)
+            allowed = _allowed_at_step(request, step)
+            rows = rows if allowed is None else rows.masked_fill(~allowed, 0.0)
             part = self._along_keys(rows, weight, request, in_order)
-            found = part if found is None else found + part
-        assert found is not None and self.conv.bias is not None
-        return F.leaky_relu(found + self.conv.bias[:, None, None], self.slope)
+            output = part if output is None else output + part
+        assert output is not None and self.conv.bias is not None
+        return F.leaky_relu(output + self.conv.bias[:, None, None], self.slope)
 
     def _along_keys(self, rows: Tensor, weight: Float[Tensor, "O H k"], request: Request, in_order: bool) -> Tensor:
         if in_order:
             return F.conv2d(F.pad(rows, (-self.of_keys[0], self.of_keys[-1])), weight[:, :, None])
         k_pos = request.keys.pos
-        moved = [
-            torch.einsum("oh,bhts->bots", w, taken(rows, _stepped(request, k_pos, k_pos, step), 3))
+        shifted = [
+            torch.einsum("oh,bhts->bots", w, take_at(rows, _columns_at_step(request, k_pos, k_pos, step), 3))
             for step, w in zip(self.of_keys, weight.unbind(2), strict=True)
         ]
-        return torch.stack(moved).sum(0)
+        return torch.stack(shifted).sum(0)
 
     def _rows(self, q_pos: Tensor, step: int, request: Request) -> Int[Tensor, "B T"]:
-        return _stepped(request, q_pos, request.queries.pos, step)
+        return _columns_at_step(request, q_pos, request.queries.pos, step)
 
 
-def _below(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
+def _shift_rows(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
     """Row t holds row t + step, zeros beyond the ends."""
     length = x.shape[2]
     return F.pad(x, (0, 0, max(-step, 0), max(step, 0))).narrow(2, max(step, 0), length)
 
 
-def _stepped(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
+def _columns_at_step(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
     """Among sources, the columns of what stands a step from each target."""
     if sources.shape[1] != 1 or targets.shape[1] != 1:
         raise ValueError("scores are convolved over positions that all heads share; give none by head")
 
     def make() -> Tensor:
-        beside = torch.where(targets < 0, -1, targets + step)
-        return places(sources[:, 0], beside[:, 0])
+        neighbours = torch.where(targets < 0, -1, targets + step)
+        return find_columns(sources[:, 0], neighbours[:, 0])
 
     return request.memo.get(make, "places", sources, targets, step)
 
 
-def _heard(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
+def _allowed_at_step(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
     """Which scores of the query a step away count for a query; None where all do."""
-    seen = mask(request)
+    allowed = mask(request)
     if not step or not request.keys.own:
-        return seen
-    at = _stepped(request, request.keys.pos, request.queries.pos, step)  # [B T], among the keys
-    there = (at < request.keys.v.shape[2])[:, None, :, None]
-    if seen is None:
-        return there
+        return allowed
+    at = _columns_at_step(request, request.keys.pos, request.queries.pos, step)  # [B T], among the keys
+    has_key = (at < request.keys.v.shape[2])[:, None, :, None]
+    if allowed is None:
+        return has_key
     asks = (
-        F.pad(seen, (0, 1))
+        F.pad(allowed, (0, 1))
         .expand(len(at), -1, -1, -1)
-        .gather(3, at[:, None, :, None].expand(-1, seen.shape[1], -1, -1))
+        .gather(3, at[:, None, :, None].expand(-1, allowed.shape[1], -1, -1))
     )
-    return seen & asks
+    return allowed & asks

@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import KV, LAST, written
-from kinformer.core.checks import a_part, if_given
+from kinformer.core.cache import KV, LAST, update_cache
+from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.numbering import after
+from kinformer.core.numbering import next_positions
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.projection import Projection
 from kinformer.core.read import AttentionOutput
@@ -78,16 +78,18 @@ class OpenGroup(NamedTuple):
     now: Int[Tensor, " B"]
 
     @classmethod
-    def of(cls, kept: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int) -> "OpenGroup":
+    def of(
+        cls, open_pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int
+    ) -> "OpenGroup":
         """Positions of the keys that are kept, and of new ones; -1 for none."""
-        order, pos = ordered(torch.cat([kept, new.to(kept.dtype)], 1))
+        order, pos = ordered(torch.cat([open_pos, new.to(open_pos.dtype)], 1))
         length = pos.shape[1]
         count = (pos >= 0).sum(1, keepdim=True)
         left = count // size * size + torch.arange(size - 1, device=pos.device)  # [B C]
         at = left.clamp_max(max(length - 1, 0))
         left_pos = torch.where(left < count, pos.take_along_dim(at, 1), -1)
         ends = F.pad(pos, (0, -length % size), value=-1)[:, size - 1 :: size]
-        return cls(order, pos[:, None], ends, at, left_pos, after(now, new))
+        return cls(order, pos[:, None], ends, at, left_pos, next_positions(now, new))
 
 
 def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
@@ -96,27 +98,27 @@ def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B
     return order, pos.take_along_dim(order, 1)
 
 
-class Short(NamedTuple):
+class ShortenedState(NamedTuple):
     """What was read so far: the shortened keys of whole groups, and the keys of the group that is not whole."""
 
-    made: KV
+    short: KV
     rest: KV
 
 
-class Made(Keys):
+class ShortKeys(Keys):
     """Keys that are short already."""
 
 
 class Shortened(Mechanism):
     """read(q, shorten(k, v)): attention at a cost of T times the shortened row, with keys pooled, convolved, projected.
 
-    Choose it for long rows that need no exact single token: `Linformer` for encoders, `Pooled`, `MaxPooled` and
-    `Convolved` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand: under
-    `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it keeps
-    the shortened keys and those of the group that is not whole, one key for each `size` tokens.
+    Choose it for long rows that need no exact single token: `Linformer` for encoders, `MeanPooled`, `MaxPooled` and
+    `ConvShortener` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand:
+    under `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it
+    keeps the shortened keys and those of the group that is not whole, one key for each `size` tokens.
 
     mechanism: how queries read shortened keys, such as `Softmax(Full())`.
-    shorten: what makes few keys of many, such as `Pooled(4)`.
+    shorten: what makes few keys of many, such as `MeanPooled(4)`.
     null: a learned key and value that all read beside them, such as `NullKey(heads, head_dim)`.
 
     Errors: NoState from `start` where a key is of tokens that come later; ValueError for `ctx.only` and `ctx.also`,
@@ -126,9 +128,9 @@ class Shortened(Mechanism):
 
     def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
         super().__init__()
-        self.mechanism = a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
-        self.shorten = a_part("shorten", shorten, Shorten, "one, such as Pooled(4)")
-        self.null = if_given("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
+        self.mechanism = check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
+        self.shorten = check_part("shorten", shorten, Shorten, "one, such as MeanPooled(4)")
+        self.null = check_optional_part("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -137,7 +139,7 @@ class Shortened(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.mechanism.key_extras(sizes)
 
-    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+    def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
         # a state of groups wants the tokens of the last one
         if self.shorten.group is not None or ctx.only is not None or ctx.also is not None:
             return None
@@ -146,7 +148,7 @@ class Shortened(Mechanism):
             order, pos = self._ordered(pos, ctx)
             x = cut(x, order, 1)
         few = self.shorten.mixed(projection, x, pos, ctx.full)
-        return None if few is None else Made(*few)
+        return None if few is None else ShortKeys(*few)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         if sizes.cross:
@@ -156,15 +158,15 @@ class Shortened(Mechanism):
             name = type(self.mechanism if group else self.shorten).__name__
             raise NoState(
                 f"{name} reads the whole sequence at once here, each key being made of several tokens, so it cannot be "
-                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over Pooled or Convolved groups "
-                "that are counted from the first token, or generate(..., recompute=True)"
+                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over MeanPooled or "
+                "ConvShortener groups that are counted from the first token, or generate(..., recompute=True)"
             )
         self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
         extras = self.mechanism.key_extras(sizes)
-        made, rest = (
+        short, rest = (
             KV.empty(room, sizes, slots, extras, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
         )
-        return Short(made, rest)
+        return ShortenedState(short, rest)
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if keys is None or not keys.own:
@@ -174,19 +176,19 @@ class Shortened(Mechanism):
             raise ValueError(
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
             )
-        short, kept = keys, None
-        if not isinstance(keys, Made):
-            short, kept = (
-                (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
+        short, new_state = keys, None
+        if not isinstance(keys, ShortKeys):
+            short, new_state = (
+                (self._of_row(keys, ctx), None) if state is None else self._extend(queries, keys, state, ctx)
             )
         if ctx.remember:
-            return Out(AttentionOutput(queries.q[..., :0], None), kept)
+            return Out(AttentionOutput(queries.q[..., :0], None), new_state)
         short = self._with_null(short)
-        if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
-            return Out(self._climbed(stairs, queries, short, ctx))
+        if state is None and self._can_use_stairs(ctx) and (stairs := self._stairs(queries)).rows:
+            return Out(self._read_stairs(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
-        return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=kept)
+        return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=new_state)
 
     def shortened(self, keys: Keys) -> Keys:
         """What is made of keys in the order of their positions."""
@@ -199,8 +201,8 @@ class Shortened(Mechanism):
                 f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
             )
         if not (keys.own and ctx.run and ctx.full):
-            order, there = self._ordered(keys.pos, ctx)
-            keys = keys.cut(order)._replace(pos=there)
+            order, pos = self._ordered(keys.pos, ctx)
+            keys = keys.cut(order)._replace(pos=pos)
         short = self.shortened(keys)
         if self.shorten.group is None:
             return short
@@ -211,53 +213,60 @@ class Shortened(Mechanism):
         """The columns of a row in the order of their positions, padding last, and these positions."""
         return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
 
-    def _going_on(self, queries: Queries, keys: Keys, state: Short, ctx: Context) -> tuple[Keys, Short]:
+    def _extend(self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context) -> tuple[Keys, ShortenedState]:
         """The shortened keys of what was read before and is new, and the state after it."""
-        made, rest = state
+        cache, rest = state
         if not keys.k.shape[2]:
-            return made.keys(ctx.memo.by_head(made.pos)), state
+            return cache.keys(ctx.memo.by_head(cache.pos)), state
         size = self.shorten.group
         assert size is not None
         plan = ctx.memo.get(
             lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
         )
-        both = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
+        tokens = _append(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
-        left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
-        whole = self.shortened(both)._replace(pos=ctx.memo.by_head(plan.ends))
+        left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
+        whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
-        short, held = written(made, whole, queries, HELD, at)
-        assert held is not None
-        return short, Short(held._replace(now=plan.now), left)
+        short, new_cache = update_cache(cache, whole, queries, HELD, at)
+        assert new_cache is not None
+        return short, ShortenedState(new_cache._replace(now=plan.now), left)
 
     def _with_null(self, short: Keys) -> Keys:
         return short if self.null is None else self.null(short)
 
-    def _steps(self, ctx: Context) -> bool:
+    def _can_use_stairs(self, ctx: Context) -> bool:
         """Do queries without padding read the keys of whole groups by the plain product, one more at each few?"""
-        one = self.mechanism
-        plain = type(one) is Softmax and one.bias is None and type(one.score) is Product and one.pattern == Causal()
+        mechanism = self.mechanism
+        plain = (
+            type(mechanism) is Softmax
+            and mechanism.bias is None
+            and type(mechanism.score) is Product
+            and mechanism.pattern == Causal()
+        )
         return plain and self.shorten.group is not None and ctx.run and ctx.full
 
     def _stairs(self, queries: Queries) -> Stairs:
         assert self.shorten.group is not None
         return Stairs(queries.q.shape[2], self.shorten.group, self.null is not None)
 
-    def _climbed(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
+    def _read_stairs(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
-        asking, told = stairs.folded(queries, short)
-        request, _ = self.mechanism.request(asking, told, None, ctx.replace(pos=asking.pos[:, 0], labels={}))
+        stair_queries, stair_keys = stairs.folded(queries, short)
+        request, _ = self.mechanism.make_request(
+            stair_queries, stair_keys, None, ctx.replace(pos=stair_queries.pos[:, 0], labels={})
+        )
         return stairs.unfolded(self.mechanism.read(request).y)
 
 
-def _joined(kept: KV, keys: Keys) -> Keys:
+def _append(old: KV, keys: Keys) -> Keys:
     """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
 
-    def after(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return torch.cat([old.to(new.dtype), new], 2)
+    def after(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
+        return torch.cat([before.to(behind.dtype), behind], 2)
 
-    extras = {name: after(side, keys.extras[name]) for name, side in kept.extras.items()}
-    return Keys(after(kept.k, keys.k), after(kept.v, keys.v), after(kept.pos[:, None], keys.pos), extras)
+    extras = {name: after(side, keys.extras[name]) for name, side in old.extras.items()}
+    return Keys(after(old.k, keys.k), after(old.v, keys.v), after(old.pos[:, None], keys.pos), extras)
 
 
 def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -271,14 +280,14 @@ _NULL = {"empty_rows": "the null key is read where there is no other"}
 
 def _examples() -> tuple[Example, ...]:
     makes = (
-        lambda: Shortened(Softmax(Causal()), kf.Pooled(2)),
+        lambda: Shortened(Softmax(Causal()), kf.MeanPooled(2)),
         lambda: Shortened(Softmax(kf.Full()), kf.MaxPooled(3)),
         lambda: Shortened(Softmax(kf.Full()), kf.Linformer(96, 4)),
     )
     with_null = Example(
-        lambda: Shortened(Softmax(Causal()), kf.Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
+        lambda: Shortened(Softmax(Causal()), kf.ConvShortener(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL
     )
-    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.Pooled(3, align="last")), _APART | _LAST)
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), kf.MeanPooled(3, align="last")), _APART | _LAST)
     return *(Example(make, _APART) for make in makes), with_null, counted_back
 
 

@@ -10,13 +10,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of, within
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_in_range,
+    check_option,
+    check_part,
+    check_probability,
+    check_scale,
+)
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.keyed import KeyValueMechanism
-from kinformer.core.layer import Context, Out, in_order
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -93,23 +101,23 @@ class Sinkhorn(KeyValueMechanism):
         seed: int = 0,
     ):
         super().__init__()
-        self.block = at_least("block", block, 1)
-        self.net = a_part("net", net, SortNet, "one, such as PairNet(8)")
-        self.pattern = Causal() if a_flag("causal", causal) else Full()
-        self.iterations = at_least("iterations", iterations, 0)
-        self.chance = Chance(seed) if a_flag("noise", noise) else None
-        self.temperature = within("temperature", temperature, 1e-6, torch.inf, open_end=True)
-        self.pool, self.mixture = one_of("pool", pool, Pool), a_flag("mixture", mixture)
-        self.cut = None if cut is None else at_least("cut", cut, 1)
+        self.block = check_at_least("block", block, 1)
+        self.net = check_part("net", net, SortNet, "one, such as PairNet(8)")
+        self.pattern = Causal() if check_flag("causal", causal) else Full()
+        self.iterations = check_at_least("iterations", iterations, 0)
+        self.chance = Chance(seed) if check_flag("noise", noise) else None
+        self.temperature = check_in_range("temperature", temperature, 1e-6, torch.inf, open_end=True)
+        self.pool, self.mixture = check_option("pool", pool, Pool), check_flag("mixture", mixture)
+        self.cut = None if cut is None else check_at_least("cut", cut, 1)
         if causal and cut is not None:
             raise ValueError(f"cut={cut} lets every block read blocks that come later; give causal=False beside it")
-        if a_flag("near", near) and cut is None:
+        if check_flag("near", near) and cut is None:
             raise ValueError("near=True is of a cut; without one the own block is always read, so leave it out")
         self.near = near
-        self.apart = one_of("softmax", softmax, Together) == "apart"
+        self.apart = check_option("softmax", softmax, Together) == "apart"
         if self.apart and cut is not None:
             raise ValueError("softmax='apart' is of the own block beside the sorted one; with a cut leave it out")
-        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+        self.scale, self.dropout = check_scale(scale), check_probability("dropout", dropout)
         self.lse = not (mixture or self.apart)
 
     @property
@@ -131,8 +139,8 @@ class Sinkhorn(KeyValueMechanism):
         self.net.refuse(room.length, self.block)
         return super().start(room, sizes)
 
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        in_order(ctx, "Sinkhorn")
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        check_in_order(ctx, "Sinkhorn")
         if keys is None or not keys.own:
             raise ValueError("Sinkhorn sorts the blocks of the sequence that asks and got another one; use Softmax")
         if ctx.only is not None or ctx.also is not None:
@@ -142,21 +150,25 @@ class Sinkhorn(KeyValueMechanism):
         return queries, keys
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        asking, asked = (
+        query_blocks, key_blocks = (
             request.memo.get(partial(self.blocks_of, pos), "token blocks", pos, self.block)
             for pos in (request.queries.pos, request.keys.pos)
         )
-        sort = self.sorting(request.keys.extras["sort"], asked)
-        found = self._first(request, asked, sort) if self.cut else self._beside(request, asking, asked, sort)
+        sort = self.sorting(request.keys.extras["sort"], key_blocks)
+        output = (
+            self._read_first_blocks(request, key_blocks, sort)
+            if self.cut
+            else self._read_by_blocks(request, query_blocks, key_blocks, sort)
+        )
         if self.near:
-            found = merge(found, read(request.replace(pattern=Block(self.block), lse=True)))
+            output = merge(output, read(request.replace(pattern=Block(self.block), lse=True)))
         if self.mixture:
-            found = AttentionOutput(found.y + read(request.replace(lse=False)).y, None)
-        return Out(found)
+            output = AttentionOutput(output.y + read(request.replace(lse=False)).y, None)
+        return Out(output)
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
         """S: how much of block m stands in the place of block n."""
-        pooled = self.pooled(precise(side), blocks)
+        pooled = self.pooled(at_least_float32(side), blocks)
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
@@ -186,51 +198,57 @@ class Sinkhorn(KeyValueMechanism):
         """Tokens in blocks, by their positions."""
         return TokenBlocks.of(pos[:, 0], self.block)
 
-    def _beside(self, request: Request, asking: TokenBlocks, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
+    def _read_by_blocks(
+        self, request: Request, query_blocks: TokenBlocks, key_blocks: TokenBlocks, sort: Tensor
+    ) -> AttentionOutput:
         """Each block of queries with its own keys and its mixture, folded into the batch."""
-        count = asking.column.shape[1]
-        if not count or not asked.column.shape[1]:
+        count = query_blocks.column.shape[1]
+        if not count or not key_blocks.column.shape[1]:
             return read(request)
-        own = (asking.number - asked.first[:, None]).clamp(0, asked.column.shape[1] - 1)  # [B M] of N
+        own = (query_blocks.number - key_blocks.first[:, None]).clamp(0, key_blocks.column.shape[1] - 1)  # [B M] of N
         rows = sort.to(request.keys.k.dtype).take_along_dim(own[:, None, :, None], 2)
-        there = self._mixed(asked).take_along_dim(own[..., None], 1)
+        is_mixed = self._is_mixed(key_blocks).take_along_dim(own[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
-        place = asking.at - self.block if self.causal else asking.at + self.block * (asked.number[:, -1:, None] + 1)
-        k_pos = place.masked_fill(~there, -1), _at(asked, asked.at, own)
+        place = (
+            query_blocks.at - self.block
+            if self.causal
+            else query_blocks.at + self.block * (key_blocks.number[:, -1:, None] + 1)
+        )
+        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.at, own)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
-            blocks = asked.blocked(x)
+            blocks = key_blocks.blocked(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
             return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
 
-        q = asking.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
-        q_pos = asking.at.masked_fill(~asking.real, -1).flatten(0, 1)[:, None]
+        q = query_blocks.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
+        q_pos = query_blocks.at.masked_fill(~query_blocks.real, -1).flatten(0, 1)[:, None]
         batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
         queries = Queries(q, q_pos, head=request.queries.head)
         parts = list(zip(keys(request.keys.k), keys(request.keys.v), k_pos, strict=True))
         if not self.apart:
             (k, v, pos), (near_k, near_v, near_pos) = parts
             parts = [(torch.cat([k, near_k], 3), torch.cat([v, near_v], 3), torch.cat([pos, near_pos], 2))]
-        found = []
+        outputs = []
         for k, v, pos in parts:
             k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
-            told = Keys(k, v, pos.flatten(0, 1)[:, None])
-            one = read(_small(request, queries, told, batch))
-            assert one.lse is not None
-            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (one.y, one.lse[..., None]))
-            found.append(AttentionOutput(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
-        return found[0] if len(found) == 1 else AttentionOutput(found[0].y + found[1].y, None)
+            block_keys = Keys(k, v, pos.flatten(0, 1)[:, None])
+            of_blocks = read(_block_request(request, queries, block_keys, batch))
+            assert of_blocks.lse is not None
+            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (of_blocks.y, of_blocks.lse[..., None]))
+            outputs.append(AttentionOutput(query_blocks.spread(y), query_blocks.spread(lse, -torch.inf)[..., 0]))
+        return outputs[0] if len(outputs) == 1 else AttentionOutput(outputs[0].y + outputs[1].y, None)
 
-    def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> AttentionOutput:
+    def _read_first_blocks(self, request: Request, key_blocks: TokenBlocks, sort: Tensor) -> AttentionOutput:
         """All queries with the first blocks of the sorted row."""
         sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
-        there = self._mixed(asked)[:, : self.cut]
-        place = torch.arange(there[0].numel(), device=there.device).expand(len(there), -1)
-        pos = place.masked_fill(~there.flatten(1), -1)[:, None]
-        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, asked.blocked(x)).flatten(2, 3) for x in request.keys[:2])
-        return read(_small(request, request.queries, Keys(k, v, pos), None))
+        is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
+        place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
+        pos = place.masked_fill(~is_mixed.flatten(1), -1)[:, None]
+        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.blocked(x)).flatten(2, 3) for x in request.keys[:2])
+        return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
-    def _mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
+    def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
         """Which places of a mixture hold a token of any of its blocks."""
         real = blocks.real
         if not self.causal:
@@ -239,14 +257,14 @@ class Sinkhorn(KeyValueMechanism):
         return (count - real.to(count.dtype)) > 0
 
 
-def _at(blocks: TokenBlocks, values: Tensor, which: Tensor) -> Tensor:
+def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
     """Positions of the tokens of some blocks, -1 where none stands."""
-    return values.masked_fill(~blocks.real, -1).take_along_dim(which[..., None], 1)
+    return values.masked_fill(~blocks.real, -1).take_along_dim(number[..., None], 1)
 
 
-def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
+def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
     """The read of other keys, at positions that are no row's."""
-    return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
+    return request.regroup(queries=queries, keys=keys, rows=rows, lse=True)
 
 
 _APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}

@@ -2,8 +2,8 @@
 
 from kinformer.attend import impl_of, read
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
@@ -47,11 +47,11 @@ class Softmax(KeyValueMechanism):
         impl: str = "auto",
     ):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
-        self.score = a_part("score", score, Score, "a score, such as Product()") if score else Product()
-        self.scale, self.lse, self.impl = a_scale(scale), lse, impl_of(impl)
-        self.wants = wants_of(bias, score)
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
+        self.bias = check_optional_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = check_part("score", score, Score, "a score, such as Product()") if score else Product()
+        self.scale, self.lse, self.impl = check_scale(scale), lse, impl_of(impl)
+        self.wants = joined_wants(bias, score)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         return Out(read(request, self.impl))

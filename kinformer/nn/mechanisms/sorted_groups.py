@@ -10,13 +10,13 @@ from torch.autograd.function import FunctionCtx
 
 from kinformer.attend import read
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import transformed
-from kinformer.nn.mechanisms.groups import LAST_RESORT, Grouped, groups_of, own_column
+from kinformer.core.transforms import is_transformed
+from kinformer.nn.mechanisms.groups import LAST_RESORT, SameGroupScore, groups_of, own_column
 
 FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
 PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs of the dense form
@@ -24,21 +24,21 @@ CALL = 1 << 17  # what a call costs, in pairs
 
 
 def read_groups(request: Request, groups: int) -> AttentionOutput:
-    """What a request reads whose score is `Grouped`, with `groups` groups in a round: by the cheaper way.
+    """What a request reads whose score is `SameGroupScore`, with `groups` groups in a round: by the cheaper way.
 
     Sorted, it waits once for its device, and its moves have no rule for transforms of functions: a graph that is
     compiled reads densely, and so does what is transformed.
     """
     pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
-    if torch.compiler.is_compiling() or transformed() or pairs <= FEW:
+    if torch.compiler.is_compiling() or is_transformed() or pairs <= FEW:
         return read(request)
     rounds = sort_rounds(request, groups)
-    if sum(PAIR * one.pairs + TOKEN * request.queries.q.shape[2] for one in rounds) > pairs:
+    if sum(PAIR * sorted_round.pairs + TOKEN * request.queries.q.shape[2] for sorted_round in rounds) > pairs:
         return read(request)
     return read_sorted(request, rounds)
 
 
-class Round(NamedTuple):
+class SortedRound(NamedTuple):
     """One round with queries and keys sorted by group: tiles of M queries and W keys, each a group of a row and head.
 
     Tiles of like size are one class. All tiles of a class, after those of the classes before it, are one row after the
@@ -58,7 +58,7 @@ class Round(NamedTuple):
         return pairs_of(self.sizes)
 
 
-class Sorted(NamedTuple):
+class SortedTokens(NamedTuple):
     """Queries or keys of a round in the order of their groups, those of a row and head after each other."""
 
     order: Int[Tensor, "B H T"]
@@ -73,106 +73,117 @@ class Sorted(NamedTuple):
             (self.first[..., tiles, None] + steps).clamp_max(length - 1).flatten(2), -1
         ).unflatten(2, (-1, size))
         row = torch.arange(batch * heads, device=column.device).view(batch, heads, 1, 1) * length
-        there = steps < self.many[..., tiles, None]
-        return torch.where(there, column + row, -1).transpose(1, 2)
+        is_filled = steps < self.many[..., tiles, None]
+        return torch.where(is_filled, column + row, -1).transpose(1, 2)
 
 
 def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
     return sum(count * queries * keys for count, queries, keys in sizes)
 
 
-def sort_rounds(request: Request, groups: int) -> list[Round]:
-    """The rounds of a request whose score is `Grouped`; padding stands behind all groups."""
+def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
+    """The rounds of a request whose score is `SameGroupScore`; padding stands behind all groups."""
     score = request.score
-    assert isinstance(score, Grouped) and request.bias is None
+    assert isinstance(score, SameGroupScore) and request.bias is None
     queries, keys = (
         group.where((pos >= 0)[..., None], groups)
         for group, pos in zip(groups_of(request, score.tag), (request.queries.pos, request.keys.pos), strict=True)
     )
-    both = [_sorted(q, k, groups) for q, k in zip(queries.unbind(-1), keys.unbind(-1), strict=True)]
-    widest = torch.stack([torch.stack([one.many.amax((0, 1)) for one in of]) for of in both]).tolist()
+    sides = [_sort_sides(q, k, groups) for q, k in zip(queries.unbind(-1), keys.unbind(-1), strict=True)]
+    widest = torch.stack([torch.stack([side.many.amax((0, 1)) for side in side_pair]) for side_pair in sides]).tolist()
     rows = queries.shape[0] * queries.shape[1]
-    return [_round(*of, _classes(widths[0], widths[1], rows)) for of, widths in zip(both, widest, strict=True)]
+    return [
+        _make_round(*side_pair, _size_classes(widths[0], widths[1], rows))
+        for side_pair, widths in zip(sides, widest, strict=True)
+    ]
 
 
-def _sorted(query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int) -> tuple[Sorted, Sorted]:
+def _sort_sides(
+    query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int
+) -> tuple[SortedTokens, SortedTokens]:
     """Both in order, groups by size: the largest first, those that nobody reads last."""
-    found = []
+    sides = []
     for group in (query, key):
         count = group.new_zeros(*group.shape[:2], groups + 1).scatter_add_(-1, group, torch.ones_like(group))
-        found.append(Sorted(group.argsort(dim=-1, stable=True), count.cumsum(-1) - count, count))
-    of_q, of_k = (one.many[..., :groups] for one in found)
+        sides.append(SortedTokens(group.argsort(dim=-1, stable=True), count.cumsum(-1) - count, count))
+    of_q, of_k = (side.many[..., :groups] for side in sides)
     rank = ((of_q + of_k) * (of_q > 0) * (of_k > 0)).argsort(dim=-1, descending=True)
     read = (of_q.take_along_dim(rank, -1) > 0) & (of_k.take_along_dim(rank, -1) > 0)
-    first = [one.first.take_along_dim(rank, -1) for one in found]
-    many = [one.many.take_along_dim(rank, -1) * read for one in found]
-    q, k = (one._replace(first=f, many=c) for one, f, c in zip(found, first, many, strict=True))
+    first = [side.first.take_along_dim(rank, -1) for side in sides]
+    many = [side.many.take_along_dim(rank, -1) * read for side in sides]
+    q, k = (side._replace(first=f, many=c) for side, f, c in zip(sides, first, many, strict=True))
     return q, k
 
 
-def _classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
+def _size_classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
     """Tiles of like size: from the sizes of tiles by rank, over so many rows and heads."""
-    found: list[tuple[int, int, int]] = []
+    classes: list[tuple[int, int, int]] = []
     for n, (q, k) in enumerate(zip(queries, keys, strict=True)):
         if not q or not k:
             break
-        count, most_q, most_k = found[-1] if found else (0, 0, 0)
+        count, most_q, most_k = classes[-1] if classes else (0, 0, 0)
         most_q, most_k = max(q, most_q), max(k, most_k)
         spared = (most_q * most_k - q * k) * rows * (len(queries) - n)
-        if found and (2 * q * k > most_q * most_k or spared < CALL):
-            found[-1] = count + 1, most_q, most_k
+        if classes and (2 * q * k > most_q * most_k or spared < CALL):
+            classes[-1] = count + 1, most_q, most_k
         else:
-            found.append((1, q, k))
-    return found
+            classes.append((1, q, k))
+    return classes
 
 
-def _round(queries: Sorted, keys: Sorted, sizes: list[tuple[int, int, int]]) -> Round:
+def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int, int, int]]) -> SortedRound:
     places = []
     ends = [0, *accumulate(count for count, _, _ in sizes)]
-    for n, one in enumerate((queries, keys)):
-        at = [one.at(slice(*tiles), size[n + 1]).flatten() for tiles, size in zip(pairwise(ends), sizes, strict=True)]
-        who = torch.cat(at) if at else one.order.new_zeros(0)
-        place = torch.full((one.order.numel() + 1,), -1, device=who.device)
-        place[who] = torch.arange(len(who), device=who.device)  # -1 is the last place, which is cut off
-        places.append((who, place[:-1]))
+    for n, side in enumerate((queries, keys)):
+        at = [side.at(slice(*tiles), size[n + 1]).flatten() for tiles, size in zip(pairwise(ends), sizes, strict=True)]
+        tokens = torch.cat(at) if at else side.order.new_zeros(0)
+        place = torch.full((side.order.numel() + 1,), -1, device=tokens.device)
+        place[tokens] = torch.arange(len(tokens), device=tokens.device)  # -1 is the last place, which is cut off
+        places.append((tokens, place[:-1]))
     (query, q_place), (key, k_place) = places
-    return Round(sizes, query, key, q_place, k_place)
+    return SortedRound(sizes, query, key, q_place, k_place)
 
 
-def read_sorted(request: Request, rounds: list[Round]) -> AttentionOutput:
+def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
     """The same as the dense read: each round's tiles folded into the batch, and each pair in its first round."""
     score = request.score
-    assert isinstance(score, Grouped) and request.bias is None
+    assert isinstance(score, SameGroupScore) and request.bias is None
     lonely = score.lonely and request.keys.own
-    reads = [_read_round(request, one, score.tag, turn, lonely) for turn, one in enumerate(rounds)]
-    found = merge(*reads) if len(reads) > 1 else reads[0]
-    return _with_lonely(request, found) if lonely else found
+    reads = [_read_round(request, sorted_round, score.tag, turn, lonely) for turn, sorted_round in enumerate(rounds)]
+    output = merge(*reads) if len(reads) > 1 else reads[0]
+    return _with_lonely(request, output) if lonely else output
 
 
-def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool) -> AttentionOutput:
+def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int, lonely: bool) -> AttentionOutput:
     """What is read in the groups of a round, but for what an earlier one found, and for lonely tokens' own keys."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
-    of_q, of_k = [batch * n * heads * m for n, m, _ in one.sizes], [batch * n * heads * w for n, _, w in one.sizes]
+    of_q, of_k = (
+        [batch * n * heads * m for n, m, _ in sorted_round.sizes],
+        [batch * n * heads * w for n, _, w in sorted_round.sizes],
+    )
 
-    def moved(x: Tensor, who: Tensor, place: Tensor, of: list[int]) -> tuple[Tensor, ...]:
-        return Moved.apply(_by_query_head(x, heads).flatten(0, 2), who, place).split(of)
+    def gather_vectors(x: Tensor, tokens: Tensor, place: Tensor, of: list[int]) -> tuple[Tensor, ...]:
+        return RowPermutation.apply(_by_query_head(x, heads).flatten(0, 2), tokens, place).split(of)
 
-    def taken(x: Tensor, who: Tensor, of: list[int]) -> tuple[Tensor, ...]:
-        return _taken(x.expand(-1, heads, -1, -1).flatten(0, 2), who, -1).split(of)
+    def gather_numbers(x: Tensor, tokens: Tensor, of: list[int]) -> tuple[Tensor, ...]:
+        return _take_rows(x.expand(-1, heads, -1, -1).flatten(0, 2), tokens, -1).split(of)
 
-    q = moved(queries.q, one.query, one.q_place, of_q)
-    k, v = (moved(x, one.key, one.k_place, of_k) for x in (keys.k, keys.v))
-    q_pos, k_pos = taken(queries.pos[..., None], one.query, of_q), taken(keys.pos[..., None], one.key, of_k)
+    q = gather_vectors(queries.q, sorted_round.query, sorted_round.q_place, of_q)
+    k, v = (gather_vectors(x, sorted_round.key, sorted_round.k_place, of_k) for x in (keys.k, keys.v))
+    q_pos, k_pos = (
+        gather_numbers(queries.pos[..., None], sorted_round.query, of_q),
+        gather_numbers(keys.pos[..., None], sorted_round.key, of_k),
+    )
     q_tag, k_tag = groups_of(request, tag)
-    q_tags, k_tags = taken(q_tag, one.query, of_q), taken(k_tag, one.key, of_k)
+    q_tags, k_tags = gather_numbers(q_tag, sorted_round.query, of_q), gather_numbers(k_tag, sorted_round.key, of_k)
     y, lse = [], []
-    for n, (count, m, w) in enumerate(one.sizes):
+    for n, (count, m, w) in enumerate(sorted_round.sizes):
         q_, k_, v_, at, of, q_group, k_group = (
             x[n].view(batch * count, heads, size, x[n].shape[-1])
             for x, size in ((q, m), (k, w), (v, w), (q_pos, m), (k_pos, w), (q_tags, m), (k_tags, w))
         )
-        tiles = request.apart(
+        tiles = request.regroup(
             queries=Queries(q_, at[..., 0], head=queries.head),
             keys=Keys(k_, v_, of[..., 0], own=keys.own),
             score=Product(),
@@ -180,20 +191,22 @@ def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool)
             rows=torch.arange(batch, device=q_.device).repeat_interleave(count),
         )
         where = _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely)
-        found = read(tiles.replace(where=where))
-        assert found.lse is not None
-        y.append(found.y.flatten(0, 2))
-        lse.append(found.lse.flatten()[:, None])
+        of_tile = read(tiles.replace(where=where))
+        assert of_tile.lse is not None
+        y.append(of_tile.y.flatten(0, 2))
+        lse.append(of_tile.lse.flatten()[:, None])
     if not y:
         nothing = queries.q.new_zeros(batch, heads, length, keys.v.shape[3])
         return AttentionOutput(nothing, torch.full_like(nothing[..., 0], -torch.inf))
     shape = batch, heads, length, -1
-    whole = Moved.apply(torch.cat(y), one.q_place, one.query).view(shape)
-    level = Moved.apply(torch.cat(lse), one.q_place, one.query, -torch.inf).view(shape)[..., 0]
+    whole = RowPermutation.apply(torch.cat(y), sorted_round.q_place, sorted_round.query).view(shape)
+    level = RowPermutation.apply(torch.cat(lse), sorted_round.q_place, sorted_round.query, -torch.inf).view(shape)[
+        ..., 0
+    ]
     return AttentionOutput(whole, level)
 
 
-class Moved(torch.autograd.Function):
+class RowPermutation(torch.autograd.Function):
     """Rows of x in other places: which row stands in each, -1 for none, and in which place each row of x stands.
 
     As no row stands twice, a gradient is moved back; nothing is added up.
@@ -201,19 +214,23 @@ class Moved(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Float[Tensor, "N n"], who: Int[Tensor, " M"], place: Int[Tensor, " N"], none: float = 0.0
+        ctx: FunctionCtx,
+        x: Float[Tensor, "N n"],
+        tokens: Int[Tensor, " M"],
+        place: Int[Tensor, " N"],
+        fill: float = 0.0,
     ) -> Float[Tensor, "M n"]:
         ctx.save_for_backward(place)
-        return _taken(x, who, none)
+        return _take_rows(x, tokens, fill)
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (place,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return _taken(gradient, place, 0.0), None, None, None
+        return _take_rows(gradient, place, 0.0), None, None, None
 
 
-def _taken(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], who: Int[Tensor, " M"], none: float) -> Tensor:
-    return x.index_select(0, who.clamp_min(0)).masked_fill_((who < 0)[:, None], none)
+def _take_rows(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], tokens: Int[Tensor, " M"], fill: float) -> Tensor:
+    return x.index_select(0, tokens.clamp_min(0)).masked_fill_((tokens < 0)[:, None], fill)
 
 
 def _by_query_head(x: Float[Tensor, "B G S n"], heads: int) -> Float[Tensor, "B H S n"]:
@@ -232,24 +249,26 @@ def _first_found(
         where = k < q if lonely else k <= q
     else:
         heads = range(tiles.queries.head, tiles.queries.head + q.shape[1])
-        where = pairs(tiles.pattern, tiles.queries.pos, tiles.keys.pos, heads, tiles.rows)
+        where = pair_mask(tiles.pattern, tiles.queries.pos, tiles.keys.pos, heads, tiles.rows)
         where = where & (q != k) if lonely else where
     for of_q, of_k in zip(q_groups.unbind(-1), k_groups.unbind(-1), strict=True):
         where = where & (of_q[..., :, None] != of_k[..., None, :])
     return where
 
 
-def _with_lonely(request: Request, found: AttentionOutput) -> AttentionOutput:
+def _with_lonely(request: Request, output: AttentionOutput) -> AttentionOutput:
     """Tokens that found nothing read themselves. Beside anything else a token's own key has no weight: exp(-1e5)."""
     queries, keys = request.queries, request.keys
     heads = queries.q.shape[1]
-    column, there = (x.expand(-1, heads, -1) for x in own_column(request))
-    assert found.lse is not None
-    b, h, t = ((found.lse == -torch.inf) & there).nonzero(as_tuple=True)
+    column, has_key = (x.expand(-1, heads, -1) for x in own_column(request))
+    assert output.lse is not None
+    b, h, t = ((output.lse == -torch.inf) & has_key).nonzero(as_tuple=True)
     pos = queries.pos.expand(-1, heads, -1)[b, h, t]
     may = request.pattern(b, queries.head + h, pos, pos).expand(len(b))
     b, h, t = (x[may] for x in (b, h, t))
     at = column[b, h, t]
     k, v = (x[b, h // (heads // x.shape[1]), at] for x in (keys.k, keys.v))
     score = (queries.q[b, h, t] * k).sum(-1) * request.scale - LAST_RESORT
-    return AttentionOutput(found.y.index_put((b, h, t), v), found.lse.index_put((b, h, t), score.to(found.lse.dtype)))
+    return AttentionOutput(
+        output.y.index_put((b, h, t), v), output.lse.index_put((b, h, t), score.to(output.lse.dtype))
+    )

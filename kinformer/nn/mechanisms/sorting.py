@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 
 LOWEST = -1e30  # the log of a weight that is none; finite, so that nothing becomes NaN beside it
 
@@ -22,7 +22,7 @@ class SortNet(nn.Module, ABC):
 
     def __init__(self, width: int):
         super().__init__()
-        self.width = at_least("width", width, 1)
+        self.width = check_at_least("width", width, 1)
 
     @abstractmethod
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
@@ -42,7 +42,7 @@ class BlockNet(SortNet):
 
     def __init__(self, width: int, blocks: int):
         super().__init__(width)
-        self.blocks = at_least("blocks", blocks, 1)
+        self.blocks = check_at_least("blocks", blocks, 1)
         self.weight = nn.Parameter(torch.randn(width, blocks) * width**-0.5)
         self.bias = nn.Parameter(torch.zeros(blocks))
 
@@ -67,19 +67,19 @@ class PairNet(SortNet):
     """
 
     def __init__(self, width: int):
-        super().__init__(2 * at_least("width", width, 1))
+        super().__init__(2 * check_at_least("width", width, 1))
 
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
-        ask, told = pooled.chunk(2, -1)
-        return ask @ told.mT * ask.shape[-1] ** -0.5
+        query, key = pooled.chunk(2, -1)
+        return query @ key.mT * query.shape[-1] ** -0.5
 
 
-def balanced(logits: Float[Tensor, "B G N N"], there: Bool[Tensor, "B N"], iterations: int) -> Float[Tensor, "B G N N"]:
+def balanced(logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int) -> Float[Tensor, "B G N N"]:
     """Sinkhorn's balancing: exp(logits), rows and then columns divided by their sums, again and again.
 
     Doubly stochastic in the limit, over the blocks that are there; 0 for the others.
     """
-    pairs = (there[:, :, None] & there[:, None, :])[:, None]
+    pairs = (real[:, :, None] & real[:, None, :])[:, None]
     for _ in range(iterations):
         for dim in (-1, -2):
             logits = logits.masked_fill(~pairs, LOWEST)
@@ -88,7 +88,7 @@ def balanced(logits: Float[Tensor, "B G N N"], there: Bool[Tensor, "B N"], itera
 
 
 def causally_balanced(
-    logits: Float[Tensor, "B G N N"], there: Bool[Tensor, "B N"], iterations: int
+    logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
     """The same of blocks before the own one alone: of a column the rows up to the own one are summed.
 
@@ -97,7 +97,7 @@ def causally_balanced(
     """
     count = logits.shape[-1]
     past = torch.ones(count, count, dtype=torch.bool, device=logits.device).tril(-1)
-    pairs = past & (there[:, :, None] & there[:, None, :])[:, None]
+    pairs = past & (real[:, :, None] & real[:, None, :])[:, None]
 
     def rows(logits: Tensor) -> Tensor:
         logits = logits.masked_fill(~pairs, LOWEST)

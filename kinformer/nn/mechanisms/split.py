@@ -7,7 +7,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.heads import HeadSizes, Keys, Queries
-from kinformer.core.layer import Context, Out, State, under
+from kinformer.core.layer import Context, Out, State, entries_under
 from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.of_parts import OfParts
 
@@ -29,18 +29,18 @@ class SplitHeads(OfParts):
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         outs = [
             part(
-                self._asked(queries, n),
-                None if keys is None else self._told(keys, n),
+                self._queries_of(queries, n),
+                None if keys is None else self._keys_of(keys, n),
                 None if state is None else state[n],
-                ctx.under(n),
+                ctx.for_sublayer(n),
             )
             for n, part in enumerate(self.parts)
         ]
         lses = [out.y.lse for out in outs]
-        lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
+        lse = None if any(part_lse is None for part_lse in lses) else torch.cat(lses, 1)
         return self.together(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
 
-    def _asked(self, queries: Queries, n: int) -> Queries:
+    def _queries_of(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n
         return queries._replace(
             q=self._run(queries.q, n),
@@ -50,7 +50,7 @@ class SplitHeads(OfParts):
             head=queries.head + first,
         )
 
-    def _told(self, keys: Keys, n: int) -> Keys:
+    def _keys_of(self, keys: Keys, n: int) -> Keys:
         return keys._replace(
             k=self._run(keys.k, n),
             v=self._run(keys.v, n),
@@ -60,7 +60,7 @@ class SplitHeads(OfParts):
         )
 
     def _runs(self, entries: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
-        return {name: self._run(x, n) for name, x in under(n, entries).items()}
+        return {name: self._run(x, n) for name, x in entries_under(n, entries).items()}
 
     def _run(self, x: Tensor, n: int) -> Tensor:
         """What belongs to part n of what is given per head [B H ..]; a single head belongs to all."""
@@ -69,10 +69,10 @@ class SplitHeads(OfParts):
         size = self._run_of(x.shape[1])
         return x[:, size * n : size * (n + 1)]
 
-    def _run_of(self, heads: int, what: str = "heads") -> int:
+    def _run_of(self, heads: int, name: str = "heads") -> int:
         if heads % len(self.parts):
             raise ValueError(
-                f"{heads} {what} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
+                f"{heads} {name} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
             )
         return heads // len(self.parts)
 
@@ -80,8 +80,8 @@ class SplitHeads(OfParts):
         """The heads of one part; a single head of keys or of values is shared by all."""
         heads = self._run_of(sizes.heads)
         keys, values = (
-            1 if n == 1 else self._run_of(n, f"heads of {what}")
-            for n, what in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
+            1 if n == 1 else self._run_of(n, f"heads of {name}")
+            for n, name in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
         )
         return sizes._replace(heads=heads, key_heads=keys, value_heads=values)
 

@@ -5,10 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
 from kinformer.core.pair_map import PairMap
-from kinformer.core.transforms import ordinary
+from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.mechanisms.explicit import Explicit
 
 
@@ -33,7 +33,9 @@ class MixHeads(PairMap):
 
     def __init__(self, heads: int, out: int | None = None, *, bias: bool = False):
         super().__init__()
-        self.mix = _OverHeads(at_least("heads", heads, 1), heads if out is None else at_least("out", out, 1), bias=bias)
+        self.mix = _OverHeads(
+            check_at_least("heads", heads, 1), heads if out is None else check_at_least("out", out, 1), bias=bias
+        )
         nn.init.normal_(self.mix.weight, std=heads**-0.5)
         if bias:
             nn.init.zeros_(self.mix.bias)
@@ -60,7 +62,7 @@ class _OverHeads(nn.Linear):
 
 def _all_spoken(x: Tensor) -> bool:
     """Is no pair shut out of any head? Asked where the answer takes one look, and no wait for a device."""
-    if torch.compiler.is_compiling() or not ordinary(x) or x.device.type != "cpu" or not x.numel():
+    if torch.compiler.is_compiling() or not are_plain_tensors(x) or x.device.type != "cpu" or not x.numel():
         return False
     return bool(x.detach().amin() > -torch.inf)
 

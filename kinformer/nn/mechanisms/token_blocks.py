@@ -52,8 +52,8 @@ class TokenBlocks(NamedTuple):
     def blocked(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
         """What tokens have, in blocks; 0 where none stands."""
         flat = self.column.flatten(1)
-        found = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)
-        return found.unflatten(2, self.column.shape[1:])
+        rows = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)
+        return rows.unflatten(2, self.column.shape[1:])
 
     def spread(self, x: Float[Tensor, "B G N l n"], nothing: float = 0.0) -> Float[Tensor, "B G S n"]:
         """The way back: what the places of tokens have, and `nothing` at padding."""
@@ -72,5 +72,5 @@ def _rows(x: Float[Tensor, "B G S n"], at: Int[Tensor, "B M"]) -> Float[Tensor, 
         return x.new_zeros(batch, groups, at.shape[1], width)
     first = length * torch.arange(batch, device=at.device)[:, None]
     tokens = x.transpose(1, 2).reshape(batch * length, groups * width)
-    found = tokens.index_select(0, (at + first).flatten())
-    return found.view(batch, at.shape[1], groups, width).transpose(1, 2)
+    rows = tokens.index_select(0, (at + first).flatten())
+    return rows.view(batch, at.shape[1], groups, width).transpose(1, 2)

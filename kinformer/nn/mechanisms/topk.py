@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, at_least
+from kinformer.core.checks import check_at_least, check_part, check_pattern, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pair_map import PairMap
@@ -58,9 +58,9 @@ class TopK(KeyValueMechanism):
         self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0, search: Search = EXACT
     ):
         super().__init__()
-        self.search = a_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
-        self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
-        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+        self.search = check_part("search", search, Search, "a search, such as ExactSearch() or HNSW()")
+        self.pattern, self.k = check_pattern("pattern", pattern), check_at_least("k", k, 1)
+        self.scale, self.dropout = check_scale(scale), check_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         columns = choice(lambda: find_best_keys(request, self.k, self.search))
@@ -94,7 +94,7 @@ class BestOfRow(PairMap):
 
     def __init__(self, k: int = 8):
         super().__init__()
-        self.k = at_least("k", k, 1)
+        self.k = check_at_least("k", k, 1)
 
     def bind(self, request: Request) -> Callable[..., Float[Tensor, "B H T S"]]:
         return partial(self, tolerance=partial(score_tolerance, request))

@@ -16,7 +16,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.folded import read_columns
@@ -54,7 +54,7 @@ class TopKEquals(Explicit):
         short = request.keys.k.shape[2] < LONG or request.queries.q.shape[2] < STEP
         if short or not request.run or torch.compiler.is_compiling():
             return super().read(request)
-        columns = choice(lambda: with_equals(request, self.k))
+        columns = choice(lambda: columns_with_ties(request, self.k))
         return Out(read_columns(request, columns)) if columns.shape[3] else super().read(request)
 
 
@@ -66,7 +66,7 @@ class _Best(NamedTuple):
 
 
 @torch.no_grad()
-def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
+def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     """The columns of the k best keys of each query and of all that equal the k-th, -1 where there are fewer.
 
     None at all, R = 0, where equals are so many that they are not worth a list.
@@ -76,25 +76,29 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
         position_bounds(request.queries.pos.split(STEP, 2)),
         position_bounds(request.keys.pos.split(STEP, 2)),
     )
-    some, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    readable, all_readable = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
     real = request.full
-    found = []
-    for begin, which, whole in zip(range(0, count, STEP), some.tolist(), (every & real).tolist(), strict=True):
-        there = [n for n, one in enumerate(which) if one] or [0]
-        lo, hi = there[0], there[-1] + 1
+    columns = []
+    for begin, has_readable, whole in zip(
+        range(0, count, STEP), readable.tolist(), (all_readable & real).tolist(), strict=True
+    ):
+        key_blocks = [n for n, is_readable in enumerate(has_readable) if is_readable] or [0]
+        lo, hi = key_blocks[0], key_blocks[-1] + 1
         rows = slice(begin, begin + STEP)
         piece = request.piece(rows, slice(lo * STEP, min(hi * STEP, slots)))
         x = scores(piece)
         for n in range(lo, hi):
             if not whole[n]:
                 own = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
-                own.masked_fill_(~allowed(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf)
+                own.masked_fill_(
+                    ~full_mask(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf
+                )
         best = _best(x, k, partial(score_tolerance, piece))
         if best is None:
             return request.queries.pos.new_empty(*x.shape[:2], count, 0)
-        found.append(torch.where(best.score == -torch.inf, -1, best.column + lo * STEP))
-    most = max(one.shape[3] for one in found)
-    return torch.cat([F.pad(one, (0, most - one.shape[3]), value=-1) for one in found], 2)
+        columns.append(torch.where(best.score == -torch.inf, -1, best.column + lo * STEP))
+    most = max(of_rows.shape[3] for of_rows in columns)
+    return torch.cat([F.pad(of_rows, (0, most - of_rows.shape[3]), value=-1) for of_rows in columns], 2)
 
 
 def _best(x: Float[Tensor, "B H T S"], k: int, tolerance: Tolerance) -> _Best | None:

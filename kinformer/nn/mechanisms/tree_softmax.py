@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -25,7 +25,7 @@ LONG = 512  # nodes of a row from which on tokens are read in tiles
 TILE = 64  # tokens
 
 
-class Tiles(NamedTuple):
+class TreeTiles(NamedTuple):
     """Tokens, 64 a tile, and the nodes that any of a tile reads: their columns, -1 being none, and the pairs."""
 
     column: Int[Tensor, "n W"]
@@ -33,12 +33,12 @@ class Tiles(NamedTuple):
     kind: Int[Tensor, "n q W"]
 
 
-class Levels(NamedTuple):
+class TreeLevels(NamedTuple):
     """The columns of each level's nodes, where each node's read stands among all, and what tokens read."""
 
     at: list[Int[Tensor, " _"]]
     back: Int[Tensor, " N"]
-    tiles: Tiles
+    tiles: TreeTiles
 
 
 class TreeSoftmax(Softmax):
@@ -64,36 +64,38 @@ class TreeSoftmax(Softmax):
     def __init__(
         self, k: int, bias: TreeEdges | None = None, *, causal: bool = True, dropout: float = 0.0, lse: bool = True
     ):
-        tree = Tree(at_least("k", k, 1))
-        pattern: Pattern = Causal() & tree if a_flag("causal", causal) else tree
+        tree = Tree(check_at_least("k", k, 1))
+        pattern: Pattern = Causal() & tree if check_flag("causal", causal) else tree
         super().__init__(pattern, bias, dropout=dropout, lse=lse)
         self.k, self.causal, self.whole = k, causal, pattern
-        if bias is not None and a_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
+        if bias is not None and check_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
             raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        found = request.memo.get(
-            lambda: _levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
+        levels = request.memo.get(
+            lambda: _make_levels(request, self.k, self.causal, 0 if self.bias is None else self.bias.clip),
             "levels of a tree",
             request.queries.pos,
             self.k,
             self.causal,
         )
-        if found is None or request.pattern != self.whole:
+        if levels is None or request.pattern != self.whole:
             return super().read(request)
-        q = _taken(request.queries.q, torch.cat(found.at)).split([len(at) for at in found.at], 2)
-        k, v = (_taken(x, found.at[0]) for x in (request.keys.k, request.keys.v))
-        reads = [self._tokens(request, q[0], found.tiles)]
+        q = _take_nodes(request.queries.q, torch.cat(levels.at)).split([len(at) for at in levels.at], 2)
+        k, v = (_take_nodes(x, levels.at[0]) for x in (request.keys.k, request.keys.v))
+        reads = [self._tokens(request, q[0], levels.tiles)]
         reads += [self._spans(request, q[m], k, v, m) for m in range(1, len(q))]
         y, lse = (torch.cat(parts, 2) for parts in zip(*reads, strict=True))
         return Out(
-            AttentionOutput(_taken(y, found.back), _taken(lse[..., None], found.back)[..., 0] if request.lse else None)
+            AttentionOutput(
+                _take_nodes(y, levels.back), _take_nodes(lse[..., None], levels.back)[..., 0] if request.lse else None
+            )
         )
 
-    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: Tiles) -> AttentionOutput:
+    def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: TreeTiles) -> AttentionOutput:
         """What tokens read of all levels."""
         (count, size, _), length = tiles.may.shape, q.shape[2]
-        k, v = (_taken(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
+        k, v = (_take_nodes(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
         q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size))
         score = torch.einsum("bgrntk,bgnwk->bgrntw", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
         if self.bias is not None:
@@ -104,7 +106,7 @@ class TreeSoftmax(Softmax):
         attention, lse = softmax(logits)
         attention = F.dropout(attention, request.dropout).unflatten(2, (count, size)).unflatten(1, (v.shape[1], -1))
         y = torch.einsum("burntw,bunwv->burntv", attention, v).flatten(1, 2).flatten(2, 3)
-        return AttentionOutput(y[:, :, :length], precise(lse[:, :, :length]))
+        return AttentionOutput(y[:, :, :length], at_least_float32(lse[:, :, :length]))
 
     def _spans(
         self, request: Request, q: Float[Tensor, "B H n K"], k: Float[Tensor, "B G T K"], v: Tensor, level: int
@@ -118,17 +120,17 @@ class TreeSoftmax(Softmax):
             score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
         attention, lse = softmax(score * request.scale)
         attention = F.dropout(attention, request.dropout).unflatten(1, (v.shape[1], -1))
-        return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
+        return AttentionOutput(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), at_least_float32(lse))
 
 
-def _taken(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
+def _take_nodes(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
     """Vectors by their columns, as rows of a table: these learn faster than what an index takes."""
     batch, groups, length, width = x.shape
     first = torch.arange(batch * groups, device=at.device).mul(length).view(batch, groups, *[1] * at.dim())
     return F.embedding(first + at, x.reshape(-1, width))
 
 
-def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
+def _make_levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | None:
     """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
     pos = request.queries.pos
     if (
@@ -142,26 +144,26 @@ def _levels(request: Request, k: int, causal: bool, clip: int) -> Levels | None:
         return None
     level = node(pos[0, 0]).level
     at = [(level == m).nonzero()[:, 0] for m in range(pos.shape[2].bit_length())]
-    at = [one for one in at if len(one)]
-    return Levels(at, torch.cat(at).argsort(), _tiles(at, k, causal, clip))
+    at = [nodes for nodes in at if len(nodes)]
+    return TreeLevels(at, torch.cat(at).argsort(), _make_tiles(at, k, causal, clip))
 
 
-def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tiles:
+def _make_tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> TreeTiles:
     """What tiles of tokens read of each level, side by side."""
     length, device = len(at[0]), at[0].device
     token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]
-    found = []
+    tiles = []
     for m, of_level in enumerate(at):
         where = TreeLevel(k, m, causal)
         lo, hi = (x[:, None] for x in where.hull(token[:, 0, 0], token[:, -1, 0]))  # [n 1]
         lo, hi = lo.clamp_min(0), hi.clamp_max(len(of_level))
         span = lo + torch.arange(max(0, int((hi - lo).max())), device=device)
-        there = span < hi
-        column = torch.where(there, of_level[span.clamp(0, len(of_level) - 1)], -1)
-        asks, told = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
-        kind = edge(asks, Node(*(x[:, None] for x in told)), k, clip)
-        found.append((column, where(0, 0, token, span[:, None]) & there[:, None], kind))
-    return Tiles(*(torch.cat(parts, -1) for parts in zip(*found, strict=True)))
+        is_span = span < hi
+        column = torch.where(is_span, of_level[span.clamp(0, len(of_level) - 1)], -1)
+        leaf, ancestor = Node(torch.zeros_like(token), token), Node(torch.full_like(span, m), span)
+        kind = edge(leaf, Node(*(x[:, None] for x in ancestor)), k, clip)
+        tiles.append((column, where(0, 0, token, span[:, None]) & is_span[:, None], kind))
+    return TreeTiles(*(torch.cat(parts, -1) for parts in zip(*tiles, strict=True)))
 
 
 def _example(k: int, causal: bool) -> TreeSoftmax:

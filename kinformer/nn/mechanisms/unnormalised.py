@@ -2,11 +2,11 @@
 
 import kinformer as kf
 from kinformer.attend import impl_of, read
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
+from kinformer.core.checks import check_part, check_pattern, check_probability, check_scale
 from kinformer.core.example import Example
-from kinformer.core.keyed import KeyValueMechanism, wants_of
+from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
@@ -37,14 +37,14 @@ class Unnormalised(KeyValueMechanism):
         self, pattern: Pattern, bias: Bias, *, scale: float | None = None, dropout: float = 0.0, impl: str = "auto"
     ):
         super().__init__()
-        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = a_part("bias", bias, Bias, "the log of a weight, such as HardCodedGaussian((-1, 1))")
-        self.scale, self.lse, self.impl, self.wants = a_scale(scale), False, impl_of(impl), wants_of(bias)
+        self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
+        self.bias = check_part("bias", bias, Bias, "the log of a weight, such as HardCodedGaussian((-1, 1))")
+        self.scale, self.lse, self.impl, self.wants = check_scale(scale), False, impl_of(impl), joined_wants(bias)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        found = read(request.replace(lse=True), self.impl)
-        assert found.lse is not None
-        return Out(AttentionOutput((precise(found.y) * found.lse.exp()[..., None]).to(found.y.dtype), None))
+        output = read(request.replace(lse=True), self.impl)
+        assert output.lse is not None
+        return Out(AttentionOutput((at_least_float32(output.y) * output.lse.exp()[..., None]).to(output.y.dtype), None))
 
 
 def _local() -> Unnormalised:

@@ -5,16 +5,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import number_of_groups
 
 PIECE = 64  # tokens; the fastest of 32 to 256 on CPU
 
 
-def odd(name: str, value: int) -> int:
+def check_odd(name: str, value: int) -> int:
     """A whole number of tokens, one of them in the middle."""
-    if at_least(name, value, 1) % 2 == 0:
+    if check_at_least(name, value, 1) % 2 == 0:
         raise ValueError(f"{name}={value} has no token in its middle; give an odd number")
     return value
 
@@ -33,20 +33,20 @@ class ValueConv(nn.Module):
 
     def __init__(self, heads: int, kernel: int):
         super().__init__()
-        kernel, self.heads = odd("kernel", kernel), at_least("heads", heads, 1)
+        kernel, self.heads = check_odd("kernel", kernel), check_at_least("heads", heads, 1)
         self.weight = nn.Parameter(torch.empty(heads, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
 
     def forward(
         self, v: Float[Tensor, "B U S V"], pos: Int[Tensor, "B 1 S"], full: bool = False
     ) -> Float[Tensor, "B H S V"]:
         """In float32 at least; 0 at padding. `full` promises that there is none."""
-        v, real = precise(v), (pos >= 0)[..., None]
+        v, real = at_least_float32(v), (pos >= 0)[..., None]
         v = v if full else v.masked_fill(~real, 0.0)
         repeats = number_of_groups(self.heads, v.shape[1])
-        y = self._convolved(v if repeats == 1 else v.repeat_interleave(repeats, 1))
+        y = self._convolve(v if repeats == 1 else v.repeat_interleave(repeats, 1))
         return y if full else y * real
 
-    def _convolved(self, v: Float[Tensor, "B H S V"]) -> Float[Tensor, "B H S V"]:
+    def _convolve(self, v: Float[Tensor, "B H S V"]) -> Float[Tensor, "B H S V"]:
         """By products of pieces of a row with the kernel as a matrix.
 
         On CPU twice as fast as PyTorch's convolution, whose gradient of the kernel is 1.5% off in float32 at 4,096

@@ -6,14 +6,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.autocast import exact
-from kinformer.core.checks import at_least
+from kinformer.core.autocast import disable_autocast
+from kinformer.core.checks import check_at_least
 from kinformer.core.choice import choice
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
-from kinformer.core.ties import places, tolerance_of
+from kinformer.core.ties import compare_to_last, tolerance_of
+from kinformer.nn.memories.compressed_positions import CUTS
 from kinformer.nn.memories.compressive import Compressive
-from kinformer.nn.memories.places import CUTS
 
 
 class MeanPool(Compression):
@@ -21,7 +21,7 @@ class MeanPool(Compression):
 
     def __init__(self, rate: int):
         super().__init__()
-        self.rate = at_least("rate", rate, 1)
+        self.rate = check_at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         count = _by_block(pos >= 0, self.rate).sum(2).clamp_min(1)
@@ -36,7 +36,7 @@ class MaxPool(Compression):
 
     def __init__(self, rate: int):
         super().__init__()
-        self.rate = at_least("rate", rate, 1)
+        self.rate = check_at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         real = _by_block(pos >= 0, self.rate)[..., None]
@@ -58,7 +58,7 @@ class StridedConv(Compression):
 
     def __init__(self, d: int, rate: int):
         super().__init__()
-        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.d, self.rate = check_at_least("d", d, 1), check_at_least("rate", rate, 1)
         self.down = nn.Conv1d(d, d, rate, stride=rate)
         weight, bias = self.down.parameters()
         with torch.no_grad():
@@ -86,9 +86,9 @@ class DilatedConv(Compression):
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
         super().__init__()
-        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.d, self.rate = check_at_least("d", d, 1), check_at_least("rate", rate, 1)
         for n in dilations:
-            at_least("a dilation", n, 1)
+            check_at_least("a dilation", n, 1)
         self.wide = nn.ModuleList(nn.Conv1d(d, d, 3, dilation=n, padding=n) for n in dilations)
         self.down = nn.Conv1d(d, d, rate, stride=rate)
 
@@ -109,7 +109,7 @@ class MostUsed(Compression):
 
     def __init__(self, rate: int):
         super().__init__()
-        self.rate = at_least("rate", rate, 1)
+        self.rate = check_at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
@@ -119,7 +119,7 @@ class MostUsed(Compression):
             masked = used.masked_fill(pos < 0, -torch.inf)
             last = masked.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
             near = tolerance_of(masked.amax(1, keepdim=True).clamp_min(0))
-            return places(masked, last, near).sort(dim=1, descending=True, stable=True).indices
+            return compare_to_last(masked, last, near).sort(dim=1, descending=True, stable=True).indices
 
         ranked = choice(rank)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
@@ -143,7 +143,7 @@ def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
 
 
 def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
-    with exact(x):  # its loss is of what differs between these and x, which rounding would drown
+    with disable_autocast(x):  # its loss is of what differs between these and x, which rounding would drown
         return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
 
 

@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import survivors
-from kinformer.core.checks import a_part, at_least, if_given, multiple
+from kinformer.core.cache import surviving_columns
+from kinformer.core.checks import check_at_least, check_multiple, check_optional_part, check_part
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.heads import StateSpec, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.core.memory import Memory, Remembered, most, moved
+from kinformer.core.memory import Memory, MemoryCost, slots_needed, update_slots
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.losses.compression import CompressionLoss
-from kinformer.nn.memories.places import CUTS, BySlots, Places
+from kinformer.nn.memories.compressed_positions import CUTS, BySlots, CompressedPositions
 
 ONE = (
     "the paper takes one norm over all tokens of a segment, so a cut within it, as another row's segment is, makes two"
@@ -76,42 +76,42 @@ class Compressive(Memory):
         compression: Compression,
         loss: CompressionLoss | None = None,
         *,
-        places: Places | None = None,
+        places: CompressedPositions | None = None,
     ):
         super().__init__()
-        rate = a_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
-        multiple("length", length, "rate", rate)
+        rate = check_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
+        check_multiple("length", length, "rate", rate)
         if loss is None and any(True for _ in compression.parameters()):
             raise ValueError(
                 f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
                 "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
             )
         for name in ("d", "rate"):
-            one, other = getattr(compression, name), getattr(loss, name, None)
-            if None not in (one, other) and one != other:
+            own, other = getattr(compression, name), getattr(loss, name, None)
+            if None not in (own, other) and own != other:
                 raise ValueError(
-                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={one}; "
+                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={own}; "
                     "give both the same"
                 )
-        self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
-        self.places = a_part("places", places or BySlots(), Places, "BySlots() or ByTokens()")
+        self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
+        self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
-        self.loss = if_given("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
+        self.loss = check_optional_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
 
     @property
-    def hears(self) -> Segment:
+    def receptive_field(self) -> Segment:
         return Segment(self.length, self.memory + self.older)
 
-    def remembered(self) -> Remembered:
-        return Remembered(self.length, self.memory, self.slots)
+    def memory_cost(self) -> MemoryCost:
+        return MemoryCost(self.length, self.memory, self.slots)
 
-    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
-        super().agree(pattern, heads, d)
+    def check_pattern(self, pattern: Pattern, heads: int, d: int) -> None:
+        super().check_pattern(pattern, heads, d)
         if self.compression.d not in (None, d):
             name = type(self.compression).__name__
             raise ValueError(f"{name} compresses states of width {self.compression.d}, and the layer's are {d} wide")
@@ -122,7 +122,7 @@ class Compressive(Memory):
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
     def start(self, room: StateSpec, width: int) -> CompressiveStates:
-        near = most(self.near, room.length)
+        near = slots_needed(self.near, room.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:
             pos = torch.full((room.batch, slots), -1, device=room.device)
@@ -145,40 +145,42 @@ class Compressive(Memory):
                 f"ctx.only={ctx.only} limits tokens, and BySlots() counts compressed states by slots; give the "
                 "Compressive memory places=ByTokens()"
             )
-        plan = moved(state.pos, state.now, ctx, self.near)
+        plan = update_slots(state.pos, state.now, ctx, self.near)
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)
         used = F.pad(state.used, (0, x.shape[1]))
         source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
         first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
         pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
-        kept = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
-        return source, pos, kept, self._aux(x, state, plan.now, ctx, read)
+        new_state = CompressiveStates(near, plan.positions, used, state.old, state.left, plan.now)
+        return source, pos, new_state, self._aux(x, state, plan.now, ctx, read)
 
     def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
         """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
-        x, both, used, old, left, now = state
-        slots = both.shape[1] - ctx.pos.shape[1]
+        x, slot_pos, used, old, left, now = state
+        slots = slot_pos.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
-                found = mass()[:, old.pos.shape[1] :].to(used.dtype)
-                used = used + F.pad(found, (used.shape[1] - found.shape[1], 0))  # what no token reads has none
-            if (self.slots or self.lately) and self._something_leaves(both, now, ctx):
+                received = mass()[:, old.pos.shape[1] :].to(used.dtype)
+                used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # what no token reads has none
+            if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
                 end = torch.as_tensor(self.near.first(now[:, None]))
-                new = self.compression(*self._cut(x, both, used, end - self.older, self.older, now))
-                old = self._queued(old, new, now)
+                new = self.compression(*self._cut(x, slot_pos, used, end - self.older, self.older, now))
+                old = self._append_slots(old, new, now)
                 if self.lately:
-                    leaves = ((both >= 0) & (both < end)).any(1, keepdim=True)
-                    last, pos, _ = self._cut(x, both, used, end - self.length, self.length, now)
+                    leaves = ((slot_pos >= 0) & (slot_pos < end)).any(1, keepdim=True)
+                    last, pos, _ = self._cut(x, slot_pos, used, end - self.length, self.length, now)
                     left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
-        plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
+        plan = ctx.memo.get(
+            lambda: update_slots(slot_pos[:, :slots], now, ctx, self.near), "kept", self.near, slot_pos, now
+        )
         x, used = (cut(leaf, plan.order, 1).contiguous() for leaf in (x, used))
         return CompressiveStates(x, plan.pos, used, old, left, now)
 
-    def cuts(self, ctx: Context) -> list[int]:
-        found = super().cuts(ctx)
-        for lo, hi in pairwise([0, *found, ctx.pos.shape[1]] if found else []):
-            ctx.columns(lo, hi).memo.put(True, "a piece")
-        return found
+    def segment_cuts(self, ctx: Context) -> list[int]:
+        cuts = super().segment_cuts(ctx)
+        for lo, hi in pairwise([0, *cuts, ctx.pos.shape[1]] if cuts else []):
+            ctx.columns(lo, hi).memo.store(True, "a piece")
+        return cuts
 
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
         """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""
@@ -193,15 +195,19 @@ class Compressive(Memory):
         """The states at positions first .. first + size - 1, their positions and their average use."""
         average = used / (now[:, None] - pos).clamp_min(1)  # over the queries since, the state's own included
         place = torch.where((pos >= 0) & (pos >= first) & (pos < first + size), pos - first, size)
-        return _placed(x, place, size, 0), _placed(pos, place, size, -1), _placed(average, place, size, 0)
+        return (
+            _put_into_slots(x, place, size, 0),
+            _put_into_slots(pos, place, size, -1),
+            _put_into_slots(average, place, size, 0),
+        )
 
-    def _queued(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
+    def _append_slots(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
         """First in, first out: the newest compressed states, as many as there are slots."""
         x, pos = torch.cat([old.x, new.x.to(old.x.dtype)], 1), torch.cat([old.pos, new.pos], 1)
         live = pos >= 0
         if self.places.limits:  # a slot by its tokens may be out of reach, which a jump of positions makes it
             live = live & self.reads.live(pos, now[:, None])
-        order, pos = survivors(pos, live, self.slots)
+        order, pos = surviving_columns(pos, live, self.slots)
         return Slots(cut(x, order, 1), pos)
 
     def _aux(
@@ -222,7 +228,7 @@ class Compressive(Memory):
         return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
 
 
-def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
+def _put_into_slots(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
     """Each slot's entry at its place, `empty` where none came; place `size` is thrown away."""
     index = place if leaf.dim() == 2 else place[..., None].expand_as(leaf)
     room = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import StateSpec
 from kinformer.core.layer import Context
-from kinformer.core.memory import Memory, beside, most, moved
+from kinformer.core.memory import Memory, join_columns, slots_needed, update_slots
 from kinformer.core.patterns.segment import Segment
 
 
@@ -44,7 +44,7 @@ class Hidden(Memory):
 
     def __init__(self, length: int, memory: int | Callable[[], int]):
         super().__init__()
-        self.length, self.memory = at_least("length", length, 1), memory
+        self.length, self.memory = check_at_least("length", length, 1), memory
         self.reads  # noqa: B018  (a memory below 0 is refused here)
 
     @property  # derived, because a memory may be set to another number
@@ -53,7 +53,7 @@ class Hidden(Memory):
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
     def start(self, room: StateSpec, width: int) -> HiddenStates:
-        slots = most(self.reads, room.length)
+        slots = slots_needed(self.reads, room.length)
         return HiddenStates(
             torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device),
             torch.full((room.batch, slots), -1, device=room.device),
@@ -63,10 +63,10 @@ class Hidden(Memory):
     def forward(
         self, x: Float[Tensor, "B T D"], state: HiddenStates, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], HiddenStates, dict[str, Tensor]]:
-        plan = moved(state.pos, state.now, ctx, self.reads)
-        kept = beside(state.x, x.to(state.x.dtype), plan.order)
-        source = beside(state.x.to(x.dtype), x, slice(plan.begin, None))
-        return source, plan.read, HiddenStates(kept, plan.pos, plan.now), {}
+        plan = update_slots(state.pos, state.now, ctx, self.reads)
+        new_states = join_columns(state.x, x.to(state.x.dtype), plan.order)
+        source = join_columns(state.x.to(x.dtype), x, slice(plan.begin, None))
+        return source, plan.read, HiddenStates(new_states, plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Hidden(4, 3), lambda: Hidden(3, 5), lambda: Hidden(2, 0))

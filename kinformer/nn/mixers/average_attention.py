@@ -7,13 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.alone import alone
-from kinformer.core.checks import a_flag, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
-from kinformer.core.state import Exact
+from kinformer.core.checks import check_at_least, check_flag
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.state import UncastState
+from kinformer.core.tokenwise import check_tokenwise
 
 
-class SoFar(NamedTuple):
+class AverageState(NamedTuple):
     """The sum of a row's tokens so far, in float32 or better, and how many they are."""
 
     total: Float[Tensor, "B D"]
@@ -41,21 +41,21 @@ class AverageAttention(Layer):
 
     def __init__(self, d: int, feedforward: Layer | None = None, *, gate: bool = True, bias: bool = True):
         super().__init__()
-        self.d, self.feedforward = at_least("d", d, 1), feedforward
+        self.d, self.feedforward = check_at_least("d", d, 1), feedforward
         if feedforward is not None:
-            self.wants = alone("feedforward", feedforward, "read means").wants
+            self.wants = check_tokenwise("feedforward", feedforward, "read means").wants
             if feedforward.d != d:
                 raise ValueError(f"d={d}, and the feedforward is of width {feedforward.d}; give both the same")
-        self.gate = nn.Linear(2 * d, 2 * d, bias=a_flag("bias", bias)) if a_flag("gate", gate) else None
+        self.gate = nn.Linear(2 * d, 2 * d, bias=check_flag("bias", bias)) if check_flag("gate", gate) else None
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exact:
-        new = room(self, batch, length, dtype, device)
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> UncastState:
+        new = make_state_spec(self, batch, length, dtype, device)
         wide = torch.promote_types(new.dtype, torch.float32)
         tokens = torch.zeros(batch, dtype=torch.long, device=new.device)
-        return Exact(SoFar(torch.zeros(batch, self.d, dtype=wide, device=new.device), tokens))
+        return UncastState(AverageState(torch.zeros(batch, self.d, dtype=wide, device=new.device), tokens))
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Exact | None, ctx: Context) -> Out:
-        in_order(ctx, "AverageAttention")
+    def forward(self, x: Float[Tensor, "B T D"], state: UncastState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "AverageAttention")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("AverageAttention adds up a row and cannot honour ctx.only or ctx.also; use Attention")
         mean, state = self.mean(x, state, ctx)
@@ -65,18 +65,18 @@ class AverageAttention(Layer):
         return out._replace(y=out.y if self.gate is None else self._gated(x, out.y), state=state)
 
     def mean(
-        self, x: Float[Tensor, "B T D"], state: Exact | None, ctx: Context
-    ) -> tuple[Float[Tensor, "B T D"], Exact | None]:
+        self, x: Float[Tensor, "B T D"], state: UncastState | None, ctx: Context
+    ) -> tuple[Float[Tensor, "B T D"], UncastState | None]:
         """The mean of all tokens up to each one, 0 where there is none, and the state after them."""
         real = ctx.pos >= 0
         wide = torch.promote_types(x.dtype, torch.float32 if state is None else state.inside.total.dtype)
         sums = torch.where(real[..., None], x, 0.0).to(wide).cumsum(1)
         counts = real.cumsum(1)
         if state is not None:
-            old: SoFar = state.inside
+            old: AverageState = state.inside
             sums, counts = sums + old.total[:, None], counts + old.tokens[:, None]
             if x.shape[1]:
-                state = Exact(SoFar(sums[:, -1], counts[:, -1]))
+                state = UncastState(AverageState(sums[:, -1], counts[:, -1]))
         return (sums / counts.clamp_min(1)[..., None]).to(x.dtype), state
 
     def _gated(self, x: Float[Tensor, "B T D"], g: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from kinformer.core.autocast import precision
-from kinformer.core.checks import a_probability, at_least, within
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
-from kinformer.core.transforms import derived_forward, ordinary
+from kinformer.core.autocast import autocast_dtype
+from kinformer.core.checks import check_at_least, check_in_range, check_probability
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.transforms import are_plain_tensors, is_forward_mode
 
 Pair = tuple[Tensor, Tensor]
 
 
-class Cells(NamedTuple):
+class LSTMState(NamedTuple):
     """The hidden state and the memory cells of each layer after the last real token."""
 
     h: Float[Tensor, "B N D"]
@@ -47,53 +47,53 @@ class LSTM(Layer):
 
     def __init__(self, d: int, depth: int = 1, *, dropout: float = 0.0, forget: float = 0.0):
         super().__init__()
-        self.d, self.dropout = at_least("d", d, 1), a_probability("dropout", dropout)
-        self.cells = nn.ModuleList(nn.LSTMCell(d, d) for _ in range(at_least("depth", depth, 1)))
-        within("forget", forget, -math.inf, math.inf, open_end=True)
+        self.d, self.dropout = check_at_least("d", d, 1), check_probability("dropout", dropout)
+        self.cells = nn.ModuleList(nn.LSTMCell(d, d) for _ in range(check_at_least("depth", depth, 1)))
+        check_in_range("forget", forget, -math.inf, math.inf, open_end=True)
         with torch.no_grad():
             for cell in self.cells:
                 cell.bias_ih[d : 2 * d] += forget
 
-    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Cells:
-        new = room(self, batch, length, dtype, device)
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> LSTMState:
+        new = make_state_spec(self, batch, length, dtype, device)
         empty = torch.zeros(batch, len(self.cells), self.d, dtype=new.dtype, device=new.device)
-        return Cells(empty, empty.clone())
+        return LSTMState(empty, empty.clone())
 
-    def forward(self, x: Float[Tensor, "B T D"], state: Cells | None, ctx: Context) -> Out:
-        in_order(ctx, "LSTM")
+    def forward(self, x: Float[Tensor, "B T D"], state: LSTMState | None, ctx: Context) -> Out:
+        check_in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
         if x.shape[2] != self.d:  # PyTorch's fast form looks at no width and reads what lies behind
             raise ValueError(f"x has width {x.shape[2]} and this LSTM {self.d}; give it [B T {self.d}]")
-        given = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
-        real, kept = ctx.pos >= 0, []
-        if given.h.shape != (len(x), len(self.cells), self.d):
-            raise ValueError(f"the state is of {len(given.h)} rows and x of {len(x)}; give each row its own")
-        plain = _served(x)
+        before = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
+        real, after = ctx.pos >= 0, []
+        if before.h.shape != (len(x), len(self.cells), self.d):
+            raise ValueError(f"the state is of {len(before.h)} rows and x of {len(x)}; give each row its own")
+        plain = _has_fast_kernel(x)
         whole = plain and (ctx.full or bool(real.all()))
         lengths = _lengths(real) if plain and not whole else None
         for n, cell in enumerate(self.cells):
-            x, now = F.dropout(x, self.dropout, self.training), (given.h[:, n].to(x.dtype), given.c[:, n].to(x.dtype))
+            x, now = F.dropout(x, self.dropout, self.training), (before.h[:, n].to(x.dtype), before.c[:, n].to(x.dtype))
             if whole and x.shape[1]:
-                x, now = _whole(cell, x, now)
+                x, now = _run_full_rows(cell, x, now)
             elif lengths is not None:
-                x, now = _packed(cell, x, now, lengths)
+                x, now = _run_packed(cell, x, now, lengths)
             else:
                 x, now = _step_by_step(cell, x, now, real)
-            kept.append(now)
+            after.append(now)
         if state is None:
             return Out(x)
-        return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*kept, strict=True))))
+        return Out(x, LSTMState(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*after, strict=True))))
 
 
-def _served(x: Tensor) -> bool:
+def _has_fast_kernel(x: Tensor) -> bool:
     """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
-    if torch.compiler.is_compiling() or not ordinary(x) or derived_forward():
+    if torch.compiler.is_compiling() or not are_plain_tensors(x) or is_forward_mode():
         return False
-    return x.device.type != "cpu" or precision(x) != torch.float16
+    return x.device.type != "cpu" or autocast_dtype(x) != torch.float16
 
 
-def _whole(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
+def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
     """A layer over rows without padding, in one call: several times as fast as step by step."""
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
     y, h, c = torch.lstm(x, [leaf[None] for leaf in now], weights, True, 1, 0.0, cell.training, False, True)
@@ -107,7 +107,9 @@ def _lengths(real: Bool[Tensor, "B T"]) -> Int[Tensor, " B"] | None:
     return lengths if len(lengths) and bool((behind == real).all() & (lengths > 0).all()) else None
 
 
-def _packed(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, lengths: Int[Tensor, " B"]) -> tuple[Tensor, Pair]:
+def _run_packed(
+    cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, lengths: Int[Tensor, " B"]
+) -> tuple[Tensor, Pair]:
     """A layer over rows with padding behind them, in one call; 0 is said at padding."""
     rows = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
     assert rows.sorted_indices is not None and rows.unsorted_indices is not None
@@ -124,14 +126,14 @@ def _step_by_step(
     """The same where any step may be padding, which changes no state."""
     ys = []
     for t in range(x.shape[1]):
-        h, c = _once(cell, x[:, t], now)
+        h, c = _run_cell(cell, x[:, t], now)
         h, c = (torch.where(real[:, t, None], new, old.to(new.dtype)) for new, old in zip((h, c), now, strict=True))
         now = h, c
         ys.append(now[0][:, None])
     return torch.cat(ys, 1) if ys else x, now
 
 
-def _once(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
+def _run_cell(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
     """A step in plain operations, which every transform of functions knows."""
     h, c = now
     gates = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(h, cell.weight_hh, cell.bias_hh)

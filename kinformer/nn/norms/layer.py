@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, within
+from kinformer.core.checks import check_at_least, check_in_range
 
 
 class LayerNorm(nn.LayerNorm):
@@ -19,7 +19,7 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def __init__(self, d: int, *, eps: float = 1e-5, bias: bool = True):
-        super().__init__(at_least("d", d, 1), eps=within("eps", eps, 0, math.inf), bias=bias)
+        super().__init__(check_at_least("d", d, 1), eps=check_in_range("eps", eps, 0, math.inf), bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         # the operator itself: what the functional form asks around it costs a step of decoding more than the norm does

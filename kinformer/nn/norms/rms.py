@@ -4,7 +4,7 @@ import math
 
 from torch import nn
 
-from kinformer.core.checks import at_least, within
+from kinformer.core.checks import check_at_least, check_in_range
 
 
 class RMSNorm(nn.RMSNorm):
@@ -17,7 +17,7 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def __init__(self, d: int, *, eps: float = 1e-6):
-        super().__init__(at_least("d", d, 1), eps=within("eps", eps, 0, math.inf))
+        super().__init__(check_at_least("d", d, 1), eps=check_in_range("eps", eps, 0, math.inf))
 
 
 EXAMPLES = (lambda: RMSNorm(16),)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from kinformer.core.checks import from_to, whole_numbers
+from kinformer.core.checks import check_whole_between, check_whole_numbers
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.strided import Strided
@@ -29,9 +29,9 @@ class Axial(Spelled):
     axis: int
 
     def __post_init__(self) -> None:
-        if not whole_numbers("Axial.shape", self.shape, 1):
+        if not check_whole_numbers("Axial.shape", self.shape, 1):
             raise ValueError("Axial.shape=() has no axis; give the rows and the columns of a picture")
-        from_to("Axial.axis", self.axis, 0, len(self.shape) - 1)
+        check_whole_between("Axial.axis", self.axis, 0, len(self.shape) - 1)
 
     @property
     def expression(self) -> Pattern:

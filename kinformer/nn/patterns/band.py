@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import whole
+from kinformer.core.checks import check_whole_number
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -27,9 +27,9 @@ class Band(Pattern):
     right: int | None = None
 
     def __post_init__(self) -> None:
-        whole("Band.left", self.left)
+        check_whole_number("Band.left", self.left)
         if self.right is not None:
-            whole("Band.right", self.right)
+            check_whole_number("Band.right", self.right)
         if self.left + self.ahead < 0:
             raise ValueError(f"{self} holds no key; make left + right at least 0")
 
@@ -58,8 +58,8 @@ class Band(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        some = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)
-        return some, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
+        any_pair = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)
+        return any_pair, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
 
 
 EXAMPLES = (Band(3), Band(2, 0), Band(1, 4), Band(3, -1), Band(-1, 2))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -27,8 +27,8 @@ class Block(Pattern):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        at_least("Block.size", self.size, 1)
-        if whole("Block.back", self.back) + whole("Block.ahead", self.ahead) < 0:
+        check_at_least("Block.size", self.size, 1)
+        if check_whole_number("Block.back", self.back) + check_whole_number("Block.ahead", self.ahead) < 0:
             raise ValueError(f"{self} holds no block; make back + ahead at least 0")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -54,8 +54,8 @@ class Block(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         q_lo, q_hi, k_lo, k_hi = ((end + at) // self.size for end in (q_lo, q_hi, k_lo, k_hi))
-        some = (k_hi >= q_lo - self.back) & (k_lo <= q_hi + self.ahead)
-        return some, (k_lo >= q_hi - self.back) & (k_hi <= q_lo + self.ahead)
+        any_pair = (k_hi >= q_lo - self.back) & (k_lo <= q_hi + self.ahead)
+        return any_pair, (k_lo >= q_hi - self.back) & (k_hi <= q_lo + self.ahead)
 
 
 EXAMPLES = (Block(4), Block(3, 1), Block(2, 1, 1))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.core.patterns.blocks import Blocks
 
@@ -23,8 +23,10 @@ class Blockwise(Spelled):
     size: int
 
     def __post_init__(self) -> None:
-        at_least("Blockwise.size", self.size, 1)
-        if sorted(whole_numbers("Blockwise.permutation", self.permutation, 0)) != list(range(len(self.permutation))):
+        check_at_least("Blockwise.size", self.size, 1)
+        if sorted(check_whole_numbers("Blockwise.permutation", self.permutation, 0)) != list(
+            range(len(self.permutation))
+        ):
             raise ValueError(f"{self}: the permutation must hold each of 0..{len(self.permutation) - 1} once")
 
     @property

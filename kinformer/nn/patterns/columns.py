@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import GatheredKeys, Layout
 from kinformer.core.pattern import Index, Pattern
 
@@ -27,7 +27,7 @@ class Columns(Pattern):
 
     def __post_init__(self) -> None:
         for name, value, least in (("block", self.block, 1), ("summary", self.summary, 1), ("offset", self.offset, 0)):
-            at_least(f"Columns.{name}", value, least)
+            check_at_least(f"Columns.{name}", value, least)
         if self.summary + self.offset > self.block:
             raise ValueError(f"{self}: summary + offset must be at most block")
 

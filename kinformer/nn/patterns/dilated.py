@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
@@ -27,8 +27,8 @@ class Dilated(Spelled):
     dilation: int
 
     def __post_init__(self) -> None:
-        at_least("Dilated.window", self.window, 0)
-        at_least("Dilated.dilation", self.dilation, 1)
+        check_at_least("Dilated.window", self.window, 0)
+        check_at_least("Dilated.dilation", self.dilation, 1)
 
     @property
     def expression(self) -> Pattern:

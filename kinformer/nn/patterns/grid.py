@@ -6,7 +6,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Or, Pattern
 from kinformer.core.raster import Raster
@@ -14,7 +14,7 @@ from kinformer.nn.patterns.band import Band
 
 
 @dataclass(frozen=True)
-class Around(Pattern):
+class _Around(Pattern):
     """What `patterns.grid.Grid` says; its fields are told there. It is not taken apart.
 
     Queries of one block read the same: the places around their block.
@@ -26,8 +26,8 @@ class Around(Pattern):
     block: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
-        at_least("Grid.rows", self.rows, 0)
-        at_least("Grid.columns", self.columns, 0)
+        check_at_least("Grid.rows", self.rows, 0)
+        check_at_least("Grid.columns", self.columns, 0)
         _ = self.raster  # refuses a width that does not split
 
     @property
@@ -75,8 +75,8 @@ class Around(Pattern):
     def capacity(self, length: int) -> int:
         at = torch.arange(length)
         # what is there of a key at each position from the next one on, up to its last query
-        gone = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
-        return int((at + 1 - gone).max()) if length else 0
+        dropped = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
+        return int((at + 1 - dropped).max()) if length else 0
 
     def period(self) -> int | None:
         return self.raster.band if self.columns else self.raster.size
@@ -84,8 +84,8 @@ class Around(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         (rows, columns), size = self.block, self.raster.size
         q_lo, q_hi, k_lo, k_hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
-        some = q_lo + q_hi + k_lo + k_hi < 0
-        every = ~some
+        any_pair = q_lo + q_hi + k_lo + k_hi < 0
+        every_pair = ~any_pair
         keys = list(self.raster.boxes(k_lo, k_hi))
         for q in self.queries.boxes(q_lo // size, q_hi // size):
             up, down = q.top * rows - self.rows, q.bottom * rows + rows - 1 + self.rows
@@ -93,15 +93,15 @@ class Around(Pattern):
             least, most = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
             first, final = q.right * columns - self.columns, q.left * columns + columns - 1 + self.columns
             for k in keys:
-                there = q.there & k.there
+                has_places = q.has_places & k.has_places
                 meets = (k.bottom >= up) & (k.top <= down) & (k.right >= left) & (k.left <= right)
                 inside = (k.top >= least) & (k.bottom <= most) & (k.left >= first) & (k.right <= final)
-                some, every = some | (there & meets), every & (inside | ~there)
-        return some, every
+                any_pair, every_pair = any_pair | (has_places & meets), every_pair & (inside | ~has_places)
+        return any_pair, every_pair
 
 
 @dataclass(frozen=True)
-class Grid(Around):
+class Grid(_Around):
     """Row and column of j are near those of i: at most `rows` above or below, at most `columns` to the left or right.
 
     Positions go through a picture row by row. With a `block` they go block by block, and what is near is counted from
@@ -125,7 +125,7 @@ class Grid(Around):
         near = (aside + 1) * raster.size - 1
         if not up or 2 * near + 1 >= raster.band:
             return self
-        inside = Around(self.width, self.rows, self.columns, self.block)
+        inside = _Around(self.width, self.rows, self.columns, self.block)
         ahead = (n * raster.band for n in range(-up, up + 1))
         return reduce(Or, (Band(near - n, near + n) & inside for n in ahead))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
@@ -25,8 +25,8 @@ class Image1D(Spelled):
     memory: int
 
     def __post_init__(self) -> None:
-        at_least("Image1D.block", self.block, 1)
-        at_least("Image1D.memory", self.memory, 0)
+        check_at_least("Image1D.block", self.block, 1)
+        check_at_least("Image1D.memory", self.memory, 0)
 
     @property
     def expression(self) -> Pattern:

@@ -7,7 +7,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern, Spelled
 
 
@@ -21,7 +21,7 @@ class MarkedKeys(Pattern):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("MarkedKeys.mask", self.mask, marks=True)
+        check_position_table("MarkedKeys.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, k)
@@ -41,7 +41,7 @@ class MarkedRows(Pattern):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("MarkedRows.mask", self.mask, marks=True)
+        check_position_table("MarkedRows.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, q)
@@ -61,7 +61,7 @@ class Marked(Spelled):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("Marked.mask", self.mask, marks=True)
+        check_position_table("Marked.mask", self.mask, marks=True)
 
     @property
     def expression(self) -> Pattern:

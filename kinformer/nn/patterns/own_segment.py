@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table, at_least, one_of
+from kinformer.core.checks import check_at_least, check_option, check_position_table
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.patterns.document import same
+from kinformer.core.patterns.document import same_id
 from kinformer.nn.patterns.pieces import PIECES, cuts
 
 
@@ -30,8 +30,8 @@ class OwnSegment(Pattern):
     pieces: tuple[str, ...] = ("g2l",)
 
     def __post_init__(self) -> None:
-        a_table("OwnSegment.ids", self.ids)
-        at_least("OwnSegment.n", self.n, 0)
+        check_position_table("OwnSegment.ids", self.ids)
+        check_at_least("OwnSegment.n", self.n, 0)
         pieces_of("OwnSegment.pieces", self.pieces)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -45,12 +45,12 @@ class OwnSegment(Pattern):
         return allowed
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
-        every = ~some
+        any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every_pair = ~any_pair
         for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
-            any_here, all_here = same(self.ids, ends, self.n) if name in self.pieces else (inside, inside)
-            some, every = some | (inside & any_here), every & (all_here | ~inside)
-        return some, every
+            any_here, all_here = same_id(self.ids, ends, self.n) if name in self.pieces else (inside, inside)
+            any_pair, every_pair = any_pair | (inside & any_here), every_pair & (all_here | ~inside)
+        return any_pair, every_pair
 
 
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
     if not isinstance(pieces, tuple):
         raise ValueError(f"{name}={pieces!r}: give a tuple of {' or '.join(map(repr, PIECES))}")
     for piece in pieces:
-        one_of(name, piece, PIECES)
+        check_option(name, piece, PIECES)
     return pieces
 
 

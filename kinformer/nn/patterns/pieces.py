@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.checks import check_at_least, check_pattern
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.nn.patterns.band import Band
@@ -36,20 +36,20 @@ class Pieces(Pattern):
     l2l: Pattern = Full()
 
     def __post_init__(self) -> None:
-        at_least("Pieces.n", self.n, 0)
+        check_at_least("Pieces.n", self.n, 0)
         for name in PIECES:
-            a_pattern(f"Pieces.{name}", getattr(self, name))
+            check_pattern(f"Pieces.{name}", getattr(self, name))
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         q, k = torch.as_tensor(q), torch.as_tensor(k)
         wide_q, wide_k = q < self.n, k < self.n
         ends = {True: (q, k), False: ((q - self.n).clamp_min(0), (k - self.n).clamp_min(0))}
-        found = (wide_q & ~wide_q) & (wide_k & ~wide_k)
+        allowed = (wide_q & ~wide_q) & (wide_k & ~wide_k)
         for name in PIECES:
             wide = name[0] == "g", name[2] == "g"
             inside = (wide_q == wide[0]) & (wide_k == wide[1])
-            found = found | (inside & getattr(self, name)(b, h, ends[wide[0]][0], ends[wide[1]][1]))
-        return found
+            allowed = allowed | (inside & getattr(self, name)(b, h, ends[wide[0]][0], ends[wide[1]][1]))
+        return allowed
 
     def reach(self) -> tuple[float, float]:
         sides = [self.l2l.reach()]
@@ -61,13 +61,13 @@ class Pieces(Pattern):
         return max(backs), max(aheads)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
-        every = ~some
+        any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every_pair = ~any_pair
         for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
             q, k = (self.n if end == "l" else 0 for end in (name[0], name[2]))
             any_here, all_here = getattr(self, name).cover(ends[0] - q, ends[1] - q, ends[2] - k, ends[3] - k)
-            some, every = some | (inside & any_here), every & (all_here | ~inside)
-        return some, every
+            any_pair, every_pair = any_pair | (inside & any_here), every_pair & (all_here | ~inside)
+        return any_pair, every_pair
 
 
 def cuts(n: int, *ends: Index) -> Iterator[tuple[str, Tensor, list[Tensor]]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.nn.patterns.tokens import Tokens
 
@@ -19,7 +19,7 @@ class Prefix(Spelled):
     n: int
 
     def __post_init__(self) -> None:
-        at_least("Prefix.n", self.n, 0)
+        check_at_least("Prefix.n", self.n, 0)
 
     @property
     def expression(self) -> Pattern:

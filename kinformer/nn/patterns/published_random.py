@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.random import among, counted, draws, of_all
+from kinformer.nn.patterns.random import among, count_drawn, draws, of_all
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class PublishedRandom(Pattern):
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("window", self.window, 0))
         for name, value, lowest in least:
-            at_least(f"PublishedRandom.{name}", value, lowest)
-        at_least("PublishedRandom.among", self.among, self.first + 1)
-        whole("PublishedRandom.seed", self.seed)
-        at_least("PublishedRandom.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"PublishedRandom.{name}", value, lowest)
+        check_at_least("PublishedRandom.among", self.among, self.first + 1)
+        check_whole_number("PublishedRandom.seed", self.seed)
+        check_at_least("PublishedRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
-        return among(column, self.drawn(h if self.head is None else self.head, row))
+        return among(column, self.draw_blocks(h if self.head is None else self.head, row))
 
-    def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
+    def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""
-        return beside(self.keys, self.seed, h, row, self.first, self.among, self.window)
+        return draw_outside_window(self.keys, self.seed, h, row, self.first, self.among, self.window)
 
-    def _held(self, row: Tensor) -> Tensor:
+    def _window_size(self, row: Tensor) -> Tensor:
         return window_of(row, self.first, self.among, self.window)[1]
 
     def of_head(self, h: int) -> Pattern:
@@ -71,16 +71,20 @@ class PublishedRandom(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
         if self.head is not None:
-            return of_all(counted(partial(self.drawn, self.head), top, bottom, left, right), top, bottom, left, right)
+            return of_all(
+                count_drawn(partial(self.draw_blocks, self.head), top, bottom, left, right), top, bottom, left, right
+            )
         # by some head every block is drawn, and by each head where no more are left than it draws
         first, last = left.clamp_min(self.first), right.clamp_max(self.among - 1)
-        some = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
+        any_pair = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
         apart = (torch.maximum(top - right, left - bottom) > self.window) & (first == left) & (last == right)
-        few = torch.minimum(self._held(top), self._held(bottom)) >= self.among - self.first - self.keys
-        return some, apart & few
+        few = torch.minimum(self._window_size(top), self._window_size(bottom)) >= self.among - self.first - self.keys
+        return any_pair, apart & few
 
 
-def beside(keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int) -> list[Tensor]:
+def draw_outside_window(
+    keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int
+) -> list[Tensor]:
     """The blocks that query blocks draw from first .. among - 1, except `window` blocks on either side; -1 for none."""
     lo, gap = window_of(row, first, among, window)
     ranks = draws(keys, seed, h, row, among - first - gap)

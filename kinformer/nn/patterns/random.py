@@ -8,7 +8,7 @@ from functools import partial, reduce
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least, whole
+from kinformer.core.checks import check_at_least, check_flag, check_whole_number
 from kinformer.core.pattern import Index, Pattern
 
 _MASK = 0xFFFFFFFF
@@ -49,18 +49,18 @@ class Random(Pattern):
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("back", self.back, 0))
         for name, value, lowest in least:
-            at_least(f"Random.{name}", value, lowest)
-        whole("Random.seed", self.seed)
-        a_flag("Random.symmetric", self.symmetric)
-        at_least("Random.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"Random.{name}", value, lowest)
+        check_whole_number("Random.seed", self.seed)
+        check_flag("Random.symmetric", self.symmetric)
+        check_at_least("Random.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
         h = h if self.head is None else self.head
-        drawn = among(column, self.drawn(h, row))
-        return drawn | among(row, self.drawn(h, column)) if self.symmetric else drawn
+        allowed = among(column, self.draw_blocks(h, row))
+        return allowed | among(row, self.draw_blocks(h, column)) if self.symmetric else allowed
 
-    def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
+    def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""
         numbers = draws(self.keys, self.seed, h, row, row - self.back - self.first + 1)
         return [torch.where(number < 0, -1, number + self.first) for number in numbers]
@@ -75,24 +75,24 @@ class Random(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
         if self.head is not None:
-            drawn = partial(self.drawn, self.head)
-            count = counted(drawn, top, bottom, left, right)
+            draw = partial(self.draw_blocks, self.head)
+            count = count_drawn(draw, top, bottom, left, right)
             if self.symmetric:  # a block that drew itself is counted once
-                count = count + counted(drawn, left, right, top, bottom, itself=False)
+                count = count + count_drawn(draw, left, right, top, bottom, itself=False)
             return of_all(count, top, bottom, left, right)
-        some, every = self._by_any(top, bottom, left, right)
+        any_pair, every_pair = self._by_any(top, bottom, left, right)
         if self.symmetric:
             some2, every2 = self._by_any(left, right, top, bottom)
             lowest, highest = torch.minimum(top, left), torch.maximum(bottom, right)
-            both = (lowest >= self.first) & (highest < self.first + self.keys) & (self.back == 0)
-            some, every = some | some2, every | every2 | both
-        return some, every
+            has_all = (lowest >= self.first) & (highest < self.first + self.keys) & (self.back == 0)
+            any_pair, every_pair = any_pair | some2, every_pair | every2 | has_all
+        return any_pair, every_pair
 
     def _by_any(self, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """By some head every block is drawn, and by each head where there are no more than it draws."""
-        some = left.clamp_min(self.first) <= torch.minimum(right, bottom - self.back)
+        any_pair = left.clamp_min(self.first) <= torch.minimum(right, bottom - self.back)
         few = bottom < self.first + self.back + self.keys
-        return some, (left >= self.first) & (right <= top - self.back) & few
+        return any_pair, (left >= self.first) & (right <= top - self.back) & few
 
 
 def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tensor]:
@@ -104,11 +104,11 @@ def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tens
     last = torch.as_tensor(count) - 1
     for n in range(keys):
         top = last - keys + 1 + n
-        number = torch.as_tensor(_mix(seed, h, row, n) % (top * (top > 0) + 1))
+        candidate = torch.as_tensor(_mix(seed, h, row, n) % (top * (top > 0) + 1))
         for earlier in chosen:
-            number = torch.where(number == earlier, top, number)
-        chosen.append(number)
-    return [torch.where(last >= keys, one, torch.where(last >= n, n, -1)) for n, one in enumerate(chosen)]
+            candidate = torch.where(candidate == earlier, top, candidate)
+        chosen.append(candidate)
+    return [torch.where(last >= keys, number, torch.where(last >= n, n, -1)) for n, number in enumerate(chosen)]
 
 
 def among(x: Tensor, numbers: list[Tensor]) -> Tensor:
@@ -119,12 +119,12 @@ def among(x: Tensor, numbers: list[Tensor]) -> Tensor:
 Draw = Callable[[Tensor], list[Tensor]]  # the blocks that query blocks draw
 
 
-def counted(drawn: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
+def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
     """How many blocks of left..right the query blocks top..bottom draw, `itself` or only others; one look at most."""
     count = torch.zeros((), dtype=torch.long, device=top.device)
     for step in range(int((bottom - top).max()) + 1):
         row = top + step
-        for column in drawn(row):
+        for column in draw(row):
             inside = (row <= bottom) & (left <= column) & (column <= right)
             count = count + (inside if itself else inside & (column != row))
     return count

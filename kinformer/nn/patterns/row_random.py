@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole
+from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.published_random import beside
+from kinformer.nn.patterns.published_random import draw_outside_window
 from kinformer.nn.patterns.random import among
-from kinformer.nn.patterns.tail import one_each
+from kinformer.nn.patterns.tail import check_one_each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class RowRandom(Pattern):
     head: int | None = None
 
     def __post_init__(self) -> None:
-        one_each("RowRandom.blocks", self.blocks)
+        check_one_each("RowRandom.blocks", self.blocks)
         least = (
             ("keys", self.keys, 1),
             ("block", self.block, 1),
@@ -51,14 +51,16 @@ class RowRandom(Pattern):
             ("window", self.window, -1),
         )
         for name, value, lowest in least:
-            at_least(f"RowRandom.{name}", value, lowest)
-        whole("RowRandom.seed", self.seed)
-        at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
+            check_at_least(f"RowRandom.{name}", value, lowest)
+        check_whole_number("RowRandom.seed", self.seed)
+        check_at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
         h = h if self.head is None else self.head
-        return among(column, beside(self.keys, self.seed, h, row, self.first, self.blocks[b, 0], self.window))
+        return among(
+            column, draw_outside_window(self.keys, self.seed, h, row, self.first, self.blocks[b, 0], self.window)
+        )
 
     def of_head(self, h: int) -> Pattern:
         return replace(self, head=h) if self.head is None else self

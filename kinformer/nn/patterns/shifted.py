@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.checks import check_at_least, check_pattern
 from kinformer.core.layer import Context
 from kinformer.core.layout import Layout
 from kinformer.core.pattern import And, Heads, Index, Or, Pattern
@@ -28,12 +28,12 @@ class Shifted(Pattern):
     n: int
 
     def __post_init__(self) -> None:
-        a_pattern("Shifted.pattern", self.pattern)
-        at_least("Shifted.n", self.n, 0)
+        check_pattern("Shifted.pattern", self.pattern)
+        check_at_least("Shifted.n", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        moved = self.pattern(b, h, self._back(q), self._back(k))
-        return torch.as_tensor((q >= self.n) & (k >= self.n)) & moved
+        old_pairs = self.pattern(b, h, self._back(q), self._back(k))
+        return torch.as_tensor((q >= self.n) & (k >= self.n)) & old_pairs
 
     def _back(self, x: Index) -> Tensor:
         return (torch.as_tensor(x) - self.n).clamp_min(0)
@@ -49,7 +49,7 @@ class Shifted(Pattern):
 
     @property
     def layout(self) -> Layout:
-        return self.pattern.layout.moved(self.n)
+        return self.pattern.layout.shifted(self.n)
 
     def reach(self) -> tuple[float, float]:
         return self.pattern.reach()
@@ -64,9 +64,9 @@ class Shifted(Pattern):
         return None if self.n else self.pattern.period()
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
+        any_pair, every_pair = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
         any_old, all_old = (torch.as_tensor((q >= self.n) & (k >= self.n)) for q, k in ((q_hi, k_hi), (q_lo, k_lo)))
-        return some & any_old, every & all_old
+        return any_pair & any_old, every_pair & all_old
 
 
 def shifted(ctx: Context, n: int) -> Context:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -23,7 +23,7 @@ class Since(Pattern):
     first: Int[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("Since.first", self.first)
+        check_position_table("Since.first", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.first.shape[1] - 1
@@ -34,9 +34,9 @@ class Since(Pattern):
         last = self.first.shape[1] - 1
         earliest, latest = self.first.flip(1).cummin(1).values.flip(1), self.first.cummax(1).values
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        some = k_hi + at >= earliest[:, (q_lo + at).clamp_max(last)]
-        every = k_lo + at >= latest[:, (q_hi + at).clamp_max(last)]
-        return some.any(0) & (q_lo + at <= last), every.all(0) & (q_hi + at <= last)
+        any_pair = k_hi + at >= earliest[:, (q_lo + at).clamp_max(last)]
+        every_pair = k_lo + at >= latest[:, (q_hi + at).clamp_max(last)]
+        return any_pair.any(0) & (q_lo + at <= last), every_pair.all(0) & (q_hi + at <= last)
 
 
 EXAMPLES = (Since(torch.tensor([[0] * 6 + [6] * 58] * 8)), Since((torch.arange(64) // 3 * 3).expand(8, -1)))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.rows import Rows
@@ -25,7 +25,7 @@ class Star(Spelled):
     n: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("Star.n", 1 if self.n is None else self.n, 1)
+        check_at_least("Star.n", 1 if self.n is None else self.n, 1)
 
     @property
     def expression(self) -> Pattern:

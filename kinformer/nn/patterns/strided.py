@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.layout import Layout, Residue
 from kinformer.core.pattern import Index, Pattern
 
@@ -26,7 +26,7 @@ class Strided(Pattern):
     stride: int
 
     def __post_init__(self) -> None:
-        at_least("Strided.stride", self.stride, 1)
+        check_at_least("Strided.stride", self.stride, 1)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q - k) % self.stride == 0)
@@ -42,8 +42,8 @@ class Strided(Pattern):
         # differences of the block fill an interval: is a multiple of the stride in it
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         least, most = q_lo - k_hi + at, q_hi - k_lo + at
-        some = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
-        return some, (least == most) & some if self.stride > 1 else some
+        any_pair = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
+        return any_pair, (least == most) & any_pair if self.stride > 1 else any_pair
 
 
 EXAMPLES = (Strided(3), Strided(1))

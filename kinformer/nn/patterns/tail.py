@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table
+from kinformer.core.checks import check_position_table
 from kinformer.core.pattern import Index, Pattern, Spelled
 
 
@@ -17,7 +17,7 @@ class TailKeys(Pattern):
     first: Int[Tensor, "B 1"]
 
     def __post_init__(self) -> None:
-        one_each("TailKeys.first", self.first)
+        check_one_each("TailKeys.first", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(k >= self.first[b, 0])
@@ -34,7 +34,7 @@ class TailRows(Pattern):
     first: Int[Tensor, "B 1"]
 
     def __post_init__(self) -> None:
-        one_each("TailRows.first", self.first)
+        check_one_each("TailRows.first", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(q >= self.first[b, 0])
@@ -58,16 +58,16 @@ class Tail(Spelled):
     first: Int[Tensor, "B 1"]
 
     def __post_init__(self) -> None:
-        one_each("Tail.first", self.first)
+        check_one_each("Tail.first", self.first)
 
     @property
     def expression(self) -> Pattern:
         return TailKeys(self.first) | TailRows(self.first)
 
 
-def one_each(name: str, first: Tensor) -> None:
+def check_one_each(name: str, first: Tensor) -> None:
     """ValueError for what is not one position for each row."""
-    if a_table(name, first).shape[1] != 1:
+    if check_position_table(name, first).shape[1] != 1:
         raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
 
 

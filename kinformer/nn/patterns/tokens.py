@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.layout import GatheredKeys, Layout
 from kinformer.core.pattern import Index, Pattern
 
@@ -52,9 +52,9 @@ class Tokens(Pattern):
 def positions(name: str, n: int | tuple[int, ...]) -> None:
     """ValueError for what is no number of positions and no tuple of them."""
     if isinstance(n, tuple):
-        whole_numbers(name, n, 0)
+        check_whole_numbers(name, n, 0)
     else:
-        at_least(name, n, 0)
+        check_at_least(name, n, 0)
 
 
 def marked(n: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -66,10 +66,10 @@ def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
     """Is x below n, or one of the positions n?"""
     if isinstance(n, int):
         return torch.as_tensor(x < n)
-    found = torch.as_tensor(x < 0)
+    is_among = torch.as_tensor(x < 0)
     for position in n:
-        found = found | (x == position)
-    return found
+        is_among = is_among | (x == position)
+    return is_among
 
 
 def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.tree import ahead, behind
 
@@ -29,9 +29,9 @@ class TreeLevel(Pattern):
     causal: bool = False
 
     def __post_init__(self) -> None:
-        at_least("TreeLevel.k", self.k, 1)
-        at_least("TreeLevel.level", self.level, 0)
-        a_flag("TreeLevel.causal", self.causal)
+        check_at_least("TreeLevel.k", self.k, 1)
+        check_at_least("TreeLevel.level", self.level, 0)
+        check_flag("TreeLevel.causal", self.causal)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         token, x = torch.as_tensor(q), torch.as_tensor(k)
@@ -54,12 +54,12 @@ class TreeLevel(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         first, last, lo, hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
-        some = every = torch.zeros_like(first + last + lo + hi, dtype=torch.bool)
+        any_pair = every_pair = torch.zeros_like(first + last + lo + hi, dtype=torch.bool)
         # what tokens beside each other read on a side is a run, which moves on with them
         for begins, ends in zip(self._ends(first), self._ends(last), strict=True):
-            some = some | (torch.maximum(begins[0], lo) < torch.minimum(ends[1], hi + 1))
-            every = every | ((ends[0] <= lo) & (hi < begins[1]))
-        return some, every
+            any_pair = any_pair | (torch.maximum(begins[0], lo) < torch.minimum(ends[1], hi + 1))
+            every_pair = every_pair | ((ends[0] <= lo) & (hi < begins[1]))
+        return any_pair, every_pair
 
     def _ends(self, token: Tensor) -> list[tuple[Tensor, Tensor]]:
         if self.level == 0:  # both sides and the token between them are one run

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, if_given
+from kinformer.core.checks import check_at_least, check_optional_part
 from kinformer.core.layer import Context, Layer
 from kinformer.core.pooler import Pooler
 from kinformer.nn.blocks.mab import MAB, source_reader
@@ -30,8 +30,8 @@ class PMA(Pooler):
     def __init__(self, block: Layer, seeds: int = 1, *, feedforward: Layer | None = None):
         super().__init__()
         self.block = source_reader("block", block)
-        self.vectors, self.feedforward = at_least("seeds", seeds, 1), feedforward
-        if_given("feedforward", feedforward, Layer, "a layer, such as MLP(d)")
+        self.vectors, self.feedforward = check_at_least("seeds", seeds, 1), feedforward
+        check_optional_part("feedforward", feedforward, Layer, "a layer, such as MLP(d)")
         self.seed = nn.Parameter(nn.init.xavier_uniform_(torch.empty(seeds, block.d)))
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B kD"]:

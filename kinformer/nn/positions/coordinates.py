@@ -31,8 +31,8 @@ class Coordinates(Pictured):
             nn.init.normal_(table.weight, std=std)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        found = sum(table(at) for table, at in zip(self.tables, self.places(pos), strict=False))
-        return found * (pos >= 0)[..., None]
+        vectors = sum(table(at) for table, at in zip(self.tables, self.places(pos), strict=False))
+        return vectors * (pos >= 0)[..., None]
 
 
 EXAMPLES = (lambda: Coordinates(16, 8, 4, 2), lambda: Coordinates(16, 8, 8, block=(2, 4)))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import check_at_least, check_option
 from kinformer.nn.positions.pictured import Pictured
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
@@ -35,17 +35,17 @@ class Halves(Pictured):
         block: tuple[int, int] = (1, 1),
         kind: Kind = "learned",
     ):
-        super().__init__(at_least("d", d, 2), rows, columns, channels, block=block)
-        one_of("kind", kind, Kind)
-        self.row, self.value = _told(kind, rows, d // 2), _told(kind, columns * channels, d - d // 2)
+        super().__init__(check_at_least("d", d, 2), rows, columns, channels, block=block)
+        check_option("kind", kind, Kind)
+        self.row, self.value = _make_position(kind, rows, d // 2), _make_position(kind, columns * channels, d - d // 2)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         row, column, channel = self.places(pos)
-        found = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
-        return found * (pos >= 0)[..., None]
+        vectors = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
+        return vectors * (pos >= 0)[..., None]
 
 
-def _told(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
+def _make_position(kind: Kind, size: int, d: int) -> nn.Embedding | Sinusoidal:
     if kind == "sinusoidal":
         return Sinusoidal(d)
     table = nn.Embedding(size, d)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.position import Position
 
 
@@ -23,8 +23,8 @@ class Learned(Position):
 
     def __init__(self, d: int, length: int = 1024):
         super().__init__()
-        self.length = at_least("length", length, 1)
-        self.table = nn.Embedding(length, at_least("d", d, 1))
+        self.length = check_at_least("length", length, 1)
+        self.table = nn.Embedding(length, check_at_least("d", d, 1))
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
@@ -32,8 +32,8 @@ class Learned(Position):
             self._check(pos)
         # rows that are one row, expanded, are looked up once
         rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
-        found = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
-        return found.expand(len(pos), -1, -1)
+        vectors = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
+        return vectors.expand(len(pos), -1, -1)
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         length = self.table.num_embeddings

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 
@@ -23,11 +23,11 @@ class Pictured(Position):
     def __init__(self, d: int, rows: int, columns: int, channels: int = 1, *, block: tuple[int, int] = (1, 1)):
         super().__init__()
         self.d, self.rows, self.columns = (
-            at_least("d", d, 1),
-            at_least("rows", rows, 1),
-            at_least("columns", columns, 1),
+            check_at_least("d", d, 1),
+            check_at_least("rows", rows, 1),
+            check_at_least("columns", columns, 1),
         )
-        self.channels = at_least("channels", channels, 1)
+        self.channels = check_at_least("channels", channels, 1)
         self.raster = Raster(columns * channels, (block[0], block[1] * channels))
         self.length = self.size = rows * columns * channels
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.position import Rotation
 from kinformer.nn.positions.sinusoidal import angular
 
@@ -33,13 +33,13 @@ class Rotary(Rotation):
         self, head_dim: int, *, base: float = 10000.0, pairs: Pairs = "interleaved", turned: int | None = None
     ):
         super().__init__()
-        at_least("head_dim", head_dim, 1)
-        self.turned = head_dim if turned is None else at_least("turned", turned, 0)
+        check_at_least("head_dim", head_dim, 1)
+        self.turned = head_dim if turned is None else check_at_least("turned", turned, 0)
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
                 f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more"
             )
-        self.base, self.pairs = within("base", base, 1, math.inf), one_of("pairs", pairs, Pairs)
+        self.base, self.pairs = check_in_range("base", base, 1, math.inf), check_option("pairs", pairs, Pairs)
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
         # angles of far positions need more digits than bfloat16 has

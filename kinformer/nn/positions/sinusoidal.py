@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.position import Position
 
 Order = Literal["interleaved", "concat"]
@@ -39,10 +39,10 @@ class Sinusoidal(Position):
         self, d: int, *, layout: Order = "interleaved", frequencies: Frequencies | None = None, base: float = 10000.0
     ):
         super().__init__()
-        self.d, self.layout = at_least("d", d, 1), one_of("layout", layout, Order)
+        self.d, self.layout = check_at_least("d", d, 1), check_option("layout", layout, Order)
         usual: Frequencies = "paper" if layout == "interleaved" else "tensor2tensor"
-        self.frequencies = usual if frequencies is None else one_of("frequencies", frequencies, Frequencies)
-        self.base = within("base", base, 1, math.inf)
+        self.frequencies = usual if frequencies is None else check_option("frequencies", frequencies, Frequencies)
+        self.base = check_in_range("base", base, 1, math.inf)
         # holds no number: it follows .to(), and the result follows it
         self.register_buffer("like", torch.empty(0), persistent=False)
 
@@ -57,10 +57,10 @@ class Sinusoidal(Position):
         waves = angle.sin(), angle.cos()
         if self.layout == "concat":
             half = self.d // 2
-            found = F.pad(torch.cat([wave[..., :half] for wave in waves], -1), (0, self.d % 2))
+            vectors = F.pad(torch.cat([wave[..., :half] for wave in waves], -1), (0, self.d % 2))
         else:
-            found = torch.stack(waves, -1).flatten(-2)[..., : self.d]
-        return torch.where((pos >= 0)[..., None], found, 0.0).to(self.like.dtype)
+            vectors = torch.stack(waves, -1).flatten(-2)[..., : self.d]
+        return torch.where((pos >= 0)[..., None], vectors, 0.0).to(self.like.dtype)
 
 
 def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import check_option
 from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
 
 
@@ -30,7 +30,7 @@ class Timing(nn.Module):
         first: Literal[0, 1] = 0,
     ):
         super().__init__()
-        self.first = one_of("first", first, (0, 1))
+        self.first = check_option("first", first, (0, 1))
         self.waves = Sinusoidal(d, layout=layout, frequencies=frequencies, base=base)
 
     def forward(self, pos: Int[Tensor, "B T"], step: int) -> Float[Tensor, "B T D"]:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
 
@@ -31,11 +31,13 @@ class ByHeads(Projection):
         if not parts:
             raise ValueError("ByHeads got no projection; give it one for each run of heads")
         for part in parts:
-            a_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
+            check_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
             for name in SIZES:
-                one, other = getattr(parts[0], name), getattr(part, name)
-                if one != other:
-                    raise ValueError(f"projections of runs of heads have {name}={one} and {name}={other}; give all one")
+                expected, other = getattr(parts[0], name), getattr(part, name)
+                if expected != other:
+                    raise ValueError(
+                        f"projections of runs of heads have {name}={expected} and {name}={other}; give all one"
+                    )
         self.parts, first = nn.ModuleList(parts), parts[0]
         self.d, self.k_dim, self.v_dim, self.bias = first.d, first.k_dim, first.v_dim, first.bias
         self.heads, self.key_heads = first.heads * len(parts), first.key_heads * len(parts)
@@ -46,14 +48,14 @@ class ByHeads(Projection):
         return self._value_heads
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
-        return _asked([part.queries(x, pos) for part in self._parts()])
+        return _join_queries([part.queries(x, pos) for part in self._parts()])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
-        return _told([part.keys(source, pos) for part in self._parts()])
+        return _join_keys([part.keys(source, pos) for part in self._parts()])
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        queries, keys = zip(*(part.both(x, pos) for part in self._parts()), strict=True)
-        return _asked(queries), _told(keys)
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        queries, keys = zip(*(part.queries_and_keys(x, pos) for part in self._parts()), strict=True)
+        return _join_queries(queries), _join_keys(keys)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         weights, biases = zip(*(part.matrix(name) for part in self._parts()), strict=True)
@@ -63,11 +65,11 @@ class ByHeads(Projection):
         return list(self.parts)
 
 
-def _asked(parts: Sequence[Queries]) -> Queries:
+def _join_queries(parts: Sequence[Queries]) -> Queries:
     return parts[0]._replace(q=torch.cat([part.q for part in parts], 1))
 
 
-def _told(parts: Sequence[Keys]) -> Keys:
+def _join_keys(parts: Sequence[Keys]) -> Keys:
     k, v = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("k", "v"))
     return parts[0]._replace(k=k, v=v)
 

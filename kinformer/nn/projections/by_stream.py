@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
 
@@ -28,12 +28,12 @@ class ByStream(Projection):
     def __init__(self, n: int, wide: Projection, long: Projection):
         super().__init__()
         for name, part in (("wide", wide), ("long", long)):
-            a_part(name, part, Projection, "a projection, such as QKV(d, heads)")
+            check_part(name, part, Projection, "a projection, such as QKV(d, heads)")
         for name in SIZES:
-            one, other = getattr(wide, name), getattr(long, name)
-            if one != other:
-                raise ValueError(f"the projections of two streams have {name}={one} and {name}={other}; give both one")
-        self.n, self.wide, self.long = at_least("n", n, 0), wide, long
+            own, other = getattr(wide, name), getattr(long, name)
+            if own != other:
+                raise ValueError(f"the projections of two streams have {name}={own} and {name}={other}; give both one")
+        self.n, self.wide, self.long = check_at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
         self.k_dim, self.v_dim, self.bias = long.k_dim, long.v_dim, long.bias
 
@@ -47,20 +47,20 @@ class ByStream(Projection):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return self._keys(self.wide.keys(source, pos), self.long.keys(source, pos), pos)
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        wide, long = self.wide.both(x, pos), self.long.both(x, pos)
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        wide, long = self.wide.queries_and_keys(x, pos), self.long.queries_and_keys(x, pos)
         return self._queries(wide[0], long[0], pos), self._keys(wide[1], long[1], pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         raise ValueError(f"ByStream has two matrices for {name!r}, one a stream; use QKV with this mechanism")
 
     def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:
-        return long._replace(q=self._chosen(wide.q, long.q, pos))
+        return long._replace(q=self._by_position(wide.q, long.q, pos))
 
     def _keys(self, wide: Keys, long: Keys, pos: Tensor) -> Keys:
-        return long._replace(k=self._chosen(wide.k, long.k, pos), v=self._chosen(wide.v, long.v, pos))
+        return long._replace(k=self._by_position(wide.k, long.k, pos), v=self._by_position(wide.v, long.v, pos))
 
-    def _chosen(self, wide: Tensor, long: Tensor, pos: Tensor) -> Tensor:
+    def _by_position(self, wide: Tensor, long: Tensor, pos: Tensor) -> Tensor:
         return wide.where((pos < self.n)[:, None, :, None], long)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_flag, check_option, resolve_head_dim
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.nn.projections.qkv import QKV
@@ -50,16 +50,16 @@ class Collaborative(Projection):
         bias: bool = True,
     ):
         super().__init__()
-        self.d, self.heads, self.key_heads = at_least("d", d, 1), at_least("heads", heads, 1), 1
-        self.shared = d if shared is None else at_least("shared", shared, 1)
-        self.v_dim = head_width(d, heads) if v_dim is None else at_least("v_dim", v_dim, 1)
-        self.scale, self.bias = one_of("scale", scale, Scale), a_flag("bias", bias)
+        self.d, self.heads, self.key_heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1), 1
+        self.shared = d if shared is None else check_at_least("shared", shared, 1)
+        self.v_dim = resolve_head_dim(d, heads) if v_dim is None else check_at_least("v_dim", v_dim, 1)
+        self.scale, self.bias = check_option("scale", scale, Scale), check_flag("bias", bias)
         # the score of a key alone, one number per head, rides behind it; each head's query picks its own
-        self.k_dim = self.shared + (heads if a_flag("content", content) else 0)
+        self.k_dim = self.shared + (heads if check_flag("content", content) else 0)
         self.q = nn.Linear(d, self.shared, bias=False)
         self.k = nn.Linear(d, self.k_dim, bias=False)
         self.v = nn.Linear(d, heads * self.v_dim, bias=bias)
-        self.mixing = nn.Parameter(_started(heads, self.shared, one_of("mixing", mixing, Mixing)))
+        self.mixing = nn.Parameter(_initial_mixing(heads, self.shared, check_option("mixing", mixing, Mixing)))
 
     @property
     def value_heads(self) -> int:
@@ -106,7 +106,7 @@ class Collaborative(Projection):
             q = q.unflatten(0, (heads, -1))  # [H K D]
             k, v = (x.unflatten(0, (trained.key_heads, -1)).repeat_interleave(group, 0) for x in (k, v))
             mix, left, right = _factors(q, k, heads * trained.k_dim if shared is None else shared, sweeps, seed)
-            found = cls(
+            projection = cls(
                 trained.d,
                 heads,
                 shared=mix.shape[1],
@@ -115,19 +115,19 @@ class Collaborative(Projection):
                 bias=v_bias is not None,
                 content=q_bias is not None,
             )
-            root = (found.squared / trained.k_dim) ** 0.5
-            found.mixing.copy_(mix * root)
-            found.q.weight.copy_(left.mT)
+            root = (projection.squared / trained.k_dim) ** 0.5
+            projection.mixing.copy_(mix * root)
+            projection.q.weight.copy_(left.mT)
             alone = [] if q_bias is None else [torch.einsum("hk,hkd->hd", q_bias.unflatten(0, (heads, -1)), k) * root]
-            found.k.weight.copy_(torch.cat([right.mT.to(k.dtype), *alone]))
-            found.v.weight.copy_(v.flatten(0, 1))
+            projection.k.weight.copy_(torch.cat([right.mT.to(k.dtype), *alone]))
+            projection.v.weight.copy_(v.flatten(0, 1))
             if v_bias is not None:
                 by_group = v_bias.unflatten(0, (trained.key_heads, -1))
-                found.v.bias.copy_(by_group.repeat_interleave(group, 0).flatten())
-        return found.to(q)
+                projection.v.bias.copy_(by_group.repeat_interleave(group, 0).flatten())
+        return projection.to(q)
 
 
-def _started(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H shared"]:
+def _initial_mixing(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H shared"]:
     if mixing == "normal":
         return torch.randn(heads, shared) * 0.2
     if mixing == "ones":
@@ -161,13 +161,13 @@ def _factors(
     draw = torch.Generator().manual_seed(seed)
     m, a, b = (torch.randn(n, shared, generator=draw, dtype=torch.float64).to(q.device) for n in (heads, d, d))
     for start, unfolded in ((a, whole.transpose(0, 1)), (b, whole.movedim(2, 0))):
-        found, sizes, _ = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)
+        directions, sizes, _ = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)
         rank = min(shared, int((sizes > 1e-10 * sizes.max()).sum()))
-        start[:, :rank] = found[:, :rank]  # the main directions of each side, which random ones seldom reach
-    for _ in range(at_least("sweeps", sweeps, 1)):
-        m = _solved("hab,ar,br->hr", whole, a, b)
-        a = _solved("hab,hr,br->ar", whole, m, b)
-        b = _solved("hab,hr,ar->br", whole, m, a)
+        start[:, :rank] = directions[:, :rank]  # the main directions of each side, which random ones seldom reach
+    for _ in range(check_at_least("sweeps", sweeps, 1)):
+        m = _solve("hab,ar,br->hr", whole, a, b)
+        a = _solve("hab,hr,br->ar", whole, m, b)
+        b = _solve("hab,hr,ar->br", whole, m, a)
         # lengths are free; kept alike, none of the three runs away
         lengths = [x.norm(dim=0).clamp_min(1e-300) for x in (m, a, b)]
         even = torch.stack(lengths).log().mean(0).exp()
@@ -175,7 +175,7 @@ def _factors(
     return m.to(q), a.to(q), b.to(q)
 
 
-def _solved(sum: str, whole: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _solve(sum: str, whole: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """The third factor that fits best beside two."""
     return torch.einsum(sum, whole, x, y) @ torch.linalg.pinv((x.mT @ x) * (y.mT @ y), hermitian=True)
 

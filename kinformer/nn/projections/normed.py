@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part
+from kinformer.core.checks import check_part
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection
 
@@ -25,8 +25,8 @@ class Normed(Projection):
 
     def __init__(self, projection: Projection, norm: nn.Module):
         super().__init__()
-        self.inner = inner = a_part("projection", projection, Projection, "a projection, such as QKV(d, heads)")
-        self.norm = a_part("norm", norm, nn.Module, "a norm, such as LayerNorm(d)")
+        self.inner = inner = check_part("projection", projection, Projection, "a projection, such as QKV(d, heads)")
+        self.norm = check_part("norm", norm, nn.Module, "a norm, such as LayerNorm(d)")
         self.d, self.heads, self.key_heads = inner.d, inner.heads, inner.key_heads
         self.k_dim, self.v_dim, self.bias = inner.k_dim, inner.v_dim, inner.bias
 
@@ -40,8 +40,8 @@ class Normed(Projection):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return self.inner.keys(self.norm(source), pos)
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        return self.inner.both(self.norm(x), pos)
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        return self.inner.queries_and_keys(self.norm(x), pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         return self.inner.matrix(name)
@@ -57,7 +57,7 @@ class NormedKeys(Normed):
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
         return self.inner.queries(x, pos)
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
         return self.queries(x, pos), self.keys(x, pos)
 
 

@@ -5,7 +5,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.checks import a_flag, at_least, head_width, if_given, multiple, one_of
+from kinformer.core.checks import (
+    check_at_least,
+    check_flag,
+    check_multiple,
+    check_option,
+    check_optional_part,
+    resolve_head_dim,
+)
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.position import Rotation
 from kinformer.core.projection import Projection, by_head
@@ -42,14 +49,14 @@ class QKV(Projection):
         bias: bool = True,
     ):
         super().__init__()
-        self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
+        self.d, self.heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1)
         self.key_heads = heads if key_heads is None else key_heads
-        multiple("heads", heads, "key_heads", self.key_heads)
-        self.values = self.key_heads if value_heads is None else at_least("value_heads", value_heads, 1)
-        self.k_dim = head_width(d, heads, head_dim)
-        self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
-        self.bias = a_flag("bias", bias)
-        self.rotation = if_given("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
+        check_multiple("heads", heads, "key_heads", self.key_heads)
+        self.values = self.key_heads if value_heads is None else check_at_least("value_heads", value_heads, 1)
+        self.k_dim = resolve_head_dim(d, heads, head_dim)
+        self.v_dim = self.k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)
+        self.bias = check_flag("bias", bias)
+        self.rotation = check_optional_part("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
 
@@ -62,22 +69,22 @@ class QKV(Projection):
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         first = self.widths[0]
-        found = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
-        k, v = found.split(self.widths[1:], -1)
+        projected = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
+        k, v = projected.split(self.widths[1:], -1)
         return self._keys(k, v, pos)
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
         q, k, v = self.qkv(x).split_with_sizes(self.widths, -1)
         return self._queries(q, pos), self._keys(k, v, pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        n = ("q", "k", "v").index(one_of("name", name, ("q", "k", "v")))
+        n = ("q", "k", "v").index(check_option("name", name, ("q", "k", "v")))
         weight, bias = self.qkv.weight, self.qkv.bias
         return weight.split(self.widths)[n], None if bias is None else bias.split(self.widths)[n]
 
     def _queries(self, q: Float[Tensor, "B T HK"], pos: Int[Tensor, "B T"]) -> Queries:
-        found = by_head(q, self.heads)  # [B H T K]
-        return Queries(found if self.rotation is None else self.rotation(found, pos), pos[:, None])
+        vectors = by_head(q, self.heads)  # [B H T K]
+        return Queries(vectors if self.rotation is None else self.rotation(vectors, pos), pos[:, None])
 
     def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S UV"], pos: Int[Tensor, "B S"]) -> Keys:
         key, value = by_head(k, self.key_heads), by_head(v, self.values)  # [B G S K], [B U S V]

@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, head_width, within
+from kinformer.core.checks import check_at_least, check_flag, check_in_range, resolve_head_dim
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.vectors import unit
@@ -40,10 +40,10 @@ class SharedQK(Projection):
         unit: bool = True,
     ):
         super().__init__()
-        self.d = at_least("d", d, 1)
-        self.heads = self.key_heads = at_least("heads", heads, 1)
-        self.k_dim = self.v_dim = width = head_width(d, heads, head_dim)
-        self.bias, self.eps, self.unit = bias, within("eps", eps, 0, math.inf), a_flag("unit", unit)
+        self.d = check_at_least("d", d, 1)
+        self.heads = self.key_heads = check_at_least("heads", heads, 1)
+        self.k_dim = self.v_dim = width = resolve_head_dim(d, heads, head_dim)
+        self.bias, self.eps, self.unit = bias, check_in_range("eps", eps, 0, math.inf), check_flag("unit", unit)
         self.qk = nn.Linear(d, heads * width, bias=bias)
         self.v = nn.Linear(d, heads * width, bias=bias)
 
@@ -53,13 +53,13 @@ class SharedQK(Projection):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return self._keys(by_head(self.qk(source), self.heads), source, pos)
 
-    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+    def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
         queries = self.queries(x, pos)
         return queries, self._keys(queries.q, x, pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        found = {"q": self.qk, "k": self.qk, "v": self.v}[name]
-        return found.weight, found.bias
+        linear = {"q": self.qk, "k": self.qk, "v": self.v}[name]
+        return linear.weight, linear.bias
 
     def _keys(self, q: Float[Tensor, "B H S K"], source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return Keys(unit(q, self.eps) if self.unit else q, by_head(self.v(source), self.heads), pos[:, None])

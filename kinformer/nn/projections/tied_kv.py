@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, head_width, one_of
+from kinformer.core.checks import check_at_least, check_flag, check_option, resolve_head_dim
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 
@@ -24,22 +24,22 @@ class TiedKV(Projection):
 
     def __init__(self, d: int, heads: int, *, head_dim: int | None = None, bias: bool = True):
         super().__init__()
-        self.d = at_least("d", d, 1)
-        self.heads = self.key_heads = at_least("heads", heads, 1)
-        self.k_dim = self.v_dim = width = head_width(d, heads, head_dim)
-        self.bias = a_flag("bias", bias)
+        self.d = check_at_least("d", d, 1)
+        self.heads = self.key_heads = check_at_least("heads", heads, 1)
+        self.k_dim = self.v_dim = width = resolve_head_dim(d, heads, head_dim)
+        self.bias = check_flag("bias", bias)
         self.q, self.c = nn.Linear(d, heads * width, bias=bias), nn.Linear(d, heads * width, bias=bias)
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
         return Queries(by_head(self.q(x), self.heads), pos[:, None])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
-        told = by_head(self.c(source), self.heads)
-        return Keys(told, told, pos[:, None])
+        shared = by_head(self.c(source), self.heads)
+        return Keys(shared, shared, pos[:, None])
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        found = self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c
-        return found.weight, found.bias
+        linear = self.q if check_option("name", name, ("q", "k", "v")) == "q" else self.c
+        return linear.weight, linear.bias
 
 
 EXAMPLES = (lambda: TiedKV(16, 2), lambda: TiedKV(16, 4, head_dim=6, bias=False))

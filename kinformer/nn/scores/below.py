@@ -26,11 +26,11 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
 
 def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], request: Request) -> None:
     """Check that values from a lower layer, for a matrix of this shape, belong to the pairs of a request."""
-    here = request.queries.pos, request.keys.pos
-    wanted = (*request.queries.q.shape[:3], request.keys.v.shape[2])
-    same = shape == wanted
+    own_pos = request.queries.pos, request.keys.pos
+    expected = (*request.queries.q.shape[:3], request.keys.v.shape[2])
+    same = shape == expected
     if same and not torch.compiler.is_compiling():  # a compiled graph cannot look, and knows no object again
-        pairs = list(zip((sent.q_pos, sent.k_pos), here, strict=True))
+        pairs = list(zip((sent.q_pos, sent.k_pos), own_pos, strict=True))
         same = all(
             a is b or request.memo.get(lambda a=a, b=b: torch.equal(a, b), "equal", a, b)  # type: ignore[misc]
             for a, b in pairs
@@ -39,6 +39,6 @@ def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], 
         heads, queries, keys = shape[1:]
         raise ValueError(
             f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) are not for this layer's "
-            f"{wanted[1]} x {wanted[2]} x {wanted[3]} pairs; give layers that share {name} one pattern and one kind of "
-            "state"
+            f"{expected[1]} x {expected[2]} x {expected[3]} pairs; give layers that share {name} one pattern and one "
+            "kind of state"
         )

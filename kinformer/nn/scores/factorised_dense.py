@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import at_least, multiple, one_of
+from kinformer.core.checks import check_at_least, check_multiple, check_option
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns
@@ -33,8 +33,8 @@ class FactorisedDense(Synthesizer):
 
     def __init__(self, heads: int, length: int, first: int, *, second: Second = "tiled"):
         super().__init__(heads, length)
-        self.widths = at_least("first", first, 1), multiple("length", length, "first", first) // first
-        self.second = one_of("second", second, Second)
+        self.widths = check_at_least("first", first, 1), check_multiple("length", length, "first", first) // first
+        self.second = check_option("second", second, Second)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {

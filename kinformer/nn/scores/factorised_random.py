@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, everywhere, lines
 
@@ -25,7 +25,7 @@ class FactorisedRandom(Synthesizer):
 
     def __init__(self, heads: int, length: int, rank: int = 8):
         super().__init__(heads, length)
-        shape, std = (heads, length, at_least("rank", rank, 1)), rank**-0.25
+        shape, std = (heads, length, check_at_least("rank", rank, 1)), rank**-0.25
         self.rows, self.columns = (nn.Parameter(torch.randn(shape) * std) for _ in range(2))
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:

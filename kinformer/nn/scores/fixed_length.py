@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.core.score import Score
@@ -24,7 +24,7 @@ class Synthesizer(Score):
 
     def __init__(self, heads: int, length: int):
         super().__init__()
-        self.heads, self.length = at_least("heads", heads, 1), at_least("length", length, 1)
+        self.heads, self.length = check_at_least("heads", heads, 1), check_at_least("length", length, 1)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self._check(sizes.heads)

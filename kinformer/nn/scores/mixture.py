@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import a_part, one_of
+from kinformer.core.checks import check_option, check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.request import Request
 from kinformer.core.score import Score
@@ -35,31 +35,33 @@ class Mixture(Score):
         if not scores:
             raise ValueError("a Mixture got no score; give it at least one, such as Product()")
         for score in scores:
-            a_part("a score of a Mixture", score, Score, "a score, such as Product()")
+            check_part("a score of a Mixture", score, Score, "a score, such as Product()")
         self.scores = nn.ModuleList(scores)
         self.wants = tuple({want: None for score in scores for want in score.wants})
-        learned = one_of("weights", weights, Weights) == "learned"
+        learned = check_option("weights", weights, Weights) == "learned"
         self.weights = nn.Parameter(torch.zeros(len(scores))) if learned else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        found: dict[str, ExtraProjection] = {}
+        extras: dict[str, ExtraProjection] = {}
         for score in self._scores():
-            wanted = score.query_extras(sizes)
-            if twice := found.keys() & wanted.keys():
+            of_score = score.query_extras(sizes)
+            if twice := extras.keys() & of_score.keys():
                 raise ValueError(f"two scores of a Mixture want a side {min(twice)!r}; give it one of a kind")
-            found.update(wanted)
-        return found
+            extras.update(of_score)
+        return extras
 
     def start(self, room: StateSpec) -> None:
         for score in self._scores():
             score.start(room)
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        found = [score(request) for score in self._scores()]
-        shut = torch.stack([one == -torch.inf for one in found]).any(0)
-        found = [one.masked_fill(shut, 0.0) for one in found]  # a weight's gradient would be 0 times infinity
-        alpha = [1.0] * len(found) if self.weights is None else self.weights.softmax(0).to(found[0].dtype)
-        mixed = torch.stack([weight * one for weight, one in zip(alpha, found, strict=True)]).sum(0)
+        logits = [score(request) for score in self._scores()]
+        shut = torch.stack([of_score == -torch.inf for of_score in logits]).any(0)
+        logits = [
+            of_score.masked_fill(shut, 0.0) for of_score in logits
+        ]  # a weight's gradient would be 0 times infinity
+        alpha = [1.0] * len(logits) if self.weights is None else self.weights.softmax(0).to(logits[0].dtype)
+        mixed = torch.stack([weight * of_score for weight, of_score in zip(alpha, logits, strict=True)]).sum(0)
         return mixed.masked_fill(shut, -torch.inf)
 
     def _scores(self) -> list[Score]:

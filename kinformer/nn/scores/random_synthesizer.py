@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, within
+from kinformer.core.checks import check_flag, check_in_range
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns, everywhere, lines
 
@@ -15,7 +15,7 @@ class RandomSynthesizer(Synthesizer):
     """Position i scores position j by R_ij: a matrix for each head, drawn once and trained, or left as it was drawn.
 
     Choose it where positions alone say what belongs together, and to see how little attention a task needs. It looks
-    nothing up by content. A score costs one look into a table, and no queries or keys are needed (`Values`).
+    nothing up by content. A score costs one look into a table, and no queries or keys are needed (`ValueProjection`).
 
     heads: of the layer; each has an R of its own.
     length: L, the most positions; rows may be shorter, and read its upper left corner.
@@ -30,11 +30,11 @@ class RandomSynthesizer(Synthesizer):
 
     def __init__(self, heads: int, length: int, *, trained: bool = True, std: float = 1.0):
         super().__init__(heads, length)
-        drawn = torch.randn(heads, length, length) * within("std", std, 0, math.inf, open_end=True)
-        if a_flag("trained", trained):
-            self.table = nn.Parameter(drawn)
+        table = torch.randn(heads, length, length) * check_in_range("std", std, 0, math.inf, open_end=True)
+        if check_flag("trained", trained):
+            self.table = nn.Parameter(table)
         else:
-            self.register_buffer("table", drawn)
+            self.register_buffer("table", table)
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         (rows, _), (at, end) = (self.places(part.pos, request) for part in (request.queries, request.keys))

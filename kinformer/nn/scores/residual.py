@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.core.checks import if_given, within
+from kinformer.core.checks import check_in_range, check_optional_part
 from kinformer.core.layer import Want
 from kinformer.core.pair_map import PairMap
 from kinformer.core.request import Request
@@ -36,20 +36,20 @@ class ResidualScores(Score):
 
     def __init__(self, own: float = 1.0, below: float = 1.0, change: PairMap | None = None):
         super().__init__()
-        self.change = if_given("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
-        self.own, self.below = (within(n, w, -math.inf, math.inf) for n, w in (("own", own), ("below", below)))
+        self.change = check_optional_part("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.own, self.below = (check_in_range(n, w, -math.inf, math.inf) for n, w in (("own", own), ("below", below)))
         self.product = Product()
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        own, beneath = self.product(request), of_pairs("scores", request)
-        if beneath is None:
+        own, previous = self.product(request), of_pairs("scores", request)
+        if previous is None:
             return own
         if not self.below:
             return self.own * own
         if self.change is not None:
-            beneath = self.change(beneath, mask(request))
+            previous = self.change(previous, mask(request))
         # a negative weight would make of -inf the largest score of all
-        return torch.where(beneath == -torch.inf, -torch.inf, self.own * own + self.below * beneath)
+        return torch.where(previous == -torch.inf, -torch.inf, self.own * own + self.below * previous)
 
 
 def _changed() -> ResidualScores:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, columns
@@ -16,7 +16,7 @@ class DenseSynthesizer(Synthesizer):
     """B_i = W2 ReLU(W1 x_i + b1) + b2 in R^L; token i scores position j by B_ij, whatever stands there.
 
     Choose it where what a token is says where to look, and no token has to be looked up by what it is: it needs neither
-    queries nor keys, so `Values` may project for it. A score costs no less than a product.
+    queries nor keys, so `ValueProjection` may project for it. A score costs no less than a product.
 
     heads: of the layer; each has a W1 of its own, which the layer owns as a side.
     length: L, the most positions; rows may be shorter.
@@ -29,8 +29,8 @@ class DenseSynthesizer(Synthesizer):
 
     def __init__(self, heads: int, length: int, hidden: int, *, shared: bool = False):
         super().__init__(heads, length)
-        self.hidden = at_least("hidden", hidden, 1)
-        tables = 1 if a_flag("shared", shared) else heads
+        self.hidden = check_at_least("hidden", hidden, 1)
+        tables = 1 if check_flag("shared", shared) else heads
         most = hidden**-0.5
         self.weight = nn.Parameter(torch.empty(tables, hidden, length).uniform_(-most, most))
         self.bias = nn.Parameter(torch.empty(tables, 1, length).uniform_(-most, most))

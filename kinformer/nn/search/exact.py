@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.search import LONG, SCALE, Search, SearchResult, VectorIndex, Vectors, check_queries
 
 QUERIES = 256  # queries of one matrix product
@@ -47,7 +47,7 @@ class ExactIndex(VectorIndex):
 
     @torch.no_grad()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        queries, k = check_queries(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
+        queries, k = check_queries(queries, self.vectors), min(check_at_least("k", k, 1), self.vectors.count)
         if not k or not len(queries):
             return _padding(queries, k)
         parts = queries.split(max(1, min(QUERIES, RESULTS // k)))

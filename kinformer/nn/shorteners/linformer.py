@@ -5,11 +5,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
+from kinformer.core.hooks import has_hooks, is_plain_linear
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.shorten import Shorten
-from kinformer.core.watched import plain, watched
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.shorteners.matrices import Matrices
 
@@ -19,8 +19,8 @@ class Linformer(Shorten):
 
     K' = E K, V' = F V, E and F of k x length; y = softmax(Q K'^T / sqrt(head_dim)) V'
 
-    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `Pooled` and
-    `Convolved` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
+    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `MeanPooled` and
+    `ConvShortener` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
     linear in the row, k being chosen. The n-th key of a row meets the n-th column of E, whatever columns of padding
     there are; a shorter row meets the first ones. Every mixture is of the whole row, so it stands where the row's last
     key does: there is no causal form, and nothing decodes.
@@ -43,7 +43,7 @@ class Linformer(Shorten):
 
     def __init__(self, length: int, k: int = 128, *, heads: int | None = None, tied: bool = False):
         super().__init__()
-        self.length, self.k = at_least("length", length, 1), at_least("k", k, 1)
+        self.length, self.k = check_at_least("length", length, 1), check_at_least("k", k, 1)
         self.along = Matrices(heads, tied, (length, k), (length, k))
         for matrix in self.parameters():
             nn.init.normal_(matrix, std=k**-0.5)  # the theorem's: products keep their size
@@ -59,7 +59,7 @@ class Linformer(Shorten):
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
-        if not plain(projection.qkv) or watched(self):
+        if not is_plain_linear(projection.qkv) or has_hooks(self):
             return None  # what stands in for a layer, or looks on, wants the layer to be called
         wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
         matrices = 1 if self.along.v is None else 2
@@ -69,7 +69,7 @@ class Linformer(Shorten):
         ends, x = self._ends(pos), x[:, :length]
         real = None if full else pos[:, 0, :length] >= 0
         x = x if real is None else x.masked_fill(~real[..., None], 0.0)
-        mixture, found = x, []
+        mixture, mixtures = x, []
         for name, heads in (("k", projection.key_heads), ("v", projection.value_heads)):
             matrix, (weight, bias) = self.along.of(name, x)[0, :length], projection.matrix(name)
             if name == "k" or matrices == 2:
@@ -78,8 +78,8 @@ class Linformer(Shorten):
             if bias is not None:  # as often as its tokens weigh in a mixture
                 often = matrix.sum(0) if real is None else real.to(matrix.dtype) @ matrix
                 y = y + (often[..., None] * bias).to(y.dtype)
-            found.append(by_head(y, heads))
-        return Keys(found[0], found[1], ends)
+            mixtures.append(by_head(y, heads))
+        return Keys(mixtures[0], mixtures[1], ends)
 
     def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 k"]:
         """Where mixtures stand; ValueError for more keys than there are columns of matrices."""

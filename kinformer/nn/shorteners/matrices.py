@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least
+from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import Keys
 
 Which = Literal["k", "v"]
@@ -20,9 +20,9 @@ class Matrices(nn.Module):
 
     def __init__(self, heads: int | None, tied: bool, *shapes: tuple[int, ...]):
         super().__init__()
-        self.heads = None if heads is None else at_least("heads", heads, 1)
+        self.heads = None if heads is None else check_at_least("heads", heads, 1)
         k, v = (nn.Parameter(torch.empty(self.heads or 1, *shape)) for shape in shapes)
-        if a_flag("tied", tied) and k.shape != v.shape:
+        if check_flag("tied", tied) and k.shape != v.shape:
             raise ValueError(
                 f"keys want {list(k.shape)} and values {list(v.shape)}, which cannot be tied; make widths equal"
             )
@@ -30,19 +30,19 @@ class Matrices(nn.Module):
 
     def of(self, name: str, like: Tensor) -> Tensor:
         """The tensor of keys ("k") or of values ("v")."""
-        found = self.k if name == "k" or self.v is None else self.v
-        return found.to(like.dtype)
+        matrix = self.k if name == "k" or self.v is None else self.v
+        return matrix.to(like.dtype)
 
-    def check(self, who: str, keys: Keys) -> None:
+    def check(self, part: str, keys: Keys) -> None:
         """ValueError for other heads than it was made for, and for extras, which have no matrix."""
-        found = {keys.k.shape[1], keys.v.shape[1]}
-        if self.heads is not None and found != {self.heads}:
+        got_heads = {keys.k.shape[1], keys.v.shape[1]}
+        if self.heads is not None and got_heads != {self.heads}:
             raise ValueError(
-                f"{who} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
+                f"{part} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
                 f"{keys.v.shape[1]} came; give it heads={keys.k.shape[1]}, or none for one matrix that all share"
             )
         if keys.extras:
             raise ValueError(
-                f"{who} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} of "
-                "each key; use Pooled"
+                f"{part} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} "
+                "of each key; use MeanPooled"
             )

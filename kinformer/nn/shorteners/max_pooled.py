@@ -4,15 +4,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.nn.shorteners.grouped import Grouped
+from kinformer.nn.shorteners.group_shortener import GroupShortener
 
 
-class MaxPooled(Grouped):
+class MaxPooled(GroupShortener):
     """Number by number the largest of each `size` keys that follow one another, and of their values.
 
     k'_rn = max of k_jn, j from r size to r size + size - 1
 
-    Choose it over `Pooled` where one token of a group should be able to speak for it. No parameters, any length.
+    Choose it over `MeanPooled` where one token of a group should be able to speak for it. No parameters, any length.
 
     size: keys of a group.
     align: groups are counted from the row's "first" key or from its "last".
@@ -21,7 +21,7 @@ class MaxPooled(Grouped):
     (max pooling, kernel and stride n/k).
     """
 
-    def made(
+    def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
         largest = pieces.masked_fill(~real, -torch.inf).amax(3)

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 from kinformer.core.shorten import Shorten
 
 Of = Callable[[int], Tensor]  # what stands at place j of every window: [B G R N] of keys, [B 1 R 1] of who is there
 
 
-class Windows(Shorten):
+class WindowShortener(Shorten):
     """A key for each run of `size` keys that follow one another, wherever it begins: L + size - 1 of L.
 
     Fewer are read by a pattern with a stride, as `Pooling` does: so each query has windows that begin at its own
@@ -29,11 +29,11 @@ class Windows(Shorten):
 
     def __init__(self, size: int):
         super().__init__()
-        self.size = at_least("size", size, 1)
+        self.size = check_at_least("size", size, 1)
 
     @abstractmethod
     def pooled(
-        self, name: str, x: Float[Tensor, "B G S N"], of: Of, there: Of, middle: Int[Tensor, "B R"]
+        self, name: str, x: Float[Tensor, "B G S N"], of: Of, is_key: Of, middle: Int[Tensor, "B R"]
     ) -> Float[Tensor, "B G R N"]:
         """What windows make of keys ("k"), values ("v") or another number of a key; `middle` is the column of the key
         in the middle of each, or of the nearest one that is there."""
@@ -44,20 +44,20 @@ class Windows(Shorten):
             raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
         pos = keys.pos[:, 0]
         order = torch.where(pos < 0, torch.iinfo(pos.dtype).max, pos).argsort(dim=1, stable=True)
-        found = keys.cut(order)
-        pos, real = found.pos[:, 0], found.pos[:, 0] >= 0
-        there, first = self._places(real[:, None, :, None], False), torch.arange(self.size, device=pos.device)
+        ordered = keys.cut(order)
+        pos, real = ordered.pos[:, 0], ordered.pos[:, 0] >= 0
+        is_key, first = self._places(real[:, None, :, None], False), torch.arange(self.size, device=pos.device)
         begins = self._places(pos[:, None, :, None], -1)
-        ends = [torch.where(there(j), begins(j) - j + self.size - 1, -1)[:, 0, :, 0] for j in first.tolist()]
+        ends = [torch.where(is_key(j), begins(j) - j + self.size - 1, -1)[:, 0, :, 0] for j in first.tolist()]
         columns = torch.arange(pos.shape[1] + self.size - 1, device=pos.device) - (self.size - 1) + self.size // 2
         middle = torch.minimum(columns.clamp_min(0), (real.sum(1, keepdim=True) - 1).clamp_min(0))
 
         def of(name: str, x: Tensor) -> Tensor:
-            return self.pooled(name, x, self._places(x, 0), there, middle)
+            return self.pooled(name, x, self._places(x, 0), is_key, middle)
 
-        extras = {name: of(name, side) for name, side in found.extras.items()}
+        extras = {name: of(name, side) for name, side in ordered.extras.items()}
         at = torch.stack(ends).amax(0)[:, None]
-        return Keys(of("k", found.k), of("v", found.v), at, extras, own=keys.own)
+        return Keys(of("k", ordered.k), of("v", ordered.v), at, extras, own=keys.own)
 
     def _places(self, x: Tensor, fill: float) -> Of:
         """x [B G S N] by the place in a window."""
@@ -66,25 +66,25 @@ class Windows(Shorten):
         return lambda j: padded[:, :, j : j + x.shape[2] + more]
 
 
-class MeanWindows(Windows):
+class MeanWindows(WindowShortener):
     """The mean of each window: Poolingformer's mean pooling, without parameters."""
 
-    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
-        total = sum(of(j) * there(j) for j in range(self.size))
-        return total / sum(there(j).to(x.dtype) for j in range(self.size)).clamp_min(1)  # type: ignore[union-attr]
+    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
+        total = sum(of(j) * is_key(j) for j in range(self.size))
+        return total / sum(is_key(j).to(x.dtype) for j in range(self.size)).clamp_min(1)  # type: ignore[union-attr]
 
 
-class MaxWindows(Windows):
+class MaxWindows(WindowShortener):
     """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
 
-    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
-        most = of(0).masked_fill(~there(0), -torch.inf)
+    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
+        most = of(0).masked_fill(~is_key(0), -torch.inf)
         for j in range(1, self.size):
-            most = torch.maximum(most, of(j).masked_fill(~there(j), -torch.inf))
+            most = torch.maximum(most, of(j).masked_fill(~is_key(j), -torch.inf))
         return most.masked_fill(most == -torch.inf, 0.0)
 
 
-class DynamicWindows(Windows):
+class DynamicWindows(WindowShortener):
     """Each window weighed by a softmax that its middle key chooses: Poolingformer's LDConv pooling.
 
     delta = softmax(W x_m), y = sum_j delta_j x_j over the window, x_m being what stands in its middle
@@ -102,10 +102,10 @@ class DynamicWindows(Windows):
 
     def __init__(self, size: int, heads: int, k_dim: int, v_dim: int):
         super().__init__(size)
-        self.k = nn.Parameter(torch.zeros(at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), size))
-        self.v = nn.Parameter(torch.zeros(heads, at_least("v_dim", v_dim, 1), size))
+        self.k = nn.Parameter(torch.zeros(check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1), size))
+        self.v = nn.Parameter(torch.zeros(heads, check_at_least("v_dim", v_dim, 1), size))
 
-    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
+    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         weight = self.k if name == "k" else self.v
         if name not in ("k", "v") or (x.shape[1], x.shape[3]) != tuple(weight.shape[:2]):
             raise ValueError(
@@ -115,10 +115,10 @@ class DynamicWindows(Windows):
         if not x.shape[2]:
             return x.new_zeros(*x.shape[:2], middle.shape[1], x.shape[3])
         centre = x.take_along_dim(middle[:, None, :, None], 2)
-        some: Bool[Tensor, "B 1 R size"] = torch.cat([there(j) for j in range(self.size)], -1)
-        logits = (centre @ weight.to(x.dtype)).masked_fill(~some, -torch.inf)
-        share = torch.where(some.any(-1, keepdim=True), logits, 0.0).softmax(-1)
-        return sum(of(j) * (share[..., j : j + 1] * there(j)) for j in range(self.size))  # type: ignore[return-value]
+        has_key: Bool[Tensor, "B 1 R size"] = torch.cat([is_key(j) for j in range(self.size)], -1)
+        logits = (centre @ weight.to(x.dtype)).masked_fill(~has_key, -torch.inf)
+        share = torch.where(has_key.any(-1, keepdim=True), logits, 0.0).softmax(-1)
+        return sum(of(j) * (share[..., j : j + 1] * is_key(j)) for j in range(self.size))  # type: ignore[return-value]
 
 
 EXAMPLES = (lambda: MeanWindows(3), lambda: MaxWindows(2), lambda: DynamicWindows(3, 2, 8, 8))

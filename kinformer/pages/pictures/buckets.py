@@ -71,7 +71,7 @@ def _sorted(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], st
 
 def tags_of(call: MechanismCall) -> dict[str, Int[Tensor, "T r"]]:
     """The groups of keys of a mechanism's first head, a column a round: those that queries have too."""
-    queries, keys = call.mechanism.ready(call.queries, call.keys, call.ctx)
+    queries, keys = call.mechanism.preprocess(call.queries, call.keys, call.ctx)
     assert keys is not None
     shared = call.queries.q.shape[1] // keys.k.shape[1]
     tags = call.mechanism.tags(keys).items()

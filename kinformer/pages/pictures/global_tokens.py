@@ -5,9 +5,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
@@ -44,7 +44,7 @@ def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
     inside = node_calls(layer, max(size - layer.n, 1))
     pos = inside[0].queries.pos[:1]
     # a layer may read its pieces by several mechanisms; a pair is read if a mechanism reads it
-    read = torch.stack([pairs(call.pattern, pos, pos, call.heads)[0].any(0) for call in inside]).any(0)
+    read = torch.stack([pair_mask(call.pattern, pos, pos, call.heads)[0].any(0) for call in inside]).any(0)
     is_global = torch.arange(len(read)) < layer.n
     kind = torch.where(is_global[:, None], torch.where(is_global, 1, 2), torch.where(is_global, 3, 4))
     hard, text = getattr(layer, "hard", ()), len(read) - layer.n

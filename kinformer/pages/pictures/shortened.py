@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
-from kinformer.core.pattern import pairs
+from kinformer.core.pattern import pair_mask
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, joined
@@ -47,7 +47,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 def _read(call: MechanismCall) -> Panel:
     """Queries and the keys that they read, the first ones of many."""
     k_pos = call.keys.pos[..., : 2 * CELLS]
-    read = pairs(call.pattern, call.queries.pos, k_pos, call.heads)[0, 0]
+    read = pair_mask(call.pattern, call.queries.pos, k_pos, call.heads)[0, 0]
     return grid("read", read.long())._replace(columns=tuple(map(str, k_pos[0, 0].tolist())))
 
 

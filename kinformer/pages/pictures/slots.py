@@ -25,7 +25,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             key = f"{type(layer.memory).__name__} {layer.memory.reads} {layer.memory.length}"
             groups.setdefault(key, ([], layer, layer.memory))[0].append(place)
     for places, layer, memory in groups.values():
-        back = int(getattr(memory, "hears", memory.reads).reach()[0])
+        back = int(getattr(memory, "receptive_field", memory.reads).reach()[0])
         size, step = span(max(memory.length, back * 2 // 5), length, CELLS)
         kind = slot_kinds(layer, memory, size)
         if step > 1:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Layer
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.score import Score

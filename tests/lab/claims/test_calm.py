@@ -9,7 +9,7 @@ import pytest
 from kinformer.lab.claims import calm_confidences, calm_guarantee, calm_half_easy
 from kinformer.lab.claims.support import half_easy
 from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.nobody import Nobody
+from kinformer.nn.exits.never_exit import NeverExit
 
 UNTRAINED = half_easy.Size(16, 0, 0.0)
 
@@ -57,7 +57,7 @@ def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     assert early.layers < half_easy.DEPTH and len(early.textual) == len(early.risk) == 3
     assert len(early.places) == inputs.tokens
     assert sum(early.places) / inputs.tokens == pytest.approx(early.layers)
-    took = half_easy.seconds(model, {"exits": rule, "full": Nobody()}, inputs, texts=1, rounds=1)
+    took = half_easy.seconds(model, {"exits": rule, "full": NeverExit()}, inputs, texts=1, rounds=1)
     assert took["exits"] > 0 and took["full"] > 0
 
 

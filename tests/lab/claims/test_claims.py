@@ -48,13 +48,13 @@ from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.support.sweeps import WEIGHTS, Choice, Swept
+from kinformer.models.support.sweeps import WEIGHTS, SweepChoice, SweepResult
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.probsparse import ProbSparse
@@ -432,19 +432,21 @@ def toy(seeds: Any) -> Claim:
     )
 
 
-def parts(first: int) -> Part:
-    return Part(torch.full((9,), first, dtype=torch.uint8))
+def parts(first: int) -> SplitTokens:
+    return SplitTokens(torch.full((9,), first, dtype=torch.uint8))
 
 
-def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.DatastoreSweep:
+def swept_or_not(
+    model: None, parts: tuple[SplitTokens, ...], size: int, judged: int
+) -> knn_lm_datastore.DatastoreSweep:
     """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
     best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {
-        Choice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == best)
+        SweepChoice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == best)
         for k in knn_lm_datastore.KS
         for weight in WEIGHTS
     }
-    return knn_lm_datastore.DatastoreSweep(Swept(4.0, bits), Swept(4.0, bits))
+    return knn_lm_datastore.DatastoreSweep(SweepResult(4.0, bits), SweepResult(4.0, bits))
 
 
 def test_names_are_marked_where_they_stand() -> None:
@@ -474,8 +476,8 @@ def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
 def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
     module = ModuleType("toy", "A toy.")
     module.claim = toy  # type: ignore[attr-defined]
-    monkeypatch.setattr("kinformer.cli.support.static_source.own_files", lambda kind: {})
-    monkeypatch.setattr("kinformer.cli.support.static_source.plugged", lambda kind, own: {"toy": module})
+    monkeypatch.setattr("kinformer.cli.support.static_source.part_files", lambda kind: {})
+    monkeypatch.setattr("kinformer.cli.support.static_source.load_plugins", lambda kind, own: {"toy": module})
     monkeypatch.setattr("kinformer.cli.claim.modules", lambda kind: {"toy": module})
     assert command.run(["claim"]) == 0 and "toy" in capsys.readouterr().out
     assert command.run(["claim", "toy", "--out", str(tmp_path / "here")]) == 0

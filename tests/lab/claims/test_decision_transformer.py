@@ -4,12 +4,12 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import Seen
+from kinformer.core.acting import TimeStep
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
 from kinformer.lab.claims.decision_transformer_delayed import conservative
 from kinformer.lab.claims.support.episodes import CART, LEANS, followed, leaning
 from kinformer.lab.data.support.episodes import Episode
-from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
 
 
@@ -36,13 +36,13 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
         def start(self, rows: int) -> Tensor:
             return torch.zeros(rows)
 
-        def act(self, observed: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+        def act(self, observed: TimeStep, state: Tensor) -> tuple[Tensor, Tensor]:
             at = observed.observation.argmax(1).tolist()
             next_to = [min(numpy.flatnonzero(links[n]), key=lambda m: far[m]) if n else 0 for n in at]
             return torch.tensor([int(n) for n in next_to]), state
 
     class Nowhere(Nearer):
-        def act(self, observed: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+        def act(self, observed: TimeStep, state: Tensor) -> tuple[Tensor, Tensor]:
             return observed.observation.argmax(1), state
 
     for actor, expected in ((Nearer(), far[1:]), (Nowhere(), numpy.full(len(far) - 1, paths_claim.LONGEST + 1))):

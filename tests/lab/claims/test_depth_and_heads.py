@@ -5,7 +5,7 @@ import torch
 
 from kinformer.lab.claims import act_parity, al_rfou_losses, head_size
 from kinformer.lab.claims.support.verdict import Claim
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 
 
 def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
@@ -13,7 +13,7 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     half = act_parity.BITS // 2
     steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
     monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
-    monkeypatch.setattr(al_rfou_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(al_rfou_losses, "read_text", lambda where: TextData("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {
         "act_parity": act_parity.claim((0, 1)),
@@ -59,7 +59,7 @@ def test_what_is_left_out_is_left_out_and_judged_at_the_last_position(monkeypatc
     monkeypatch.setattr(al_rfou_losses, "SIZES", {"d": 8, "depth": 1, "heads": 2})
     monkeypatch.setattr(al_rfou_losses, "JUDGED", 70)
     tokens = torch.randint(256, (200,), dtype=torch.uint8)
-    assert 4 < al_rfou_losses.bits("none", 0, 1, Text("random", tokens, tokens, tokens)) < 12
+    assert 4 < al_rfou_losses.bits("none", 0, 1, TextData("random", tokens, tokens, tokens)) < 12
 
 
 def test_no_logits_of_a_rank_are_nearer_than_the_least() -> None:

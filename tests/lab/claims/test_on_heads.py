@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.lab.claims import collaborative_width, hard_coded_translation, head_losses, lazyformer_time
 from kinformer.lab.claims.support.verdict import Claim
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.members.gpt import gpt
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.reused import Reused
@@ -23,11 +23,11 @@ def counted(model: lazyformer_time.LazyModel, tokens: Tensor) -> float:
 def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     losses = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
-    monkeypatch.setattr(collaborative_width, "read_text", lambda where: Text("none", *torch.zeros(3, 1024)))
+    monkeypatch.setattr(collaborative_width, "read_text", lambda where: TextData("none", *torch.zeros(3, 1024)))
     monkeypatch.setattr(collaborative_width, "trained", lambda *_: None)
     monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: losses)
     monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
-    monkeypatch.setattr(head_losses, "read_text", lambda where: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(head_losses, "read_text", lambda where: TextData("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(head_losses, "penalty", lambda make, weight, *_: 0.9 - 0.6 * weight)
     of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
@@ -36,9 +36,9 @@ def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     return {name: x.claim((0, 1)) for name, x in {**of, "head_losses": head_losses}.items()} | {"lazyformer_time": lazy}
 
 
-def text() -> Text:
+def text() -> TextData:
     tokens = torch.randint(256, (1200,), dtype=torch.uint8)
-    return Text("random", tokens, tokens, tokens)
+    return TextData("random", tokens, tokens, tokens)
 
 
 def test_a_translation_is_its_source_in_reverse_each_word_by_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ from kinformer.lab.claims.support import agents, half_easy
 from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.datastore.datastore import DatastoreText
-from kinformer.models.sets import Sets
+from kinformer.models.set_regressor import SetRegressor
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.gru_gate import GRUGate
 from kinformer.nn.depth.act import Halting
@@ -288,7 +288,7 @@ CHEAP: dict[str, Planted] = {
     ),
     "set_transformer_maximum": Planted(
         lambda: set_transformer_maximum.claim((0, 1)),
-        changed(Sets, "encoded", placed),
+        changed(SetRegressor, "encode", placed),
         stubbed(set_transformer_maximum, trained=untrained),
     ),
     "sparse_transformer_reach": Planted(
@@ -394,16 +394,16 @@ DEAR: dict[str, Planted] = {
         lambda: collaborative_width.claim((0,)), changed(collaborative, "_factors", first_heads)
     ),
     "decision_transformer_asked": Planted(
-        lambda: decision_transformer_asked.claim((0,)), changed(Trajectory, "_embedded", blind)
+        lambda: decision_transformer_asked.claim((0,)), changed(Trajectory, "_embed", blind)
     ),
     "decision_transformer_delayed": Planted(
         lambda: decision_transformer_delayed.claim((0,), steps=1), lambda patch: None
     ),
     "decision_transformer_key_to_door": Planted(
-        lambda: decision_transformer_key_to_door.claim((0,)), changed(Trajectory, "_embedded", blind)
+        lambda: decision_transformer_key_to_door.claim((0,)), changed(Trajectory, "_embed", blind)
     ),
     "decision_transformer_paths": Planted(
-        lambda: decision_transformer_paths.claim((0,)), changed(Trajectory, "_embedded", blind)
+        lambda: decision_transformer_paths.claim((0,)), changed(Trajectory, "_embed", blind)
     ),
     "gtrxl_gate_bias": Planted(lambda: gtrxl_gate_bias.claim((0,)), changed(GRUGate, "gate", opened)),
     "hard_coded_translation": Planted(

@@ -22,9 +22,9 @@ from kinformer.core.discover import members
 from kinformer.core.expression import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.score_matrix import allowed
+from kinformer.core.score_matrix import full_mask
 from kinformer.core.state import detach
-from kinformer.lab.cost.cost import cost, counting, drawn, filled
+from kinformer.lab.cost.cost import cost, counting, filled_state, sample_rows
 from kinformer.lab.cost.tally import Tally
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
@@ -41,7 +41,7 @@ def counted(model: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
     for name in [name for name in EXECUTORS if name != "reference"]:
         monkeypatch.delitem(EXECUTORS, name)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model.train()(drawn(model, 1, length), None, 0.5)
+        model.train()(sample_rows(model, 1, length), None, 0.5)
     return counter.get_total_flops()
 
 
@@ -72,7 +72,7 @@ def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.
     for name in [name for name in EXECUTORS if name != "reference"]:
         monkeypatch.delitem(EXECUTORS, name)
     with FlopCounterMode(display=False) as counter:
-        model(drawn(model, 1, 48), None, 0.5).total.backward()
+        model(sample_rows(model, 1, 48), None, 0.5).total.backward()
     assert cost(model, 1, 48).step_flops == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
@@ -102,7 +102,7 @@ def test_a_windowed_member_multiplies_the_pairs_that_it_reads() -> None:
         EXECUTORS.clear()
         EXECUTORS["reference"] = before["reference"]
         try:
-            model(drawn(model, 1, length), None, 0.5)
+            model(sample_rows(model, 1, length), None, 0.5)
         finally:
             EXECUTORS.update(before)
     all_pairs = len(attentions) * 2 * length**2 * 2 * d
@@ -145,9 +145,9 @@ def test_memory_grows_in_a_line_with_the_batch(monkeypatch: pytest.MonkeyPatch) 
     model = members()["llama"]
     whole = cost(model(**SMALL), 16, 32)
     monkeypatch.setattr("kinformer.lab.cost.cost.TOKENS", 4 * 32)
-    drawn = cost(model(**SMALL), 16, 32)
-    assert drawn.peak == pytest.approx(whole.peak, rel=0.05)
-    assert drawn.activations == pytest.approx(whole.activations, rel=0.05)
+    extrapolated = cost(model(**SMALL), 16, 32)
+    assert extrapolated.peak == pytest.approx(whole.peak, rel=0.05)
+    assert extrapolated.activations == pytest.approx(whole.activations, rel=0.05)
 
 
 # of these the heap breaks up, in each run otherwise (`kinformer cost --help`); blocks of a megabyte have own pages
@@ -158,15 +158,15 @@ import torch
 from kinformer.core.state import detach
 from kinformer.core.discover import members
 from kinformer.core.after_step import after_step
-from kinformer.lab.cost.cost import cost, drawn
-from kinformer.lab.train.optimise import adamw
+from kinformer.lab.cost.cost import cost, sample_rows
+from kinformer.lab.train.optimiser import adamw
 
 def told(name, batch, length, keywords):
     print(cost(members()[name](**keywords), batch, length).process // 1024, flush=True)
 
 def taken(name, batch, length, keywords):
     model = members()[name](**keywords).train()
-    optimiser, rows = adamw(model, 1e-6, 0.0), drawn(model, batch, length)
+    optimiser, rows = adamw(model, 1e-6, 0.0), sample_rows(model, batch, length)
     state = model.start(len(rows), length) if model.lanes else None
     for _ in range(max(4, 2048 // length) if model.lanes else 4):  # more than any memory holds
         loss = model(rows, state, 0.5)
@@ -267,7 +267,7 @@ def counted_live(model: Any, length: int) -> int:
             began = counter.get_total_flops()
             found = reference.read(request)
             if type(request.pattern) not in (Full, Causal):
-                live = allowed(request)
+                live = full_mask(request)
                 share = float(live.sum()) / max(live.numel(), 1)
                 spared[0] += (counter.get_total_flops() - began) * (1 - share)
             return found
@@ -276,8 +276,8 @@ def counted_live(model: Any, length: int) -> int:
         EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
         try:
             # nor do they bear a parameter's view, which asks for gradients without having any
-            batch = drawn(model.train().requires_grad_(False), 1, length)
-            state = filled(model, 1, length)
+            batch = sample_rows(model.train().requires_grad_(False), 1, length)
+            state = filled_state(model, 1, length)
             began, spared[0] = counter.get_total_flops(), 0.0
             model(batch, state, 0.5)
         finally:
@@ -307,8 +307,8 @@ def test_a_window_wider_than_the_row_has_no_more_distances_than_the_row() -> Non
 def test_a_memory_is_full_before_it_is_counted(name: str) -> None:
     """Further chunks multiply as much, but for free slots of a ring, and are segments, so that all are cut alike."""
     model = small(name).train()
-    batch = drawn(model, 1, 64)
-    found, state = [], filled(model, 1, 64)
+    batch = sample_rows(model, 1, 64)
+    found, state = [], filled_state(model, 1, 64)
     for _ in range(3):
         with torch.no_grad(), counting() as tally:
             state = model(batch, state, 0.5).state
@@ -320,7 +320,7 @@ def test_a_training_is_counted_with_a_full_memory() -> None:
     """Activations of rows that fill it only after twenty steps are those of a long training, within a tenth."""
     make, length = partial(members()["memorizing_transformer"], d=16, depth=1, heads=2, memory=256), 16
     told, model = cost(make(), 1, length).activations, make().train()
-    batch, state, most = drawn(model, 1, length), model.start(1, length), 0
+    batch, state, most = sample_rows(model, 1, length), model.start(1, length), 0
     with Tally([*model.parameters(), *model.buffers()]) as tally:
         for _ in range(24):
             before = tally.live

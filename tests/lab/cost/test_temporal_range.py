@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kinformer.core.discover import find_member
-from kinformer.core.memory import Remembered
-from kinformer.lab.cost.temporal_range import TemporalRange, remembered, temporal_range
+from kinformer.core.memory import MemoryCost
+from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
 from kinformer.nn.attention import Attention
 
 SIZES = {"d": 8, "depth": 2, "heads": 2, "vocab": 5}
@@ -78,8 +78,8 @@ def test_it_is_that_of_the_papers_before_a_segment(memory: int, compressed: int,
     assert temporal_range(model) == TemporalRange(
         3 * (memory + rate * compressed), 3 * (memory + rate * compressed) + 3
     )
-    (part,) = set(remembered(model).values())
-    assert part == Remembered(4, memory, compressed) and part.pairs == 16 + 4 * (memory + compressed)
+    (part,) = set(remembered_by_layer(model).values())
+    assert part == MemoryCost(4, memory, compressed) and part.pairs == 16 + 4 * (memory + compressed)
 
 
 def test_a_bound_is_told_as_one(float64: None) -> None:
@@ -96,4 +96,4 @@ HEADLESS = ("lstm", "average_attention")
 @pytest.mark.parametrize("name", ["gpt", "lstm", "average_attention", "linear_transformer", "bert", "transformer"])
 def test_what_reads_a_whole_row_has_none(name: str) -> None:
     model = find_member(name)(**{key: SIZES[key] for key in SIZES if key != "heads" or name not in HEADLESS})
-    assert temporal_range(model) is None and not remembered(model)
+    assert temporal_range(model) is None and not remembered_by_layer(model)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from kinformer.lab.data.support.arrays import arrays
+from kinformer.lab.data.support.arrays import read_arrays
 
 HELD = {"x": numpy.arange(12.0).reshape(3, 4), "y": numpy.arange(3)}
 
@@ -16,7 +16,7 @@ HELD = {"x": numpy.arange(12.0).reshape(3, 4), "y": numpy.arange(3)}
 @pytest.mark.parametrize("write", [numpy.savez, numpy.savez_compressed])
 def test_what_was_written_is_read(write: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.npz", **HELD)
-    found = arrays(tmp_path / "a.npz")
+    found = read_arrays(tmp_path / "a.npz")
     assert found.keys() == HELD.keys() and all(numpy.array_equal(found[name], x) for name, x in HELD.items())
 
 
@@ -32,7 +32,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(write: Any, tmp_path: Pat
             cut[chance.randrange(len(cut))] ^= 1 << chance.randrange(8)
         path.write_bytes(cut)
         try:
-            arrays(path)
+            read_arrays(path)
         except ValueError as error:
             refused += 1
             assert str(error) == f"{path} is no .npz of arrays, or cut off"
@@ -44,11 +44,11 @@ def test_other_files_by_that_name_are_refused(tmp_path: Path) -> None:
     with path.open("wb") as file:
         numpy.save(file, HELD["x"])
     with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
-        arrays(path)
+        read_arrays(path)
     numpy.savez(path, x=numpy.array([{}], dtype=object))
     with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
-        arrays(path)
+        read_arrays(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (\n     \n")  # a header without an end
     with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
-        arrays(path)
+        read_arrays(path)

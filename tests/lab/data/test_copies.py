@@ -11,7 +11,7 @@ import pytest
 from kinformer.lab.data.images import read as read_images
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support import splits, tokens
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 
 
 def counted(lots: dict[str, list[bytes]]) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def test_copies_in_a_folder_are_counted(tmp_path: Path, form: str, monkeypatch: 
         with pytest.warns(UserWarning, match=said) as warned:
             data = read_spec(f"text={folder}{',tokenizer=bpe:260' if form == 'tokenizer' else ''}")
         assert len(warned) == 1 and "\n" not in str(warned[0].message)
-    assert isinstance(data, Text) and Counter(map(len, lots.values())) == Counter(map(len, data.begins.values()))
+    assert isinstance(data, TextData) and Counter(map(len, lots.values())) == Counter(map(len, data.begins.values()))
 
 
 def test_the_same_file_to_learn_from_and_to_watch_is_noticed(tmp_path: Path) -> None:

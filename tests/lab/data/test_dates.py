@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from kinformer.lab.data.series import Series
+from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.dates import calendar
 
@@ -39,14 +39,14 @@ FORMS: dict[str, tuple[list[datetime], Callable[[datetime], str]]] = {
 }
 
 
-def written(folder: Path, words: list[str], name: str = "date", more: str = "") -> tuple[Series, list[str]]:
+def written(folder: Path, words: list[str], name: str = "date", more: str = "") -> tuple[SeriesData, list[str]]:
     """A series with a column of such words before one of numbers, and what was warned of."""
     rows = "".join(f"{word},{n % 7}.5\n" for n, word in enumerate(words))
     (folder / "a.csv").write_text(f"{name},x\n{rows}")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = read_spec(f"series={folder}/a.csv{more}")
-    assert isinstance(found, Series)
+    assert isinstance(found, SeriesData)
     return found, [str(one.message) for one in told]
 
 
@@ -234,10 +234,10 @@ def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path)
         assert written(tmp_path, list(map(str, numbers)), "i")[0].columns == ("i", "x")
     (tmp_path / "a.csv").write_text("x,i\n" + "".join(f"{n % 7},{n}\n" for n in count))
     found = read_spec(f"series={tmp_path}/a.csv")
-    assert isinstance(found, Series) and found.columns == ("x", "i"), "it is not the first"
+    assert isinstance(found, SeriesData) and found.columns == ("x", "i"), "it is not the first"
     (tmp_path / "a.csv").write_text("i\n" + "".join(f"{n}\n" for n in count))
     found = read_spec(f"series={tmp_path}/a.csv")
-    assert isinstance(found, Series) and found.columns == ("i",), "there is no other"
+    assert isinstance(found, SeriesData) and found.columns == ("i",), "there is no other"
 
 
 def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called_so(tmp_path: Path) -> None:
@@ -259,7 +259,10 @@ def test_a_second_column_of_dates_and_words_are_left_out_and_named(tmp_path: Pat
     (tmp_path / "a.csv").write_text(f"at,level,booked,x\n{rows}")
     found = read_spec(f"series={tmp_path}/a.csv")
     assert (
-        isinstance(found, Series) and found.columns == ("x",) and found.clock is not None and found.clock.name == "at"
+        isinstance(found, SeriesData)
+        and found.columns == ("x",)
+        and found.clock is not None
+        and found.clock.name == "at"
     )
     assert found.split.endswith("; left out: booked (dates), level")
 

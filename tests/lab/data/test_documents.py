@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.lab.data.lanes import DocumentLanes
-from kinformer.lab.data.support.part import Part
-from kinformer.lab.data.windows import Windows
+from kinformer.lab.data.random_windows import RandomWindows
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.packs import packs
+from kinformer.lab.train.packs_documents import packs_documents
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.linear_transformer import linear_transformer
@@ -45,20 +45,24 @@ def test_packed_documents_are_read_as_each_alone(name: str) -> None:
     model = PACKING[name]().eval()
     tokens = model.sample(1, sum(SIZES), 3)
     with torch.no_grad():
-        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(IDS))).y
+        packed = model.logits(tokens, ctx=context_of_tokens(tokens).replace(only=Document(IDS))).y
         alone = torch.cat([model.logits(one).y for one in tokens.split(SIZES, 1)], 1)
         joined = model.logits(tokens).y
     assert torch.allclose(packed, alone, atol=1e-4 * float(alone.abs().max()))
     assert not torch.allclose(joined, alone, atol=1e-2 * float(alone.abs().max()))
-    assert packs(model, sum(SIZES))
+    assert packs_documents(model, sum(SIZES))
 
 
 def test_what_cannot_keep_documents_apart_in_a_row_is_found_out() -> None:
-    assert not packs(linear_transformer(**SMALL, length=32), 24)  # sums of keys cannot be narrowed
-    assert not packs(gpt(**SMALL, position="rotary", pattern="Causal() & (Band(2) | Tokens(2))"), 24)  # the row's first
-    assert not packs(tiny.bigram(), 24)
+    assert not packs_documents(linear_transformer(**SMALL, length=32), 24)  # sums of keys cannot be narrowed
+    assert not packs_documents(
+        gpt(**SMALL, position="rotary", pattern="Causal() & (Band(2) | Tokens(2))"), 24
+    )  # the row's first
+    assert not packs_documents(tiny.bigram(), 24)
     for period in (3, 8, 25):  # blocks count from the row's begin: the documents that are tried begin at 24 and at 25
-        assert not packs(gpt(**SMALL, position="rotary", pattern=f"Causal() & Fixed({period}, 1)"), 64), period
+        assert not packs_documents(gpt(**SMALL, position="rotary", pattern=f"Causal() & Fixed({period}, 1)"), 64), (
+            period
+        )
 
 
 @pytest.mark.parametrize("make", [PACKING["learned"], PACKING["both ways"]])
@@ -88,7 +92,7 @@ def test_a_batch_of_documents_is_learned_from_as_rows_of_their_own(make) -> None
 # Streams -------------------------------------------------------------------------------------------------------------
 
 BEGINS = torch.tensor([0, 7, 8, 30, 41])
-PART = Part(torch.arange(100, dtype=torch.uint8), BEGINS)
+PART = SplitTokens(torch.arange(100, dtype=torch.uint8), BEGINS)
 
 
 def number(token: int) -> int:
@@ -96,7 +100,7 @@ def number(token: int) -> int:
 
 
 def test_windows_say_which_document_each_token_is_of() -> None:
-    stream, kinds = Windows(PART, batch=4, length=20), set[type]()
+    stream, kinds = RandomWindows(PART, batch=4, length=20), set[type]()
     for step in range(30):
         batch = stream.at(step)
         kinds.add(type(batch))
@@ -111,7 +115,7 @@ def test_windows_say_which_document_each_token_is_of() -> None:
 
 
 def test_windows_of_rows_apart_hold_one_document_each() -> None:
-    stream, seen = Windows(PART, batch=8, length=20, packed=False), set[int]()
+    stream, seen = RandomWindows(PART, batch=8, length=20, packed=False), set[int]()
     for step in range(40):
         batch = stream.at(step)
         assert isinstance(batch, Tensor) and batch.shape[1] <= 21

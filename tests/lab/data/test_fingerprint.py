@@ -10,21 +10,22 @@ import numpy
 import pytest
 import torch
 
-from kinformer.lab.data.images import Images
+from kinformer.lab.data.images import ImageData
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.labelled import Labelled
-from kinformer.lab.data.pairs import Pairs
-from kinformer.lab.data.series import Series
-from kinformer.lab.data.sets import Held, Sets
+from kinformer.lab.data.labelled import LabelledData
+from kinformer.lab.data.pairs import PairData
+from kinformer.lab.data.series import SeriesData
+from kinformer.lab.data.sets import SetData, StoredSets
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.stretch import Stretch
-from kinformer.lab.data.text import Text, read
+from kinformer.lab.data.text import TextData, read
+from kinformer.lab.train.start_record import sampled_fingerprint
 
 COUNT, FEW = 300_000, 1000  # numbers, and those of rows of texts
 
 
 def text(x: torch.Tensor) -> Data:
-    return Text("text", x, x[:2].clone(), x[:2].clone())
+    return TextData("text", x, x[:2].clone(), x[:2].clone())
 
 
 def with_documents(x: torch.Tensor) -> Data:
@@ -33,32 +34,32 @@ def with_documents(x: torch.Tensor) -> Data:
 
 def images(x: torch.Tensor) -> Data:
     lot = x.to(torch.uint8).view(-1, 1, 10, 10), torch.zeros(len(x) // 100, dtype=torch.long)
-    return Images("images", lot, lot, lot)
+    return ImageData("images", lot, lot, lot)
 
 
 def labels(x: torch.Tensor) -> Data:
     small = torch.zeros(len(x), 1, 1, 1, dtype=torch.uint8)
-    return Images("images", (small, x.long()), (small, x.long()), (small, x.long()))
+    return ImageData("images", (small, x.long()), (small, x.long()), (small, x.long()))
 
 
 def pairs(x: torch.Tensor) -> Data:
     rows = tuple((bytes(row), row) for row in x[:FEW].view(-1, 100).tolist())
-    return Pairs("pairs", rows, rows[:1], ())
+    return PairData("pairs", rows, rows[:1], ())
 
 
 def labelled(x: torch.Tensor) -> Data:
     rows = tuple((b"text", label) for label in x[:FEW].tolist())
-    return Labelled("labelled", rows, rows[:1], (), ("a", "b"))
+    return LabelledData("labelled", rows, rows[:1], (), ("a", "b"))
 
 
 def series(x: torch.Tensor) -> Data:
     stretch = Stretch(x.float()[:, None], torch.zeros(len(x), 0), 0)
-    return Series("series", stretch, stretch, stretch, ("a",), stretch.values, torch.ones(2, 1), 1)
+    return SeriesData("series", stretch, stretch, stretch, ("a",), stretch.values, torch.ones(2, 1), 1)
 
 
 def sets(x: torch.Tensor) -> Data:
-    held = Held(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
-    return Sets("sets", held, held, held, 1, "number", 1)
+    held = StoredSets(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
+    return SetData("sets", held, held, held, 1, "number", 1)
 
 
 FORMS: dict[str, Callable[[torch.Tensor], Data]] = {
@@ -103,3 +104,13 @@ def test_it_is_a_hash_of_all_bytes(tmp_path: Path) -> None:
     header = b"tensor torch.uint8 (%d,);"
     pieces = [header % 180, b"0123456789" * 18, header % 10, b"0123456789", b"mapping 0;"]
     assert read(f"{tmp_path}/text").fingerprint == "sha256:" + hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_a_renamed_class_keeps_its_name_in_fingerprints() -> None:
+    """Runs saved before a class was renamed resume: these hashes are of the version before it."""
+    maxima = read_spec("sets=maximum,most=7")
+    assert maxima.fingerprint == "sha256:6f794cb8f163fe84818b3868f80757a52d0cfd9c13249e4bdfeb9ad1f7a4f02e"
+    assert sampled_fingerprint(maxima) == "4683531cb53dd89969c2d0369e06f43329716b83215781c447985c627822f07c"
+    recall = read_spec("task=recall,pairs=4")
+    assert recall.fingerprint == "sha256:6cb1fa383eac44c7d3811b1cdcf3bf73666716e0529979404cce97993839f58e"
+    assert sampled_fingerprint(recall) == "9611ae78f4bffcb059638d30da4ff753efc088dd3cfb41ba464c0e001c2c61a8"

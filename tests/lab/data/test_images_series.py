@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from kinformer.lab.data import images, series
-from kinformer.lab.data.images import Images
-from kinformer.lab.data.series import Series
+from kinformer.lab.data.images import ImageData
+from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.member_choice import parse_member
-from kinformer.lab.train.begun import fingerprint
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.member_fit import fit_keywords
+from kinformer.lab.train.start_record import fingerprint
 from kinformer.members.image_transformer import image_transformer
 from kinformer.members.informer import TINY, informer
 from tests.lab.train import tiny
@@ -35,7 +35,7 @@ def idx(folder: Path, count: int = 30) -> numpy.ndarray:
 def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     pixels = idx(tmp_path)
     data = read_spec(f"images={tmp_path}")
-    assert isinstance(data, Images) and "27 train, 3 valid, 30 test" in data.split
+    assert isinstance(data, ImageData) and "27 train, 3 valid, 30 test" in data.split
     assert torch.equal(torch.cat([data.train[0], data.valid[0]])[:, 0], torch.from_numpy(pixels))
     labels = numpy.arange(30) % 10
     wide = numpy.repeat(pixels[..., None], 3, -1)
@@ -81,7 +81,9 @@ def write_series(folder: Path, first: str, step: timedelta) -> tuple[str, numpy.
 def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) -> None:
     spec, values = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
     data = read_spec(spec)
-    assert isinstance(data, Series) and data.columns == ("load", "oil") and "60 train, 20 valid, 20 test" in data.split
+    assert (
+        isinstance(data, SeriesData) and data.columns == ("load", "oil") and "60 train, 20 valid, 20 test" in data.split
+    )
     assert torch.allclose(data.train.rows.mean(0), torch.zeros(2), atol=1e-5)
     assert torch.allclose(data.train.rows.std(0, correction=0), torch.ones(2), atol=1e-5)
     want = (values - values[:60].mean(0)) / values[:60].std(0)
@@ -93,7 +95,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     assert numpy.allclose(weekday[:2] * 6, [5, 6]) and numpy.allclose(of_month[:2] * 30, [30, 0])
     assert numpy.allclose(of_year[:2] * 365, [365, 0])  # 2016 had a day more
     few = read_spec(f"{spec},rows=50")
-    assert isinstance(few, Series) and "30 train, 10 valid, 10 test" in few.split
+    assert isinstance(few, SeriesData) and "30 train, 10 valid, 10 test" in few.split
     with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 2 to 100"):
         read_spec(f"{spec},rows=101")
 
@@ -101,12 +103,12 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
 def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_path: Path) -> None:
     spec, _ = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
     whole, one, from_both = (read_spec(spec + more) for more in ("", ",columns=oil", ",target=load"))
-    assert isinstance(whole, Series) and isinstance(one, Series) and isinstance(from_both, Series)
+    assert isinstance(whole, SeriesData) and isinstance(one, SeriesData) and isinstance(from_both, SeriesData)
     assert one.columns == ("oil",) and one.targets == 1 and torch.equal(one.train.rows, whole.train.rows[:, 1:])
     assert from_both.columns == ("oil", "load") and from_both.targets == 1
     assert torch.equal(from_both.test.values, whole.test.values.flip(1)) and whole.targets == 2
     turned = read_spec(f"{spec},columns=oil+load,target=oil")
-    assert isinstance(turned, Series) and turned.columns == ("load", "oil")
+    assert isinstance(turned, SeriesData) and turned.columns == ("load", "oil")
     same = torch.randn(3, 1)
     assert torch.equal(from_both.restored(same), whole.restored(same.expand(3, 2))[:, :1])
     # a linear map of the target alone, and its own day before
@@ -114,7 +116,7 @@ def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_pa
         informer(**{**TINY, "calendar": 5, "context": 24, **more}) for more in ({"targets": 1}, {"channels": 1})
     )
     short = read_spec(f"{spec},columns=load")
-    assert isinstance(short, Series)
+    assert isinstance(short, SeriesData)
     assert from_both.levels(model, "test", 1, 1 << 16) == short.levels(alone, "test", 1, 1 << 16)
     for more, says in (
         ("columns=oi", "columns=oi names 'oi', which is no column of numbers; the nearest is 'oil'"),
@@ -129,7 +131,7 @@ def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_pa
 def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path) -> None:
     spec, _ = write_series(tmp_path, "2020-02-28", timedelta(days=1))
     data, model = read_spec(spec), informer(**{**TINY, "calendar": 5})  # 8 rows known, 3 forecast
-    assert isinstance(data, Series) and data.season == 7
+    assert isinstance(data, SeriesData) and data.season == 7
     stream = data.stream(model, 3, 1, 0, 1 << 16)
     batch = stream.at(5)
     assert batch.values.shape == (3, 11, 2) and batch.calendar.shape == (3, 11, 5)
@@ -170,7 +172,7 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     body = "".join(f"2020-01-{1 + n // 12:02d}T{n % 12 * 2:02d}:00,{a},{b}\n" for n, (a, b) in enumerate(both))
     (tmp_path / "a.csv").write_text(f"date,x,y\n{body}")
     data, model = read_spec(f"series={tmp_path}/a.csv"), informer(**{**TINY, "calendar": 5, "context": 16})
-    assert isinstance(data, Series) and data.season == 12
+    assert isinstance(data, SeriesData) and data.season == 12
     found = data.levels(model, "test", 1, 1 << 16)
     assert list(found) == ["least squares", "last row", "seasonal naive"] and found["least squares"] < 1e-10
     rows = data.test.values[data.test.first :]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.lab.data.labelled import Labelled, read
-from kinformer.lab.data.pairs import Pairs
+from kinformer.lab.data.labelled import LabelledData, read
+from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.buckets import Buckets
 from kinformer.lab.train.fit import fit
@@ -31,7 +31,7 @@ def test_rows_are_read_from_lines_json_and_compressed(tmp_path: Path) -> None:
     rows = [dict(zip(("kind", "body"), line.split("\t"), strict=True)) for line in LINES]
     (tmp_path / "rows.jsonl").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     packed = read_spec(f"labelled={tmp_path}/rows.jsonl,label=kind,text=body")
-    assert isinstance(packed, Labelled) and packed.train == plain.train and packed.valid == plain.valid
+    assert isinstance(packed, LabelledData) and packed.train == plain.train and packed.valid == plain.valid
     assert "200" not in plain.split and "of 3 labels; by the SHA-256 of each text" in plain.split
 
 
@@ -101,11 +101,13 @@ def test_pairs_of_json_of_larger_tokens_and_watched_apart(tmp_path: Path) -> Non
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
     spec = f"pairs={tmp_path}/p.jsonl,source=de,target=en,tokenizer=bpe:300"
     data = read_spec(spec)
-    assert isinstance(data, Pairs) and data.tokenizer is not None and len(data.train[0][0]) < len("Satz 10 von vielen")
+    assert (
+        isinstance(data, PairData) and data.tokenizer is not None and len(data.train[0][0]) < len("Satz 10 von vielen")
+    )
     assert data.tokenizer.decode(data.train[0][1]).startswith(b"sentence ")
     model = transformer(d=16, depth=1, heads=2, hidden=16, dropout=0.0, vocab=300)
     assert fit(model, spec, steps=2, batch=4, length=20).best.valid < 12
     assert model.tokenizer.sha256 == data.tokenizer.sha256
     with pytest.warns(UserWarning, match="80 of 80 sources in valid and test are copies"):
         watched = read_spec(spec, valid=f"{tmp_path}/p.jsonl")
-    assert isinstance(watched, Pairs) and len(watched.train) == len(watched.valid) == 80 and not watched.test
+    assert isinstance(watched, PairData) and len(watched.train) == len(watched.valid) == 80 and not watched.test

@@ -8,11 +8,11 @@ import numpy
 import pytest
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.support import tokens
-from kinformer.lab.data.support.sources import Source
+from kinformer.lab.data.support.sources import TextSource
 from kinformer.lab.data.support.splits import Piece
-from kinformer.lab.data.support.tokens import Held, _Words
+from kinformer.lab.data.support.tokens import MemoryArrays, _Words
 
 SIZE, CHUNK, MOST = 1 << 20, 1 << 10, 8
 
@@ -61,7 +61,7 @@ def test_lines_of_any_length_are_read_in_linear_time(data: bytes) -> None:
 
 @pytest.mark.parametrize("between", ["lines", "blank", "last", "ng lo", "\nlong long long"])
 def test_documents_of_any_length_are_read_in_linear_time(data: bytes, between: str) -> None:
-    found = [b"".join(one.chunks()) for one in Source("any", (("any", Path("any")),), between=between).documents()]
+    found = [b"".join(one.chunks()) for one in TextSource("any", (("any", Path("any")),), between=between).documents()]
     at = {"lines": b"\n", "blank": b"\n\n"}.get(between, between.encode())
     wanted = [piece.strip() for piece in data.split(at) if piece.strip()]
     assert [piece.strip() for piece in found] == wanted
@@ -74,14 +74,14 @@ def test_pieces_are_those_of_the_whole_however_it_is_cut(at: bytes, size: int) -
     letters = numpy.random.default_rng(0).choice([b"a", b"b", b"c", b"\n"], 400)
     whole = b"".join(letters.tolist())
     cut = (whole[first : first + size] for first in range(0, len(whole), size))
-    assert list(unpacked.pieces(cut, at)) == whole.split(at)
+    assert list(unpacked.split_stream(cut, at)) == whole.split(at)
 
 
 def test_a_document_of_any_length_becomes_tokens_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of a data set comes as one piece, which is encoded a part after the other."""
     monkeypatch.setattr(tokens, "ENCODED", CHUNK)
     Counted.copied = 0
-    writer, texts = _Words(Held(), trained(["word"], 260)), b"word " * (SIZE // 5)
+    writer, texts = _Words(MemoryArrays(), train_tokenizer(["word"], 260)), b"word " * (SIZE // 5)
     writer.add(Piece("any", "train", True, Counted(texts)))
     writer.close()
     assert writer.count["train"] == 2 * (SIZE // 5) and Counted.copied < MOST * len(texts)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Made
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.checkpoint.tokenizer import Tokenizer, trained
+from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.spec import read_spec
@@ -82,7 +82,7 @@ def meta_space() -> Made:
 
 
 def learned() -> Made:
-    return trained([PLAIN, STRANGE], 280).made
+    return train_tokenizer([PLAIN, STRANGE], 280).backend
 
 
 ZOO: dict[str, Callable[[], Made]] = {
@@ -116,12 +116,12 @@ def saved(made: Made, path: Path) -> str:
 @pytest.mark.parametrize("text", [PLAIN, STRANGE, f"{PLAIN}{END}{STRANGE}", STRANGE * 30], ids="abcd")
 def test_every_byte_is_of_a_token_or_lost(name: str, text: str) -> None:
     tokenizer = Tokenizer(ZOO[name]().to_str())
-    (found,) = tokenizer.encoded([text])
+    (found,) = tokenizer.encode_batch([text])
     assert found.tokens.tolist() == tokenizer.encode(text.encode()) and found.widths.min() >= 0
-    assert found.widths.sum() + found.loss.lost == found.loss.read == len(text.encode())
+    assert found.widths.sum() + found.loss.missing == found.loss.read == len(text.encode())
     said = iter(tokenizer.decode(found.tokens.tolist()).decode())
     lossy = not all(letter in said for letter in text)  # in this order
-    assert bool(found.loss.lost) == lossy and (found.loss.letter in text if lossy else not found.loss.letter)
+    assert bool(found.loss.missing) == lossy and (found.loss.letter in text if lossy else not found.loss.letter)
     assert lossy <= (name in LOST)
 
 
@@ -129,22 +129,22 @@ def test_every_byte_is_of_a_token_or_lost(name: str, text: str) -> None:
 @pytest.mark.parametrize("times", [1, 40])
 def test_what_is_lost_is_what_one_counts_by_hand(name: str, times: int) -> None:
     text, lost, letter = LOST[name]
-    (found,) = Tokenizer(ZOO[name]().to_str()).encoded([text * times])
-    assert (found.loss.lost, found.loss.letter) == (lost * times, letter)
+    (found,) = Tokenizer(ZOO[name]().to_str()).encode_batch([text * times])
+    assert (found.loss.missing, found.loss.letter) == (lost * times, letter)
 
 
 @pytest.mark.parametrize("name", ["learned", "byte-level", "meta space"])
 def test_a_token_is_as_wide_as_its_own_bytes(name: str) -> None:
     """Of ASCII each token's letters are its bytes; the bytes of a wide letter are tokens of one byte each."""
     made = ZOO[name]()
-    (found,) = Tokenizer(made.to_str()).encoded([PLAIN])
+    (found,) = Tokenizer(made.to_str()).encode_batch([PLAIN])
     pieces = [made.id_to_token(number) for number in found.tokens.tolist()]
     wanted = list(map(len, pieces))
     if name == "meta space":  # the space before the text and the first letter are one byte
         wanted[:2] = [1, 0]
     assert found.widths.tolist() == wanted
     if name != "meta space":
-        (wide,) = Tokenizer(byte_level().to_str()).encoded(["東"])
+        (wide,) = Tokenizer(byte_level().to_str()).encode_batch(["東"])
         assert wide.widths.tolist() == [1, 1, 1]
 
 
@@ -295,12 +295,12 @@ def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest
 
 def test_the_vocabulary_is_counted_once() -> None:
     tokenizer = Tokenizer(byte_level().to_str())
-    made = Mock(wraps=tokenizer.made)
-    tokenizer.__dict__["made"] = made
+    made = Mock(wraps=tokenizer.backend)
+    tokenizer.__dict__["backend"] = made
     tokens = tokenizer.encode(PLAIN.encode())
     for token in tokens:
         assert tokenizer.decode([token])
     speak = tokenizer.speaker()
-    tokenizer.encoded([PLAIN, STRANGE])
+    tokenizer.encode_batch([PLAIN, STRANGE])
     assert speak(-1) == "" and tokenizer.size == 257 and made.decode.call_count == len(tokens)
     assert made.get_vocab.call_count + made.get_added_tokens_decoder.call_count <= 3

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.tokenizer import read as tokenizer_of
-from kinformer.checkpoint.tokenizer import trained
-from kinformer.checkpoint.unpacked import decoded, size, text
+from kinformer.checkpoint.tokenizer import read_tokenizer as tokenizer_of
+from kinformer.checkpoint.tokenizer import train_tokenizer
+from kinformer.checkpoint.unpacked import decode_text, size, text
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
 from kinformer.lab.data.spec import read_spec
@@ -84,7 +84,7 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path: Path, encoding: str) -> None:
 def test_a_text_is_decoded_however_it_is_cut(tmp_path: Path, encoding: str, length: int) -> None:
     data = ENCODED[encoding](PROSE)
     cut = (data[at : at + length] for at in range(0, len(data), length))
-    assert b"".join(decoded(cut, "it")) == PROSE.encode()
+    assert b"".join(decode_text(cut, "it")) == PROSE.encode()
     (tmp_path / "a").write_bytes(data)
     assert size(tmp_path / "a") == len(b"".join(text(tmp_path / "a"))) == len(PROSE.encode())
 
@@ -98,7 +98,7 @@ def test_what_the_mark_does_not_hold_for_is_one_line(tmp_path: Path) -> None:
 
 
 def test_prompts_a_text_that_is_read_and_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_folder, state, tokenizer = folder(tmp_path / "run", "gpt"), tmp_path / "state", trained([PROSE], 300)
+    run_folder, state, tokenizer = folder(tmp_path / "run", "gpt"), tmp_path / "state", train_tokenizer([PROSE], 300)
     asked = ["generate", str(run_folder), "--prompts", f"{tmp_path}/prompts", "--tokens", "2", "--json"]
     for encode in ENCODED.values():
         (tmp_path / "tokens.json").write_bytes(encode(tokenizer.text))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.lab.data.multitask import Multitask, read
+from kinformer.lab.data.multitask import MultitaskData, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.camtl import camtl
 
@@ -26,7 +26,7 @@ def written(folder: Path, files: dict[str, list[str]]) -> str:
 
 def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_path: Path) -> None:
     data = read_spec(f"multitask={written(tmp_path, FILES)},power=0.5")
-    assert isinstance(data, Multitask) and data.power == 0.5
+    assert isinstance(data, MultitaskData) and data.power == 0.5
     assert data.labels == ("kind: a", "kind: b", "kind: c", "parity: even", "parity: odd")
     assert data.classes == (3, 2) and data.keywords == {"classes": (3, 2)} and data.sizes == {"vocab": 256}
     texts = [{bytes(text) for text, _ in lot} for lot in (data.train, data.valid, data.test)]

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.core.batch import Steps
-from kinformer.lab.data.offline import Offline, read
+from kinformer.core.batch import EpisodeSteps
+from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.episodes import Episode, episodes, written
-from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.data.support.episodes import Episode, episodes, write_episodes
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.member_fit import fit_keywords
@@ -35,11 +35,11 @@ def made(count: int = 40, numbers: bool = False, seed: int = 0) -> list[Episode]
 
 
 def spec_of(folder: Path, found: list[Episode]) -> str:
-    written(folder / "a.npz", found)
+    write_episodes(folder / "a.npz", found)
     return f"offline={folder}/a.npz"
 
 
-def as_read(steps: Steps, row: int) -> dict[str, numpy.ndarray]:
+def as_read(steps: EpisodeSteps, row: int) -> dict[str, numpy.ndarray]:
     real = steps.times[row] >= 0
     return {name: part[row][real].numpy() for name, part in steps._asdict().items()}
 
@@ -47,7 +47,7 @@ def as_read(steps: Steps, row: int) -> dict[str, numpy.ndarray]:
 def test_rows_are_the_last_steps_of_an_episode_padded_to_the_left(tmp_path: Path) -> None:
     found = made()
     data = read_spec(spec_of(tmp_path, found))
-    assert isinstance(data, Offline) and data.keywords == {"states": 3, "actions": 2, "discrete": True, "steps": 11}
+    assert isinstance(data, EpisodeData) and data.keywords == {"states": 3, "actions": 2, "discrete": True, "steps": 11}
     by_state = {one.states[t].tobytes(): (one, t) for one in found for t in range(len(one.rewards))}
     model = decision_transformer(**TINY)
     stream, seen = data.stream(model, 64, 128, 0, 1 << 16), set()
@@ -73,7 +73,7 @@ def test_rows_are_the_last_steps_of_an_episode_padded_to_the_left(tmp_path: Path
 
 def test_the_best_percent_of_steps_are_those_of_the_highest_returns(tmp_path: Path) -> None:
     data = read_spec(spec_of(tmp_path, made()))
-    assert isinstance(data, Offline)
+    assert isinstance(data, EpisodeData)
     at, whole = data.train.best(20), data.train.whole
     taken = set(data.train.returns[at][data.train.times[at] == 0].tolist())
     others = set(whole.tolist()) - taken
@@ -87,7 +87,7 @@ def test_the_best_percent_of_steps_are_those_of_the_highest_returns(tmp_path: Pa
 def test_rewards_at_the_end_leave_all_to_go_until_then_and_the_model_is_told(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, made())
     data, plain = read_spec(f"{spec},reward=end"), read_spec(spec)
-    assert isinstance(data, Offline) and isinstance(plain, Offline)
+    assert isinstance(data, EpisodeData) and isinstance(plain, EpisodeData)
     assert torch.allclose(data.train.whole, plain.train.whole, atol=1e-5)
     for first, size in zip(data.train.firsts, torch.diff(data.train.firsts), strict=False):
         assert len(set(data.train.returns[first : first + size].tolist())) == 1
@@ -100,7 +100,7 @@ def test_the_mean_action_is_judged_in_the_unit_that_the_model_keeps(tmp_path: Pa
     """Episodes whose actions are ten times as large are judged by the largest actions that were learned from."""
     learned, other = made(numbers=True), [one._replace(actions=10 * one.actions) for one in made(numbers=True, seed=1)]
     first, second = read_spec(spec_of(tmp_path, learned)), read_spec(spec_of(tmp_path, other))
-    assert isinstance(first, Offline) and isinstance(second, Offline)
+    assert isinstance(first, EpisodeData) and isinstance(second, EpisodeData)
     model: Any = decision_transformer(**{**TINY, "discrete": False})
     first.tell(model)
     largest = first.train.actions.abs().amax(0)
@@ -113,7 +113,7 @@ def test_the_mean_action_is_judged_in_the_unit_that_the_model_keeps(tmp_path: Pa
 def test_scales_are_those_of_train_and_stay_with_the_weights(numbers: bool, tmp_path: Path) -> None:
     spec = spec_of(tmp_path, made(numbers=numbers))
     data = read_spec(spec)
-    assert isinstance(data, Offline)
+    assert isinstance(data, EpisodeData)
     one = fit_keywords(parse_member("decision_transformer", ["d=8", "depth=1", "context=3", "dropout=0"]), data)
     model: Any = one.build(0)
     assert (model.discrete, model.actions, model.steps) == (not numbers, 2, 11)
@@ -142,7 +142,7 @@ def test_what_differs_by_rounding_alone_is_not_divided_by_its_deviation(tmp_path
         one.states[::2, 1] = 1000.0
         one.states[1::2, 1] = numpy.nextafter(numpy.float32(1000), numpy.float32(2000))
     data = read_spec(spec_of(tmp_path, found))
-    assert isinstance(data, Offline)
+    assert isinstance(data, EpisodeData)
     assert data.scales.deviation[:2].tolist() == [1, 1]
     torch.testing.assert_close(data.scales.deviation[2], data.train.states[:, 2].std(correction=0))
 
@@ -152,14 +152,14 @@ def test_a_kind_of_action_that_no_episode_shows_can_be_trained_for_and_played(tm
     found = [one._replace(states=numpy.tile(one.states[:, :1], 4)) for one in made()]
     spec = spec_of(tmp_path, found)
     data = read_spec(spec)
-    assert isinstance(data, Offline) and data.actions == 2
+    assert isinstance(data, EpisodeData) and data.actions == 2
     few, more = (decision_transformer(**{**TINY, "states": 4, "actions": n}) for n in (2, 3))
     fit(more, spec, steps=1, batch=4)
-    way = Way("t_maze,corridor=2", 2)
-    assert {one.number for one in rolled(more, way)} == {0, 1}
+    way = PlaySettings("t_maze,corridor=2", 2)
+    assert {one.number for one in roll_out(more, way)} == {0, 1}
     fit(few, spec, steps=1, batch=4)
     with pytest.raises(ValueError, match="takes 3 kinds of actions, and this .* says 2 .*; train it with actions=3"):
-        list(rolled(few, way))
+        list(roll_out(few, way))
     with pytest.raises(ValueError, match="has actions=2, and this decision_transformer 1; train one with actions=2"):
         fit(decision_transformer(**{**TINY, "states": 4, "actions": 1}), spec, steps=1)
 
@@ -173,7 +173,7 @@ def test_episodes_that_cannot_be_written_leave_those_that_were(tmp_path: Path, m
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left.*unchanged"):
         patched.setattr("kinformer.checkpoint.files.os.fsync", full)
-        written(tmp_path / "a.npz", made(5))
+        write_episodes(tmp_path / "a.npz", made(5))
     assert (tmp_path / "a.npz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
@@ -187,8 +187,8 @@ def test_minari_s_files_and_folders_of_several_are_the_same_episodes(tmp_path: P
             group["actions"], group["rewards"] = one.actions, one.rewards
             group["terminations"] = numpy.arange(len(one.rewards)) == len(one.rewards) - 1
     (tmp_path / "some").mkdir()
-    written(tmp_path / "some" / "1.npz", found[:7])
-    written(tmp_path / "some" / "2.npz", found[7:])
+    write_episodes(tmp_path / "some" / "1.npz", found[:7])
+    write_episodes(tmp_path / "some" / "2.npz", found[7:])
     for where in (tmp_path / "set", tmp_path / "set" / "data" / "main_data.hdf5", tmp_path / "some"):
         again = episodes(where)
         assert all(map(numpy.array_equal, one, other) for one, other in zip(again, found, strict=True))
@@ -232,8 +232,8 @@ def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
                 read(str(tmp_path / "x.npz"))
     with pytest.raises(ValueError, match="reward='none' is not known"):
         read(str(tmp_path / "x.npz"), reward="none")
-    written(tmp_path / "x.npz", made(3))
-    written(tmp_path / "y.npz", made(3, numbers=True))
+    write_episodes(tmp_path / "x.npz", made(3))
+    write_episodes(tmp_path / "y.npz", made(3, numbers=True))
     with pytest.raises(ValueError, match="episodes of different environments"):
         read(str(tmp_path))
     spec = f"offline={tmp_path}/x.npz"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.lab.data.pairs import Pairs, read, rows
+from kinformer.lab.data.pairs import PairData, read, rows
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
@@ -23,7 +23,7 @@ def written(folder: Path, lines: list[str], end: str = "\n") -> str:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_every_line_is_a_pair_of_one_split(tmp_path: Path, end: str) -> None:
     pairs = read_spec(f"pairs={written(tmp_path, LINES, end)}")
-    assert isinstance(pairs, Pairs)
+    assert isinstance(pairs, PairData)
     every = [*pairs.train, *pairs.valid, *pairs.test]
     assert sorted(every) == sorted(tuple(line.encode().split(b"\t")) for line in LINES)
     assert (len(pairs.valid), len(pairs.test)) == (3, 3)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.members.gpt import gpt
 
 
 def test_windows_of_a_split_stand_side_by_side_within_documents() -> None:
     begins, numbers = torch.tensor([0, 7, 7, 40, 43]), torch.arange(100)
-    text = Text("numbers", numbers, numbers, numbers, begins={"valid": begins})
+    text = TextData("numbers", numbers, numbers, numbers, begins={"valid": begins})
     model = gpt(d=8, depth=1, heads=1)
     found = text.prompts(model, "valid", 16, 3, 2)  # 1 + 0 + 6 + 0 + 11 windows of five stand there
     rows = [[*prompt, *reference] for prompt, reference in zip(found.prompts, found.references, strict=True)]

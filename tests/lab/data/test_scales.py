@@ -8,8 +8,8 @@ import numpy
 import pytest
 import torch
 
-from kinformer.lab.data.offline import Offline
-from kinformer.lab.data.series import Series
+from kinformer.lab.data.offline import EpisodeData
+from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.scales import refuse_flattened, scales
 from kinformer.members.informer import TINY, informer
@@ -34,7 +34,7 @@ def test_a_column_of_a_series_that_differs_by_rounding_alone_is_said_and_not_div
     rows = (f"{a!r},{b!r},4\n" for a, b in zip(load.tolist(), flat.tolist(), strict=True))
     (tmp_path / "a.csv").write_text("load,flat,four\n" + "".join(rows))
     data = read_spec(f"series={tmp_path}/a.csv")
-    assert isinstance(data, Series) and data.split.endswith(", by time; constant in train: flat, four")
+    assert isinstance(data, SeriesData) and data.split.endswith(", by time; constant in train: flat, four")
     assert data.scale[1].tolist() == pytest.approx([load[:120].std(), 1, 1])
     model = informer(**{**TINY, "channels": 3, "targets": 3, "context": 8})
     assert all(value < 10 for value in data.levels(model, "test", 1, 1 << 20).values())
@@ -87,14 +87,14 @@ def test_kinds_of_actions_that_are_stored_as_numbers_are_refused(tmp_path: Path,
     for actions, kinds in ((CHANCE.normal(size=400), 1), (CHANCE.integers(0, 3, (400, 1)).astype(float), 1)):
         offline(tmp_path, actions=actions)
         data = read_spec(f"offline={tmp_path}/{kind}")
-        assert isinstance(data, Offline) and not data.discrete and data.actions == kinds
+        assert isinstance(data, EpisodeData) and not data.discrete and data.actions == kinds
 
 
 def test_constant_numbers_of_observations_are_said(tmp_path: Path) -> None:
     seen = CHANCE.normal(size=(400, 3))
     seen[:, 1], seen[:, 2] = 1e9, ROUNDED[0]
     data = read_spec(offline(tmp_path, obs=seen))
-    assert isinstance(data, Offline) and data.scales.deviation[1:].tolist() == [1, 1]
+    assert isinstance(data, EpisodeData) and data.scales.deviation[1:].tolist() == [1, 1]
     assert data.split.endswith("; 2 of 3 numbers of an observation are constant in train")
 
 

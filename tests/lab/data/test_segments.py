@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.tokenizer import Tokenizer, trained
+from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
 from kinformer.models.segments import segments
 
 
@@ -48,7 +48,7 @@ def test_what_comes_later_changes_nothing() -> None:
 @pytest.mark.parametrize("unit", ["sentence", "line", "paragraph"])
 def test_a_token_is_of_the_segment_of_its_last_byte(unit: str) -> None:
     text = "Hi. Pi is 3.1. So?\nYes: no\n\nThe end. of it all\n\n\nThe end"
-    tokenizer = trained([text] * 9, 290)
+    tokenizer = train_tokenizer([text] * 9, 290)
     tokens = tokenizer.encode(text.encode())
     by_byte = segments(torch.tensor([list(text.encode())]), unit=unit)[0]
     ends = torch.tensor([len(tokenizer.decode([token])) for token in tokens]).cumsum(0)

@@ -11,11 +11,11 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.lab.data import sets
-from kinformer.lab.data.sets import Held, Made, Sets, read, unordered
+from kinformer.lab.data.sets import GeneratedSets, SetData, StoredSets, read, unordered
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import split_of
-from kinformer.lab.train.begun import fingerprint
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.start_record import fingerprint
 from kinformer.members.set_transformer import set_transformer
 from tests.lab.data.test_images_series import idx
 from tests.lab.train import tiny
@@ -24,15 +24,15 @@ from tests.unhooked import process
 TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2}
 
 
-def made(spec: str) -> Sets:
+def made(spec: str) -> SetData:
     data = read_spec(spec)
-    assert isinstance(data, Sets) and isinstance(data.train, Made)
+    assert isinstance(data, SetData) and isinstance(data.train, GeneratedSets)
     return data
 
 
 def test_maxima_are_the_largest_of_sets_of_every_size() -> None:
     data = made("sets=maximum,most=4")
-    elements, marks, right = data.train.drawn(200)
+    elements, marks, right = data.train.draw(200)
     assert data.keywords == {"inputs": 1, "answer": "number"} and elements.shape == (200, 4, 1)
     assert set((marks >= 0).sum(1).tolist()) == {1, 2, 3, 4} and 0 <= elements.min() and elements.max() <= 1
     assert torch.equal(elements.masked_fill((marks < 0)[..., None], -1).amax((1, 2)), right)
@@ -40,13 +40,13 @@ def test_maxima_are_the_largest_of_sets_of_every_size() -> None:
 
 def test_counts_are_of_the_vectors_that_differ() -> None:
     data = made("sets=unique,least=3,most=5,inputs=2,noise=0")
-    elements, marks, right = data.valid.drawn(100)
+    elements, marks, right = data.valid.draw(100)
     assert data.keywords == {"inputs": 2, "answer": "count"}
     for one, mark, count in zip(elements, marks, right, strict=True):
         assert len(one[mark >= 0].unique(dim=0)) == count and 3 <= (mark >= 0).sum() <= 5
     assert set(right.tolist()) == {1, 2, 3, 4, 5}
     assert len(elements[marks >= 0].unique(dim=0)) == right.sum()  # each set has vectors of its own
-    near, marks, _ = made("sets=unique,noise=0.01").train.drawn(8)
+    near, marks, _ = made("sets=unique,noise=0.01").train.draw(8)
     assert len(near[marks >= 0].unique(dim=0)) == (marks >= 0).sum()  # and noise tells copies apart
 
 
@@ -64,7 +64,7 @@ def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
     data = made(f"sets=pictures,images={tmp_path},least=2,most=3")
     of = {}
     for split in ("train", "valid", "test"):
-        elements, marks, right = getattr(data, split).drawn(40)
+        elements, marks, right = getattr(data, split).draw(40)
         assert elements.shape[2] == data.inputs == 12 and elements.max() <= 1 and set(right.tolist()) <= {1, 2, 3}
         of[split] = {tuple(one) for one in elements[marks >= 0].tolist()}
     assert not of["train"] & of["valid"]
@@ -75,11 +75,11 @@ def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
 def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path: Path) -> None:
     idx(tmp_path, 300)
     data = made(f"sets=pictures,images={tmp_path},least=1,most=2")
-    want = data.train.drawn(5, 1, 7)
-    assert all(torch.equal(a, b) for a, b in zip(want, data.train.drawn(5, 1, 7), strict=True))
-    assert want[0].tolist() != data.train.drawn(5, 1, 8)[0].tolist()
+    want = data.train.draw(5, 1, 7)
+    assert all(torch.equal(a, b) for a, b in zip(want, data.train.draw(5, 1, 7), strict=True))
+    assert want[0].tolist() != data.train.draw(5, 1, 8)[0].tolist()
     for split in ("train", "valid"):
-        elements, marks, _ = getattr(data, split).drawn(8)
+        elements, marks, _ = getattr(data, split).draw(8)
         for one, mark in zip(elements.numpy(), marks.numpy(), strict=True):
             kept = one[mark >= 0]
             assert split_of(unordered(kept)) == split_of(unordered(kept[::-1])) == split
@@ -89,7 +89,7 @@ def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(sets, "TRIED", 3)
     monkeypatch.setattr(sets, "split_of", lambda of: "train")
     with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: none of valid came in 3"):
-        made("sets=maximum").valid.drawn(1)
+        made("sets=maximum").valid.draw(1)
 
 
 def trained(folder: str) -> list[Any]:
@@ -126,8 +126,8 @@ def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
     """Of two sets one is learned from and one is measured."""
     chance = numpy.random.default_rng(0)
     data = read_spec(arrays(tmp_path / "a.npz", elements=chance.random((2, 4, 2)), sizes=None, answers=numpy.ones(2)))
-    assert isinstance(data, Sets) and isinstance(data.test, Held)
-    assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, Held)] == [1, 1, 0]
+    assert isinstance(data, SetData) and isinstance(data.test, StoredSets)
+    assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, StoredSets)] == [1, 1, 0]
     model = set_transformer(**TINY, inputs=2)
     assert len(data.stream(model, 1, 1, 0, 100).measured) == 1
     with pytest.raises(ValueError, match=r"a\.npz has no sets in that split; give another one, or more sets$"):
@@ -136,16 +136,20 @@ def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
 
 def test_sets_of_a_file(tmp_path: Path) -> None:
     data = read_spec(arrays(tmp_path / "a.npz"), answer="count")
-    assert isinstance(data, Sets) and isinstance(data.train, Held) and data.keywords == {"inputs": 2, "answer": "count"}
+    assert (
+        isinstance(data, SetData)
+        and isinstance(data.train, StoredSets)
+        and data.keywords == {"inputs": 2, "answer": "count"}
+    )
     lots = (data.train, data.valid, data.test)
-    assert sum(len(lot.answers) for lot in lots if isinstance(lot, Held)) == 60 and "by the SHA-256" in data.split
+    assert sum(len(lot.answers) for lot in lots if isinstance(lot, StoredSets)) == 60 and "by the SHA-256" in data.split
     assert torch.equal((data.train.marks >= 0).sum(1).float(), data.train.answers)
     order = numpy.random.default_rng(1).permutation(4)
     whole = read_spec(arrays(tmp_path / "b.npz", sizes=None))
     other = numpy.random.default_rng(0).random((60, 4, 2))[:, order]
     turned = read_spec(arrays(tmp_path / "c.npz", elements=other, sizes=None))
-    assert isinstance(whole, Sets) and isinstance(turned, Sets)
-    assert isinstance(whole.valid, Held) and isinstance(turned.valid, Held)
+    assert isinstance(whole, SetData) and isinstance(turned, SetData)
+    assert isinstance(whole.valid, StoredSets) and isinstance(turned.valid, StoredSets)
     assert torch.equal(whole.valid.elements[:, order], turned.valid.elements)  # a set is of its split in any order
     assert fingerprint(whole) != fingerprint(data)
     model = set_transformer(**TINY, inputs=2, answer="count")

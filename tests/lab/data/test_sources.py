@@ -14,7 +14,7 @@ import zstandard
 
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support import sources, splits
-from kinformer.lab.data.text import Text, read
+from kinformer.lab.data.text import TextData, read
 
 TEXT = "Größe naïve, 東京.\nthe cat sat on the mat.\n".encode() * 400
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -24,7 +24,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def whole(text: Text) -> bytes:
+def whole(text: TextData) -> bytes:
     return b"".join(bytes(part.tolist()) for part in (text.train, text.valid, text.test))
 
 
@@ -66,7 +66,7 @@ def test_no_letter_is_cut_and_a_split_is_the_same_however_it_is_read(
 
 def test_rows_are_documents_split_by_what_they_say(tmp_path: Path) -> None:
     text = read_spec(f"text={rows(tmp_path)},field=body")
-    assert isinstance(text, Text) and "by the SHA-256 of each document; 300 documents" in text.split
+    assert isinstance(text, TextData) and "by the SHA-256 of each document; 300 documents" in text.split
     every = []
     for name in splits.NAMES:
         part = text.part(name)
@@ -122,7 +122,7 @@ def test_what_is_watched_may_be_another_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(TEXT)
     (tmp_path / "b").write_bytes(b"another text")
     text = read_spec(f"text={tmp_path}/a", valid=f"{tmp_path}/b")
-    assert isinstance(text, Text) and bytes(text.train.tolist()) == TEXT and not len(text.test)
+    assert isinstance(text, TextData) and bytes(text.train.tolist()) == TEXT and not len(text.test)
     assert bytes(text.valid.tolist()) == b"another text" and f"valid is text={tmp_path}/b" in text.split
 
 
@@ -130,16 +130,18 @@ def test_data_sets_are_read_from_parquet_and_text(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"text": [f"row {n}" for n in range(200)]}), tmp_path / "x.parquet")
     text = read_spec(f"text=hf:{tmp_path}/x.parquet")
-    assert isinstance(text, Text) and sorted(whole(text).split(b"\n")[:-1]) == sorted(b"row %d" % n for n in range(200))
+    assert isinstance(text, TextData) and sorted(whole(text).split(b"\n")[:-1]) == sorted(
+        b"row %d" % n for n in range(200)
+    )
     (tmp_path / "x.txt").write_text("".join(f"row {n}\n" for n in range(200)))
     lines = read_spec(f"text=hf:{tmp_path}/x.txt")
-    assert isinstance(lines, Text) and torch.equal(lines.train, text.train)
+    assert isinstance(lines, TextData) and torch.equal(lines.train, text.train)
     folder = tmp_path / "own"
     folder.mkdir()
     for name in ("train", "validation"):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"{name} {n}"}) + "\n" for n in range(5)))
     own = read_spec(f"text=hf:{folder}")
-    assert isinstance(own, Text) and "as the data set itself is split" in own.split
+    assert isinstance(own, TextData) and "as the data set itself is split" in own.split
     assert b"validation" not in bytes(own.train.tolist()) and own.valid.tolist() == list(
         b"".join(b"validation %d\n" % n for n in range(5))
     )

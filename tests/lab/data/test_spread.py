@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.lab.data.support.part import Part
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.support.split_tokens import SplitTokens
+from kinformer.lab.data.text import TextData
 
 SIZES = [3 + n % 5 for n in range(200)]
 ENDS = torch.tensor(SIZES).cumsum(0)
@@ -16,7 +16,7 @@ NUMBERS = torch.repeat_interleave(torch.arange(200), torch.tensor(SIZES)).to(tor
 @pytest.mark.parametrize("limit", [2, 40, 101, 400])
 def test_documents_are_from_all_over_and_in_order(limit: int, width: int | None) -> None:
     widths = None if width is None else torch.full_like(NUMBERS, width)
-    found = Part(NUMBERS, BEGINS, widths).spread(limit)
+    found = SplitTokens(NUMBERS, BEGINS, widths).spread(limit)
     assert limit - (width or 1) < found.bytes <= limit
     there = found.tokens[found.firsts].tolist()
     assert there == sorted(set(there)) and found.tokens.tolist() == sorted(found.tokens.tolist())
@@ -27,7 +27,7 @@ def test_documents_are_from_all_over_and_in_order(limit: int, width: int | None)
 
 
 def test_more_bytes_have_the_documents_of_fewer_and_enough_are_all() -> None:
-    part = Part(NUMBERS, BEGINS)
+    part = SplitTokens(NUMBERS, BEGINS)
     some, more = (set(part.spread(limit).tokens.tolist()) for limit in (60, 300))
     assert some < more
     whole = part.spread(len(NUMBERS) + 1)
@@ -44,7 +44,7 @@ def test_long_texts_are_cut_into_stretches_that_lie_evenly(
 ) -> None:
     whole = torch.arange(300_000).to(torch.int32)
     begins = torch.arange(0, 300_000, 60_000) if documents else None
-    part = Part(whole, begins, None if width is None else torch.full_like(whole, width))
+    part = SplitTokens(whole, begins, None if width is None else torch.full_like(whole, width))
     found, wide = part.spread(limit, length), width or 1
     assert limit - wide < found.bytes <= limit
     starts = found.tokens[found.firsts].tolist()
@@ -62,14 +62,14 @@ def test_long_texts_are_cut_into_stretches_that_lie_evenly(
 
 
 def test_few_bytes_of_one_text_are_the_first() -> None:
-    part = Part(NUMBERS)
+    part = SplitTokens(NUMBERS)
     assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and len(part.spread(50).firsts) == 1
-    assert Part(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
+    assert SplitTokens(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
 
 
 @pytest.mark.parametrize("limit", [4, 60, 2000])
 def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
-    text = Text("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
+    text = TextData("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
     found = text.part("valid").spread(limit)
     count = len(set(found.tokens.tolist()))
     wanted = f"{found.bytes:,} bytes in {count} stretches of documents from all over valid"

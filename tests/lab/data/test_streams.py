@@ -4,24 +4,24 @@ import pytest
 import torch
 
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.data.windows import Windows
+from kinformer.lab.data.random_windows import RandomWindows
 
 TEXT = torch.randint(256, (1000,), dtype=torch.uint8)
 COUNT = torch.arange(250, dtype=torch.uint8)
 
 
 def test_windows_are_pieces_of_the_text_and_come_again_by_seed() -> None:
-    stream = Windows(COUNT, batch=8, length=16, seed=3)
+    stream = RandomWindows(COUNT, batch=8, length=16, seed=3)
     batch = stream.at(5)
     assert batch.shape == (8, 17) and batch.dtype == torch.int64
     assert (batch.diff(dim=1) == 1).all()
-    assert torch.equal(batch, Windows(COUNT, 8, 16, seed=3).at(5))
+    assert torch.equal(batch, RandomWindows(COUNT, 8, 16, seed=3).at(5))
     assert not torch.equal(batch, stream.at(6))
-    assert not torch.equal(batch, Windows(COUNT, 8, 16, seed=4).at(5))
+    assert not torch.equal(batch, RandomWindows(COUNT, 8, 16, seed=4).at(5))
 
 
 def test_windows_reach_both_ends() -> None:
-    starts = {int(row[0]) for step in range(60) for row in Windows(COUNT[:20], 4, 16).at(step)}
+    starts = {int(row[0]) for step in range(60) for row in RandomWindows(COUNT[:20], 4, 16).at(step)}
     assert starts == {0, 1, 2, 3}
 
 
@@ -51,15 +51,15 @@ def test_lanes_of_a_slice_read_the_slice() -> None:
 
 def test_a_text_too_short_says_what_is_there_and_what_is_needed() -> None:
     with pytest.raises(ValueError, match="1,000 bytes are there, and a window of length 1,000 needs 1,001"):
-        Windows(TEXT, 2, 1000)
+        RandomWindows(TEXT, 2, 1000)
     with pytest.raises(ValueError, match="1,000 bytes are there, and 4 lanes of length 250 need 1,001"):
         Lanes(TEXT, 4, 250)
     assert Lanes(TEXT, 3, 333).at(0).shape == (3, 334)
-    assert Windows(TEXT, 2, 999).at(0).shape == (2, 1000)
+    assert RandomWindows(TEXT, 2, 999).at(0).shape == (2, 1000)
 
 
 def test_windows_for_what_fills_in_hold_no_token_more() -> None:
-    stream = Windows(COUNT[:16], batch=2, length=16, after=0)
+    stream = RandomWindows(COUNT[:16], batch=2, length=16, after=0)
     assert torch.equal(stream.at(3), COUNT[:16].long().expand(2, -1))
     with pytest.raises(ValueError, match="a window of length 16 needs 16"):
-        Windows(COUNT[:15], batch=2, length=16, after=0)
+        RandomWindows(COUNT[:15], batch=2, length=16, after=0)

@@ -11,7 +11,7 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import ACCURACY
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.task import SPLITS, Tasks, split_of
+from kinformer.lab.data.task import SPLITS, TaskData, split_of
 from kinformer.lab.train.evaluate import evaluate, evaluate_batches
 from kinformer.lab.train.fit import fit
 from kinformer.members.bert import bert
@@ -22,7 +22,7 @@ from kinformer.members.transformer_xl import transformer_xl
 SMALL = {"d": 16, "depth": 1, "heads": 2}
 OWN = """
 from dataclasses import dataclass
-from kinformer.core.task import Row, Task
+from kinformer.core.task import Task, TaskRow
 
 @dataclass(frozen=True)
 class Twice(Task):
@@ -34,13 +34,13 @@ class Twice(Task):
 
     def row(self, chance):
         n = int(chance.integers(self.most))
-        return Row([(b"%02d=" % n, b"%d" % (2 * n % 10))])
+        return TaskRow([(b"%02d=" % n, b"%d" % (2 * n % 10))])
 """
 
 
-def task(spec: str) -> Tasks:
+def task(spec: str) -> TaskData:
     found = read_spec(f"task={spec}")
-    assert isinstance(found, Tasks)
+    assert isinstance(found, TaskData)
     return found
 
 
@@ -135,7 +135,7 @@ def test_any_member_is_judged_by_accuracy(make: Callable) -> None:
     assert model.trained_length == 7
     held = replace(data, valid=data.test).stream(model, 1, 1, 0, 40 * 7).measured
     score = evaluate_batches(model, held)
-    assert (score.metric, score.count) == (ACCURACY, 120) and 0 <= score.others["rows all right"] <= score.value
+    assert (score.metric, score.count) == (ACCURACY, 120) and 0 <= score.extras["rows all right"] <= score.value
     if model.reads != "pairs":
         text = torch.arange(300, dtype=torch.int64).remainder(256).to(torch.uint8)
         assert evaluate(model, text, 7).metric == type(model).metric

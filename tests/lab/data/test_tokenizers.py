@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
-from kinformer.checkpoint.tokenizer import trained
+from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.splits import NAMES
-from kinformer.lab.data.text import Text, read
+from kinformer.lab.data.text import TextData, read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
@@ -91,7 +91,9 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="those of text=.* are bytes; give tokenizer=DIR, the folder of the model"):
         fit(back, f"text={where}", steps=1)
     again = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
-    assert isinstance(again, Text) and again.tokenizer is not None and again.tokenizer.sha256 == back.tokenizer.sha256
+    assert (
+        isinstance(again, TextData) and again.tokenizer is not None and again.tokenizer.sha256 == back.tokenizer.sha256
+    )
     (tmp_path / "run/tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="is not the tokenizer that config.json names"):
         load(tmp_path / "run")
@@ -103,10 +105,10 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
 def test_another_tokenizer_is_another_model(tmp_path: Path) -> None:
     """Weights beside a config of other tokens are refused, as those of another member are."""
     model = gpt(d=8, depth=1, heads=2, vocab=300)
-    model.tokenizer = trained(["the cat sat"], 300)
+    model.tokenizer = train_tokenizer(["the cat sat"], 300)
     save(model, tmp_path)
     weights = (tmp_path / "model.safetensors").read_bytes()
-    model.tokenizer = trained(["another text"], 300)
+    model.tokenizer = train_tokenizer(["another text"], 300)
     save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(weights)
     with pytest.raises(CheckpointError, match="are of different models"):
@@ -157,5 +159,5 @@ def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_pat
 
 
 def test_widths_of_letters_that_are_several_tokens() -> None:
-    (found,) = trained(["abc"], 257).encoded(["a東b"])
-    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.lost
+    (found,) = train_tokenizer(["abc"], 257).encode_batch(["a東b"])
+    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.missing

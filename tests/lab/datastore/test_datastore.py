@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kinformer.checkpoint import files
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.datastore import building
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.gpt import gpt
@@ -31,9 +31,9 @@ def model(seed: int = 0, **more: Any) -> Any:
     return gpt(**{"d": 8, "depth": 1, "heads": 2, **more}).eval()
 
 
-def text(count: int = 200, *, documents: bool = True) -> Part:
+def text(count: int = 200, *, documents: bool = True) -> SplitTokens:
     tokens = torch.randint(256, (count,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    return Part(tokens, BEGINS if documents else None)
+    return SplitTokens(tokens, BEGINS if documents else None)
 
 
 def built(folder: Path, **more: Any) -> Datastore:
@@ -61,7 +61,7 @@ def test_it_lies_on_the_cpu_whatever_the_default_device_is(store_folder: Path, t
     assert contents(tmp_path / "ds") == contents(store_folder)
 
 
-def places(part: Part) -> Iterator[tuple[int, int, int]]:
+def places(part: SplitTokens) -> Iterator[tuple[int, int, int]]:
     """Every token that has one after it in its document, with where that begins and ends."""
     for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)]):
         yield from ((at, begin, end) for at in range(begin, end - 1))
@@ -108,10 +108,10 @@ def test_more_than_there_are_and_a_store_of_one_key(tmp_path: Path) -> None:
 def test_tokens_of_any_whole_numbers_are_kept(tmp_path: Path) -> None:
     wide = torch.randint(700, (60,), generator=torch.Generator().manual_seed(0))
     for kind in (torch.uint16, torch.uint32, torch.int32, torch.int64):
-        store = built(tmp_path / str(kind), model=model(vocab=700), text=Part(wide.to(kind), None))
+        store = built(tmp_path / str(kind), model=model(vocab=700), text=SplitTokens(wide.to(kind), None))
         assert torch.equal(store.values().long(), wide[1:]), kind
     with pytest.raises(ValueError, match="give tokens, whole numbers from 0"):
-        built(tmp_path / "below", text=Part(wide - 1000, None))
+        built(tmp_path / "below", text=SplitTokens(wide - 1000, None))
 
 
 def test_float16_is_the_nearest_float16_of_float32(store_folder: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write in turn fails as on a full disk; what is there then is no datastore, and harms none."""
-    write_file, count = files._put, 0
+    write_file, count = files._write_synced, 0
 
     def full(path: Path, data: bytes) -> None:
         nonlocal count
@@ -180,7 +180,7 @@ def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
 
     built(tmp_path / "whole", shard=1200)
     complete, folder, failed = contents(tmp_path / "whole"), tmp_path / "ds", 0
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "_write_synced", full)
     while True:
         count = 1 if failed else 0  # the first write of all, then one more each time
         try:

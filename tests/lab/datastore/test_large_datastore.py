@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.data.test_cache import python
+from tests.lab.data.test_array_cache import python
 
 LARGE = """
 import ctypes, resource, sys
@@ -14,7 +14,7 @@ import torch
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.shards import digest
 from kinformer.lab.datastore.manifest import DatastorePart, Manifest, keys_file, text_file
-from kinformer.checkpoint.checkpoint import formatted
+from kinformer.checkpoint.checkpoint import format_weights
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 chance, shards = torch.Generator().manual_seed(0), []
 folder.mkdir()
@@ -24,10 +24,10 @@ for first in range(0, keys, 1 << 18):
     at = int(torch.randint(len(some), (), generator=chance))
     some[at] = (asked[len(shards) % 32] + 0.01 * len(shards)).half()  # further than all that was planted before
     planted.setdefault(len(shards) % 32, []).append(first + at)
-    (folder / keys_file(0, len(shards))).write_bytes(formatted({"keys": some}, {}))
+    (folder / keys_file(0, len(shards))).write_bytes(format_weights({"keys": some}, {}))
     shards.append(len(some))
 tokens = torch.arange(keys + 1, dtype=torch.int32) % 1000
-(folder / text_file(0)).write_bytes(formatted({"tokens": tokens, "begins": torch.zeros(1, dtype=torch.long)}, {}))
+(folder / text_file(0)).write_bytes(format_weights({"tokens": tokens, "begins": torch.zeros(1, dtype=torch.long)}, {}))
 text = digest(tokens.numpy(), numpy.zeros(1))
 part = DatastorePart("numbers", keys + 1, 1, 128, 64, text, tuple(shards))
 Manifest("", "", "", "float16", 128, parts=(part,)).save(folder / "store.json")

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from kinformer.core.discover import modules
-from kinformer.lab.environments.support.making import make
+from kinformer.lab.environments.support.make_environment import make
 
 OURS = {"t_maze": "t_maze,corridor=3", "repeat_previous": "repeat_previous,back=2,length=5"}
 SPECS = {**OURS, "key_to_door": "key_to_door,size=3,steps=4", "masked_cartpole": "masked_cartpole,length=9"}

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.search import SearchResult, TensorVectors, spread
+from kinformer.core.search import SearchResult, TensorVectors, evenly_spaced
 from kinformer.lab.datastore.shards import Shards
 from kinformer.nn.search import exact
 from kinformer.nn.search.exact import ExactSearch, rank_candidates
@@ -254,7 +254,7 @@ def test_several_threads_give_the_same_result_without_gradients() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (5, 9), (9, 5), ((1 << 25) + 4, 1 << 14)])
 def test_spread_numbers_are_distinct_and_include_both_ends(count: int, size: int) -> None:
-    numbers = spread(count, size)
+    numbers = evenly_spaced(count, size)
     assert len(numbers) == len(numbers.unique()) == min(count, size)
     assert not count or [int(numbers.min()), int(numbers.max())] == [0, count - 1]
 

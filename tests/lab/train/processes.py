@@ -1,4 +1,4 @@
-"""Members trained by two processes, each as one would train it alone: what the tests of train/parallel.py run.
+"""Members trained by two processes, each as one would train it alone: what the tests of train/process_group.py run.
 
     python -m tests.lab.train.processes JOBS.json    as torchrun starts it, once for each rank
 
@@ -70,27 +70,27 @@ def data(model: Any) -> Any:
     import torch
 
     from kinformer.lab.data.batches import Batches
-    from kinformer.lab.data.labelled import Labelled
-    from kinformer.lab.data.pairs import Pairs
-    from kinformer.lab.data.text import Text
+    from kinformer.lab.data.labelled import LabelledData
+    from kinformer.lab.data.pairs import PairData
+    from kinformer.lab.data.text import TextData
 
     draw = random.Random(0)
     if model.reads == "pairs":
         every = [tuple(draw.randbytes(draw.randint(1, 11)) for _ in range(2)) for _ in range(40)]
-        return Pairs("noise", tuple(every[:33]), tuple(every[33:]), tuple(every[33:]))  # type: ignore[arg-type]
+        return PairData("noise", tuple(every[:33]), tuple(every[33:]), tuple(every[33:]))  # type: ignore[arg-type]
     if model.reads not in ("text", "masked", "labelled"):
         return Batches([model.sample(5, 12, seed) for seed in range(8)], [model.sample(5, 12, 9)])
     if model.reads == "labelled":
         rows = [(draw.randbytes(draw.randint(1, 11)), draw.randrange(2)) for _ in range(40)]
-        return Labelled("noise", tuple(rows[:33]), tuple(rows[33:]), tuple(rows[33:]), ("a", "b"))
+        return LabelledData("noise", tuple(rows[:33]), tuple(rows[33:]), tuple(rows[33:]), ("a", "b"))
     train, valid = (torch.tensor(list(draw.randbytes(count)), dtype=torch.uint8) for count in (700, 150))
-    return Text("noise", train, valid, valid)
+    return TextData("noise", train, valid, valid)
 
 
 def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     """What comes of a job: the loss of each step, and each measurement."""
     from kinformer.core.recipe import Recipe
-    from kinformer.lab.train.budget import Steps
+    from kinformer.lab.train.budget import StepBudget
     from kinformer.lab.train.loop import train
     from kinformer.lab.train.settings import Settings
 
@@ -101,7 +101,14 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     folder = Path(job["folder"]) if "folder" in job else None
     resume = job.get("resume", False)
     train(
-        model, data(model), Steps(job["steps"]), settings, folder=folder, hear=heard.append, resume=resume, group=group
+        model,
+        data(model),
+        StepBudget(job["steps"]),
+        settings,
+        folder=folder,
+        hear=heard.append,
+        resume=resume,
+        group=group,
     )
     return {
         "loss": [line["loss"] for line in heard if "step" in line],
@@ -114,7 +121,7 @@ def main() -> None:
     """Every job, one after the other, in this process's group."""
     import torch
 
-    from kinformer.lab.train.parallel import Alone, Group, Sharded, processes
+    from kinformer.lab.train.process_group import ProcessGroup, ShardedGroup, SingleProcess, processes
 
     torch.set_num_threads(1)
     warnings.simplefilter("error")
@@ -125,8 +132,8 @@ def main() -> None:
     with processes() as group:
         for job in jobs:
             group.most(0.0)  # what one process did before is done
-            form = {"ddp": Group, "shard": Sharded, "alone": Alone}[job["form"]]
-            if group.rank and form is Alone:
+            form = {"ddp": ProcessGroup, "shard": ShardedGroup, "alone": SingleProcess}[job["form"]]
+            if group.rank and form is SingleProcess:
                 continue
             found = train_one(job, form())
             if group.rank == 0:

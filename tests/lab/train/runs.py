@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from kinformer.core.model import Model
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.progress import Show, Status
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.progress import ProgressDisplay, Status
 from kinformer.lab.train.settings import Settings
 
 SMALL = Settings(batch=3, length=12, lr=1e-2, measures=3, valid_bytes=40)
@@ -18,7 +18,7 @@ class Killed(BaseException):
     """The process is no more: nothing catches it and nothing is cleaned up."""
 
 
-class KilledAt(Show):
+class KilledAt(ProgressDisplay):
     def __init__(self, step: int) -> None:
         self.step = step
 
@@ -42,6 +42,6 @@ def same(one: Model, other: Model) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def noise() -> Text:
+def noise() -> TextData:
     train, valid = torch.randint(256, (400,), dtype=torch.uint8), torch.randint(256, (60,), dtype=torch.uint8)
-    return Text("noise", train, valid, valid)
+    return TextData("noise", train, valid, valid)

@@ -13,9 +13,9 @@ from torch import Tensor
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.pieces import cut, cut_state, joined, row_count, together, warn_across_rows
+from kinformer.lab.train.pieces import combine_losses, cut, cut_state, join_states, row_count, warn_across_rows
 from kinformer.lab.train.settings import Settings
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
@@ -36,7 +36,7 @@ def trained(model: Model, begin: dict[str, Tensor], data: Any, **settings: Any) 
     model.load_state_dict(begin)
     heard: list[dict] = []
     given = Settings(batch=5, length=8, lr=1e-2, valid_bytes=60, **settings)
-    train(model, data, Steps(4), given, hear=heard.append)
+    train(model, data, StepBudget(4), given, hear=heard.append)
     return {name: value.clone() for name, value in model.state_dict().items()}, heard
 
 
@@ -95,7 +95,7 @@ def test_a_state_is_cut_and_joined_and_what_is_shared_stays_shared() -> None:
     model = transformer_xl(d=16, depth=2, heads=2, segment=4, memory=6).train()
     state = model(model.sample(5, 9, 0), model.start(5, 20)).state
     pieces = cut_state(state, 5, 2)
-    again = joined(pieces)
+    again = join_states(pieces)
     known = [[id(leaf) for leaf in _leaves(one)] for one in (state, again)]
     assert [len(set(ids)) for ids in known] == [len(set(known[0]))] * 2 and len(set(known[0])) < len(known[0])
     assert all(torch.equal(a, b) for a, b in zip(_leaves(state), _leaves(again), strict=True))
@@ -144,7 +144,7 @@ def test_a_training_in_pieces_warns_where_rows_are_compared(make: Callable[[], M
     for accumulate in (1, 2):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            train(model, batches, Steps(1), Settings(batch=4, length=8, accumulate=accumulate))
+            train(model, batches, StepBudget(1), Settings(batch=4, length=8, accumulate=accumulate))
         texts = [str(warning.message) for warning in caught]
         if says and accumulate == 2:
             assert len(texts) == 1 and says in texts[0] and "\n" not in texts[0]
@@ -186,7 +186,7 @@ def test_a_piece_contrasts_the_parts_of_its_own_rows(monkeypatch: pytest.MonkeyP
     for pieces in (1, 2):
         calls.clear()
         losses = [model(piece, None, 0.5) for piece in cut(batch, pieces)]
-        parts, _ = together(losses)
+        parts, _ = combine_losses(losses)
         sums = [contrast(*call) for call in calls]
         counts = [int(loss.count) for loss in losses]
         expected = sum(n * total / number for n, (total, number) in zip(counts, sums, strict=True)) / sum(counts)

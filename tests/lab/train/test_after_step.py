@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.after_step import after_step, beneath
+from kinformer.core.after_step import after_step, stats_beneath
 from kinformer.core.patterns.causal import Causal
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -49,7 +49,7 @@ SEQ2SEQ_STATS = ("encoder.3.0.seen", "decoder.3.0.seen", "decoder.3.1.seen")
     ],
 )
 def test_a_module_gets_what_was_reported_at_its_place(names: tuple[str, ...], path: str, wanted: set[str]) -> None:
-    assert set(beneath(path, {name: torch.tensor(1.0) for name in names})) == wanted
+    assert set(stats_beneath(path, {name: torch.tensor(1.0) for name in names})) == wanted
 
 
 def test_a_module_of_several_places_hears_once_of_their_sum() -> None:

@@ -9,11 +9,11 @@ from torch import Tensor
 from kinformer.core.loss import Loss, penalties_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.optimise import clipped_apart
+from kinformer.lab.train.optimiser import clip_groups
 from kinformer.lab.train.settings import Settings
-from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.judging import JudgedPart
 from kinformer.laws.support.reading import trainable
 from tests.discovered import discovered
 
@@ -49,7 +49,7 @@ def read_by_others(model: Model) -> bool:
 
 
 @pytest.mark.parametrize("example", FIRST)
-def test_what_learns_alone_is_declared_and_its_size_changes_no_other_weight(example: Judged) -> None:
+def test_what_learns_alone_is_declared_and_its_size_changes_no_other_weight(example: JudgedPart) -> None:
     model = example.make()
     if isinstance(model, Model):
         check_declared(model)
@@ -61,7 +61,7 @@ def check_declared(model: Model) -> None:
     loss = model.train()(model.sample(2, 13, 0))
     if len(loss.parts) == 1:
         return
-    apart = [{id(p) for p in group} for group in clipped_apart(model)[1:]]
+    apart = [{id(p) for p in group} for group in clip_groups(model)[1:]]
     by_part = reached(model, loss)
     for part, mine in by_part.items():
         others = set().union(*(theirs for other, theirs in by_part.items() if other != part))
@@ -82,7 +82,7 @@ def check_size(model: Model) -> None:
     data, steps = Batches([model.sample(3, 13, seed) for seed in range(5)]), 1 if read_by_others(model) else 5
     weights: list[dict[str, Tensor]] = []
     for one in (model, other):
-        train(one, data, Steps(steps), Settings(batch=3, length=12, lr=1e-2, clip=1e-3, measures=1))
+        train(one, data, StepBudget(steps), Settings(batch=3, length=12, lr=1e-2, clip=1e-3, measures=1))
         own = {id(p) for p in lonely(one)}
         weights.append({name: p.detach() for name, p in one.named_parameters() if id(p) not in own})
     assert weights[0].keys() == weights[1].keys() and len(weights[0]) > 4

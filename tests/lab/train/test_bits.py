@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Out
-from kinformer.core.model import EvaluationSums, Metric, Model, total
-from kinformer.lab.data.support.part import Part
+from kinformer.core.model import EvaluationSums, Metric, Model, sum_and_count
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.members.bert import bert
-from kinformer.models.support.texts import Texts
+from kinformer.models.support.text_model import TextModel
 
 VOCAB = 40
 CHANCE = numpy.random.default_rng(0)
@@ -26,7 +26,7 @@ SCORES = torch.from_numpy(CHANCE.normal(size=VOCAB) * 3).float()
 BITS = -SCORES.double().log_softmax(0)[TOKENS] / math.log(2)
 
 
-class Unigram(Texts):
+class Unigram(TextModel):
     """Says the same of every token, so what is scored decides what it is worth, and nothing else does."""
 
     vocab = VOCAB
@@ -65,7 +65,7 @@ def bits(places: list[int]) -> float:
 @pytest.mark.parametrize("full", [False, True])
 def test_windows(documents: bool, length: int, stride: int | str | None, full: bool) -> None:
     step = length if stride == "length" else None if stride is None else min(int(stride), length)
-    part = Part(TOKENS, BEGINS if documents else None, WIDTHS)
+    part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     places = list(scored(part.sizes.tolist(), length, step, full))
     if not places:
         with pytest.raises(ValueError, match="has a whole window"):
@@ -79,7 +79,7 @@ def test_windows(documents: bool, length: int, stride: int | str | None, full: b
 @pytest.mark.parametrize(("documents", "lanes"), [(False, 1), (False, 3), (False, None), (True, None)])
 @pytest.mark.parametrize("length", [1, 16, 500])
 def test_lanes(documents: bool, lanes: int | None, length: int) -> None:
-    part = Part(TOKENS, BEGINS if documents else None, WIDTHS)
+    part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     places = list(scored(part.sizes.tolist(), length, None, False))
     found = evaluate(Unigram(lanes=True), part, length, lanes=lanes)
     assert found.count == len(places) and found.value == pytest.approx(bits(places), rel=1e-5)
@@ -88,7 +88,7 @@ def test_lanes(documents: bool, lanes: int | None, length: int) -> None:
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("limit", [100, 700, 1200])
 def test_some_bytes(documents: bool, limit: int) -> None:
-    part = Part(TOKENS, BEGINS if documents else None, WIDTHS)
+    part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     some = part.spread(limit)
     at = {(int(token), int(width)): n for n, (token, width) in enumerate(zip(TOKENS, WIDTHS, strict=True))}
     firsts = set(some.firsts.tolist())
@@ -105,7 +105,7 @@ def test_some_bytes(documents: bool, limit: int) -> None:
 def test_what_is_filled_in(documents: bool, length: int) -> None:
     """Of a model that fills in the bytes are those of the tokens that it hid, window by window."""
     model = bert(d=8, depth=1, heads=2, vocab=VOCAB, length=64).eval()
-    part = Part(TOKENS, BEGINS if documents else None, WIDTHS)
+    part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     cost, size, count = 0.0, 0, 0
     with torch.no_grad():
         for begin, end in zip(part.firsts.tolist(), [*part.firsts.tolist()[1:], len(TOKENS)], strict=True):
@@ -132,7 +132,7 @@ class Silent(Model):
         self.scores = torch.nn.Parameter(torch.zeros(1))
 
     def judge(self, batch: Tensor, state: Any = None) -> EvaluationSums:
-        return EvaluationSums({"bits per masked byte": total(torch.ones(batch.shape), batch > 20)})
+        return EvaluationSums({"bits per masked byte": sum_and_count(torch.ones(batch.shape), batch > 20)})
 
     def forward(self, batch: Any, state: Any = None, progress: float = 1.0) -> Any:
         raise NotImplementedError
@@ -142,12 +142,12 @@ class Silent(Model):
 
 
 def test_a_model_that_does_not_say_what_it_scored_is_refused_where_tokens_are_no_bytes() -> None:
-    assert evaluate(Silent(), Part(TOKENS), 16).value == 1
+    assert evaluate(Silent(), SplitTokens(TOKENS), 16).value == 1
     with pytest.raises(ValueError, match=r"Silent.judge returned .* scored tokens and no scored mask,") as caught:
-        evaluate(Silent(), Part(TOKENS, None, WIDTHS), 16)
+        evaluate(Silent(), SplitTokens(TOKENS, None, WIDTHS), 16)
     assert "\n" not in str(caught.value)
 
 
 def test_tokens_that_stand_for_no_byte_are_refused() -> None:
     with pytest.raises(ValueError, match="no bits per byte: the 399 scored tokens have no bytes"):
-        evaluate(Unigram(), Part(TOKENS, None, torch.zeros_like(WIDTHS)), 16)
+        evaluate(Unigram(), SplitTokens(TOKENS, None, torch.zeros_like(WIDTHS)), 16)

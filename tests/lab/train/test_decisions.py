@@ -19,19 +19,19 @@ from kinformer.checkpoint.checkpoint import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.lab.data.kind import Data
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train import decisions, loop
-from kinformer.lab.train.budget import Steps
-from kinformer.lab.train.decisions import Decisions, decide, saved
+from kinformer.lab.train.budget import StepBudget
+from kinformer.lab.train.decisions import Decisions, decide, saved_decisions
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.packs import packs
-from kinformer.lab.train.parallel import ALONE
-from kinformer.lab.train.peek import reads_ahead
+from kinformer.lab.train.packs_documents import packs_documents
 from kinformer.lab.train.probe import probe_of
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.process_group import SINGLE_PROCESS
+from kinformer.lab.train.reads_ahead import reads_ahead
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -48,14 +48,14 @@ SIZE = {"d": 16, "depth": 1, "heads": 2}
 ROOT = Path(__file__).parents[3]
 
 
-def notes(length: int = 60) -> Text:
+def notes(length: int = 60) -> TextData:
     """Documents of unequal sizes, so that a row of so many tokens holds several."""
     draw = torch.Generator().manual_seed(3)
     sizes = torch.randint(3, length, (40,), generator=draw)
     splits = {"train": sizes, "valid": sizes[:3], "test": sizes[:3]}
     tokens = {name: torch.randint(97, 110, (int(its.sum()),), generator=draw).byte() for name, its in splits.items()}
     begins = {name: torch.cat([torch.zeros(1, dtype=torch.long), its.cumsum(0)[:-1]]) for name, its in splits.items()}
-    return Text("notes", **tokens, begins=begins)
+    return TextData("notes", **tokens, begins=begins)
 
 
 def settings(length: int) -> Settings:
@@ -67,7 +67,7 @@ def trained(make: Callable[[], Any], folder: Path, length: int, *stops: float) -
     for n, until in enumerate((*stops, 1.0)):
         torch.manual_seed(n and 7)  # whatever a fresh model starts as, its weights are those that were kept
         model = make()
-        train(model, notes(), Steps(8), settings(length), folder=folder, resume=n > 0, until=until)
+        train(model, notes(), StepBudget(8), settings(length), folder=folder, resume=n > 0, until=until)
     return model
 
 
@@ -82,7 +82,7 @@ def test_documents_are_gone_on_with_bit_for_bit(make: Callable[[], Any], length:
     """These read positions of the row: heads of zeros, or a window of most of the row, hide it."""
     assert same(trained(make, tmp_path / "parts", length, 0.5, 0.75), trained(make, tmp_path / "whole", length))
     for folder in ("parts", "whole"):
-        assert Run(tmp_path / folder).state()["decisions"] == {"reads_ahead": "", "packs_documents": False}
+        assert RunFolder(tmp_path / folder).state()["decisions"] == {"reads_ahead": "", "packs_documents": False}
 
 
 @pytest.mark.prove
@@ -111,14 +111,14 @@ def test_a_process_that_is_killed_goes_on_with_documents_bit_for_bit(tmp_path: P
         "        if status.step == at: os.kill(os.getpid(), signal.SIGKILL)\n"
         "make = lambda: sparse_transformer(**SIZE, stride=8, summary=2, length=64)\n"
         "torch.manual_seed(0)\n"
-        "train(make(), notes(), Steps(8), settings(60), folder=Path(sys.argv[1]), show=Kill(at), resume=True)\n"
+        "train(make(), notes(), StepBudget(8), settings(60), folder=Path(sys.argv[1]), show=Kill(at), resume=True)\n"
     )
     for at, code in ((3, -signal.SIGKILL), (6, -signal.SIGKILL), (99, 0)):
         words = [sys.executable, "-W", "ignore", "-c", life, str(tmp_path / "parts"), str(at)]
         assert subprocess.run(words, cwd=ROOT, env=os.environ, check=False).returncode == code
     whole = trained(lambda: sparse_transformer(**SIZE, stride=8, summary=2, length=64), tmp_path / "whole", 60)
     made = sparse_transformer(**SIZE, stride=8, summary=2, length=64)
-    Run(tmp_path / "parts").restore(made)
+    RunFolder(tmp_path / "parts").restore(made)
     assert same(made, whole) and steps(tmp_path / "parts") == list(range(1, 9))
 
 
@@ -128,16 +128,16 @@ def test_a_run_reads_its_decisions_and_makes_none(tmp_path: Path, monkeypatch: p
 
     whole, model = trained(lambda: gpt(**SIZE, length=60), tmp_path / "whole", 60), gpt(**SIZE, length=60)
     torch.manual_seed(0)
-    train(gpt(**SIZE, length=60), notes(), Steps(8), settings(60), folder=tmp_path / "parts", until=0.5)
-    assert Run(tmp_path / "parts").state()["decisions"] == {"reads_ahead": "", "packs_documents": True}
+    train(gpt(**SIZE, length=60), notes(), StepBudget(8), settings(60), folder=tmp_path / "parts", until=0.5)
+    assert RunFolder(tmp_path / "parts").state()["decisions"] == {"reads_ahead": "", "packs_documents": True}
     monkeypatch.setattr(loop, "decide", never)
-    train(model, notes(), Steps(8), settings(60), folder=tmp_path / "parts", resume=True)
+    train(model, notes(), StepBudget(8), settings(60), folder=tmp_path / "parts", resume=True)
     assert same(model, whole)
 
 
 def written_before(folder: Path, **changes: Any) -> None:
     """Make the run in a folder one of a version that wrote no decisions down, or that decided otherwise."""
-    path = folder / "trainer" / str(Run(folder).step) / "trainer.json"
+    path = folder / "trainer" / str(RunFolder(folder).step) / "trainer.json"
     state = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("sum", "decisions")}
     state |= changes
     path.write_text(
@@ -154,10 +154,10 @@ def test_what_a_run_has_decided_decides_its_batches(tmp_path: Path) -> None:
 
     made = {}
     for packed in (False, True):
-        train(make(), notes(), Steps(8), settings(60), folder=tmp_path / str(packed), until=0.5)
+        train(make(), notes(), StepBudget(8), settings(60), folder=tmp_path / str(packed), until=0.5)
         written_before(tmp_path / str(packed), decisions={"reads_ahead": "", "packs_documents": packed})
         made[packed] = make()
-        train(made[packed], notes(), Steps(8), settings(60), folder=tmp_path / str(packed), resume=True)
+        train(made[packed], notes(), StepBudget(8), settings(60), folder=tmp_path / str(packed), resume=True)
     assert not same(made[True], made[False])
 
 
@@ -165,11 +165,11 @@ def test_a_run_that_wrote_no_decisions_down_goes_on(tmp_path: Path) -> None:
     make = lambda: sparse_transformer(**SIZE, stride=8, summary=2, length=64)  # noqa: E731
     whole = trained(make, tmp_path / "whole", 60)
     torch.manual_seed(0)
-    train(make(), notes(), Steps(8), settings(60), folder=tmp_path / "parts", until=0.5)
+    train(make(), notes(), StepBudget(8), settings(60), folder=tmp_path / "parts", until=0.5)
     written_before(tmp_path / "parts")
     model = make()
-    train(model, notes(), Steps(8), settings(60), folder=tmp_path / "parts", resume=True)
-    assert same(model, whole) and "decisions" in Run(tmp_path / "parts").state()
+    train(model, notes(), StepBudget(8), settings(60), folder=tmp_path / "parts", resume=True)
+    assert same(model, whole) and "decisions" in RunFolder(tmp_path / "parts").state()
 
 
 def test_a_run_that_reads_ahead_says_so_when_it_goes_on(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_run_that_reads_ahead_says_so_when_it_goes_on(tmp_path: Path) -> None:
 
     for resume, until in ((False, 0.5), (True, 1.0)):
         with pytest.warns(UserWarning, match="this reformer reads ahead, as its part declares: ") as said:
-            train(make(), notes(), Steps(2), settings(64), folder=tmp_path, resume=resume, until=until)
+            train(make(), notes(), StepBudget(2), settings(64), folder=tmp_path, resume=resume, until=until)
         assert len(said) == 1
 
 
@@ -192,7 +192,7 @@ def read_alike(model: LM | MLM, sizes: list[int]) -> bool:
     tokens = model.sample(1, sum(sizes), 11)
     ids = torch.tensor([[n for n, size in enumerate(sizes) for _ in range(size)]])
     try:
-        packed = model.logits(tokens, ctx=numbered(tokens).replace(only=Document(ids))).y
+        packed = model.logits(tokens, ctx=context_of_tokens(tokens).replace(only=Document(ids))).y
     except (ValueError, NotImplementedError):
         return False
     alone = torch.cat([model.logits(document).y for document in tokens.split(sizes, 1)], 1)
@@ -212,13 +212,13 @@ NOT = {
 def test_what_reads_positions_of_the_row_does_not_pack(name: str) -> None:
     torch.manual_seed(0)
     model = NOT[name]()
-    assert not packs(model, 100) and not read_alike(model.eval(), [3, 97])
+    assert not packs_documents(model, 100) and not read_alike(model.eval(), [3, 97])
 
 
 def test_what_names_no_position_within_the_row_packs() -> None:
     for pattern in ("Causal() & Block(128)", "Causal() & Strided(7)", "Causal() & Band(3)"):
         model = gpt(**SIZE, position="rotary", pattern=pattern)
-        assert packs(model, 100) and read_alike(model.eval(), [3, 97])
+        assert packs_documents(model, 100) and read_alike(model.eval(), [3, 97])
 
 
 @pytest.mark.prove
@@ -230,7 +230,7 @@ def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
             model = Example.of(example).make()
             if isinstance(model, LM | MLM):
                 length = min(60, model.longest or 60)
-                does = packs(model, length)
+                does = packs_documents(model, length)
                 found[does].add(f"{name} {n}")
                 cuts = [[length - 1, 1], [length // 2, length - length // 2], [5, 1, 12, length - 18]]
                 modes = [all(read_alike(model.train(mode), sizes) for sizes in cuts) for mode in (False, True)]
@@ -242,22 +242,22 @@ def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
 
 def test_no_row_is_tried_that_is_longer_than_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    for name in ("reads_ahead", "packs"):
+    for name in ("reads_ahead", "packs_documents"):
         monkeypatch.setattr(f"kinformer.lab.train.decisions.{name}", lambda model, length: lengths.append(length) or "")
-    decide(gpt(**SIZE, length=10**5), notes(), settings(10**5), ALONE)
+    decide(gpt(**SIZE, length=10**5), notes(), settings(10**5), SINGLE_PROCESS)
     assert lengths == [len(notes().train)] * 2
 
 
 def test_a_model_of_lanes_or_of_one_text_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinformer.lab.train.decisions.packs", lambda model, length: 1 / 0)
-    joined: Data = Text("joined", *(getattr(notes(), name) for name in ("train", "valid", "test")))
-    assert decide(gpt(**SIZE, length=60), joined, settings(60), ALONE) == Decisions()
+    monkeypatch.setattr("kinformer.lab.train.decisions.packs_documents", lambda model, length: 1 / 0)
+    joined: Data = TextData("joined", *(getattr(notes(), name) for name in ("train", "valid", "test")))
+    assert decide(gpt(**SIZE, length=60), joined, settings(60), SINGLE_PROCESS) == Decisions()
 
 
 def test_decisions_of_another_version_are_one_line() -> None:
     with pytest.raises(CheckpointError, match="decisions of another version of kinformer") as error:
-        saved({"decisions": {"reads_ahead": None, "moods": 3}})
-    assert "\n" not in str(error.value) and saved({}) is None
+        saved_decisions({"decisions": {"reads_ahead": None, "moods": 3}})
+    assert "\n" not in str(error.value) and saved_decisions({}) is None
 
 
 def no_memory(model: Any) -> Any:
@@ -273,14 +273,14 @@ def test_a_model_that_cannot_be_copied_reads_rows_of_one_document_each(
     failing: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy, "deepcopy", failing)
-    assert decide(bert(**SIZE), notes(), settings(60), ALONE) == Decisions()
+    assert decide(bert(**SIZE), notes(), settings(60), SINGLE_PROCESS) == Decisions()
 
 
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The models of which it was decided whether they read ahead, and whether they pack."""
     models = list[Any]()
-    for name, function in (("reads_ahead", reads_ahead), ("packs", packs)):
+    for name, function in (("reads_ahead", reads_ahead), ("packs_documents", packs_documents)):
         monkeypatch.setattr(
             decisions, name, lambda model, length, call=function: models.append(model) or call(model, length)
         )
@@ -304,5 +304,5 @@ def test_a_command_decides_once_of_each_model(
     given = ["--data", spec, "--steps", "1", "--batch", "2", "--length", "16", "--out", f"{tmp_path}/run"]
     assert run([*words, *given]) == 0
     assert len(decided) == 2 * models and len({id(model) for model in decided}) == models
-    runs = [Run(path.parent).state() for path in (tmp_path / "run").rglob("metrics.jsonl")]
+    runs = [RunFolder(path.parent).state() for path in (tmp_path / "run").rglob("metrics.jsonl")]
     assert {json.dumps(state["decisions"]) for state in runs} == {'{"reads_ahead": "", "packs_documents": true}'}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Out
-from kinformer.lab.data.support.part import Part
+from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate, evaluate_batches
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -141,7 +141,7 @@ def test_a_limit_takes_the_first_bytes_and_the_mode_comes_back() -> None:
 
 
 def test_less_than_the_first_token_of_documents_is_too_short() -> None:
-    part = Part(torch.arange(6), torch.tensor([0, 3]), torch.tensor([4, 1, 1, 1, 1, 1]))
+    part = SplitTokens(torch.arange(6), torch.tensor([0, 3]), torch.tensor([4, 1, 1, 1, 1, 1]))
     with pytest.raises(ValueError, match="the text to evaluate on is too short: 0 tokens are there, and 2 are needed"):
         evaluate(tiny.bigram(), part, 4, 2)
 

@@ -15,7 +15,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
-from kinformer.lab.train.peek import leaks
+from kinformer.lab.train.reads_ahead import leaks
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer

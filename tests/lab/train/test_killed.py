@@ -15,7 +15,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from tests.lab.train import tiny
 
 ROOT = Path(__file__).parents[3]
@@ -62,13 +62,13 @@ def killed(out: Path, kills: int, steps: int, pause: float, every: float, longes
         process = life(out, steps, pause, every)
         begun(process)
         before = time.monotonic()
-        while Run(out).step is None:  # the first life is let live until it has saved
+        while RunFolder(out).step is None:  # the first life is let live until it has saved
             time.sleep(0.01)
             assert time.monotonic() - before < 60
         time.sleep(chance.uniform(0, longest))
         process.send_signal(signal.SIGKILL)
         assert ended(process) == -signal.SIGKILL
-        there, made = Run(out).step, History.read(out)
+        there, made = RunFolder(out).step, History.read(out)
         assert there is not None and made.step < steps
         assert load(out, tiny.lane).seen == there  # the weights are whole, and of the step that they say
         assert made.step - there <= every / pause + 2  # a step is under way while the clock is looked at
@@ -118,7 +118,7 @@ def test_sigterm_saves_what_there_is(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     assert ended(process) != 0
-    assert History.read(tmp_path).step == Run(tmp_path).step == int(load(tmp_path, tiny.lane).seen) >= 5
+    assert History.read(tmp_path).step == RunFolder(tmp_path).step == int(load(tmp_path, tiny.lane).seen) >= 5
 
 
 FULL = """
@@ -143,6 +143,6 @@ def test_a_disk_that_takes_no_more_leaves_the_last_save(tmp_path: Path) -> None:
     words = [sys.executable, "-W", "ignore", "-c", FULL, str(tmp_path), "5000"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1 and "File too large; nothing was written" in done.stdout
-    assert Run(tmp_path).step == int(load(tmp_path, tiny.lane).seen) == 5
+    assert RunFolder(tmp_path).step == int(load(tmp_path, tiny.lane).seen) == 5
     trained(tmp_path, 20)
-    assert Run(tmp_path).step == 20 and numbered(tmp_path) == list(range(1, 21))
+    assert RunFolder(tmp_path).step == 20 and numbered(tmp_path) == list(range(1, 21))

@@ -14,21 +14,21 @@ from kinformer.checkpoint import files
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.loss import Loss
 from kinformer.lab.data.lanes import Lanes
-from kinformer.lab.data.text import Text
-from kinformer.lab.train.budget import Minutes, Steps
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.interrupt import Stopped
 from kinformer.lab.train.loop import TrainingStopped, train
-from kinformer.lab.train.progress import Show, Status
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.progress import ProgressDisplay, Status
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.training_interrupt import TrainingInterrupt
 from kinformer.members.gpt import gpt
 from tests.lab.train import tiny
 
 SMALL = Settings(batch=4, length=16, lr=3e-2, measures=4, valid_bytes=100)
 
 
-class Noted(Show):
+class Noted(ProgressDisplay):
     def __init__(self) -> None:
         self.seen: list[Status] = []
 
@@ -38,7 +38,7 @@ class Noted(Show):
 
 def test_the_loss_falls_and_is_measured() -> None:
     show = Noted()
-    history = train(tiny.bigram(), tiny.text(), Steps(200), SMALL, show=show)
+    history = train(tiny.bigram(), tiny.text(), StepBudget(200), SMALL, show=show)
     assert history.points[-1].valid < 0.5 < 4 < show.seen[0].train
     assert [point.step for point in history.points] == [50, 100, 150, 200]
     assert history.step == 200 and history.tokens == 200 * 4 * 16
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_training() -> None:
         settings = Settings(batch=4, length=16, seed=seed, valid_bytes=100)
         return [
             point.valid
-            for point in train(tiny.bigram(), Text("noise", noise, noise, noise), Steps(20), settings).points
+            for point in train(tiny.bigram(), TextData("noise", noise, noise, noise), StepBudget(20), settings).points
         ]
 
     assert trained(1) == trained(1) != trained(2)
@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_training() -> None:
 
 def test_minutes_end_and_follow_the_clock() -> None:
     show = Noted()
-    history = train(tiny.bigram(), tiny.text(), Minutes(0.005), SMALL, show=show)
+    history = train(tiny.bigram(), tiny.text(), MinuteBudget(0.005), SMALL, show=show)
     assert history.seconds >= 0.3
     assert show.seen[-2].seconds < 0.3
     assert show.seen[-1].spent == pytest.approx(history.seconds / 0.3)
@@ -69,7 +69,7 @@ def test_minutes_end_and_follow_the_clock() -> None:
 
 def test_every_module_is_told_once_after_every_step() -> None:
     model = tiny.bigram()
-    train(model, tiny.text(), Steps(5), SMALL)
+    train(model, tiny.text(), StepBudget(5), SMALL)
     assert [progress for progress, _ in model.told] == [0, 0.2, 0.4, 0.6, 0.8]
     assert [int(stats["count"]) for _, stats in model.told] == [4 * 17] * 5
     assert int(model.seen) == 5
@@ -77,7 +77,7 @@ def test_every_module_is_told_once_after_every_step() -> None:
 
 def test_a_stateless_model_gets_no_state() -> None:
     model = tiny.bigram()
-    train(model, tiny.text(), Steps(3), SMALL)
+    train(model, tiny.text(), StepBudget(3), SMALL)
     assert model.states == [None] * 3
 
 
@@ -93,7 +93,7 @@ def test_a_state_is_carried_detached_and_begun_anew() -> None:
         return loss
 
     model.forward = watch
-    train(model, text, Steps(7), Settings(batch=4, length=16, lr=1e-3, valid_bytes=100))
+    train(model, text, StepBudget(7), Settings(batch=4, length=16, lr=1e-3, valid_bytes=100))
     assert all(not state.requires_grad for state in model.states)
     for step, state in enumerate(model.states):
         wanted = torch.zeros_like(state) if step % 3 == 0 else ends[step - 1]
@@ -105,7 +105,7 @@ def test_the_last_and_the_best_model_are_kept_and_what_was_measured(tmp_path: Pa
     model = tiny.bigram()
     text = tiny.text()
     scrambled = type(text)("x", text.train, torch.randint(256, (200,), dtype=torch.uint8), text.test)
-    history = train(model, scrambled, Steps(40), SMALL, folder=tmp_path)
+    history = train(model, scrambled, StepBudget(40), SMALL, folder=tmp_path)
     assert history.best is history.points[0] and history.points[-1].valid > history.best.valid + 0.1
     assert int(load(tmp_path / "best", member=tiny.bigram).seen) == history.best.step == 10
     assert int(load(tmp_path, member=tiny.bigram).seen) == history.step == 40
@@ -113,9 +113,9 @@ def test_the_last_and_the_best_model_are_kept_and_what_was_measured(tmp_path: Pa
 
 
 def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    first = train(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path)
+    first = train(tiny.bigram(), tiny.text(), StepBudget(100), SMALL, folder=tmp_path)
     show = Noted()
-    train(load(tmp_path, member=tiny.bigram), tiny.text(), Steps(1), SMALL, show=show)
+    train(load(tmp_path, member=tiny.bigram), tiny.text(), StepBudget(1), SMALL, show=show)
     assert show.seen[0].train == pytest.approx(first.points[-1].valid, rel=0.2)
 
 
@@ -141,7 +141,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
     with pytest.raises(
         TrainingStopped, match=f"the {where} became .* at step 3, in batch 3: the weights before it are in"
     ) as caught:
-        train(model, tiny.text(), Steps(10), settings, folder=tmp_path)
+        train(model, tiny.text(), StepBudget(10), settings, folder=tmp_path)
     assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
     kept = load(tmp_path, member=tiny.bigram)
     assert int(kept.seen) == 3 and all(bool(p.isfinite().all()) for p in kept.parameters())
@@ -156,8 +156,8 @@ def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
 
     told = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
     with pytest.raises(TrainingStopped, match=told):
-        train(model, tiny.text(), Steps(1), replace(SMALL, measures=1), folder=tmp_path, hear=spoil)
-    assert Run(tmp_path).step is None and not (tmp_path / "best").exists()
+        train(model, tiny.text(), StepBudget(1), replace(SMALL, measures=1), folder=tmp_path, hear=spoil)
+    assert RunFolder(tmp_path).step is None and not (tmp_path / "best").exists()
 
 
 def test_after_a_measurement_the_best_so_far_is_kept_beside_the_last_good_weights(tmp_path: Path) -> None:
@@ -165,22 +165,22 @@ def test_after_a_measurement_the_best_so_far_is_kept_beside_the_last_good_weight
     forward = model.forward
     model.forward = lambda *given: forward(*given)._replace(total=forward(*given).total / (len(model.told) < 3))
     with pytest.raises(TrainingStopped, match="at step 3, in batch 3: the weights before it are in"):
-        train(model, tiny.text(), Steps(4), replace(SMALL, measures=2), folder=tmp_path)
+        train(model, tiny.text(), StepBudget(4), replace(SMALL, measures=2), folder=tmp_path)
     assert int(load(tmp_path, member=tiny.bigram).seen) == 3
     assert int(load(tmp_path / "best", member=tiny.bigram).seen) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_stops(tmp_path: Path, number: int) -> None:
-    class Sending(Show):
+    class Sending(ProgressDisplay):
         def status(self, status: Status) -> None:
             if status.step == 3:
                 os.kill(os.getpid(), number)
 
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt, match="stopped at step 3; the weights are kept in") as stopped:
-        train(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=Sending())
-    assert isinstance(stopped.value, Stopped) and stopped.value.number == number
+        train(tiny.bigram(), tiny.text(), StepBudget(100), SMALL, folder=tmp_path, show=Sending())
+    assert isinstance(stopped.value, TrainingInterrupt) and stopped.value.number == number
     assert int(load(tmp_path, member=tiny.bigram).seen) == 3
     assert signal.getsignal(number) is before
 
@@ -194,7 +194,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left on device; nothing was written"):
-        train(tiny.bigram(), tiny.text(), Steps(4), SMALL, folder=tmp_path)
+        train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path)
     assert torch.equal(load(tmp_path, member=tiny.bigram).mix.weight, old.mix.weight)
     left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["config.json", "metrics.jsonl", "model.safetensors"]
@@ -203,9 +203,9 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytes
 def test_too_little_text_is_said_before_anything_is_trained() -> None:
     text = tiny.text()
     with pytest.raises(ValueError, match="10 bytes are there, and a window of length 16 needs 17"):
-        train(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), Steps(1), SMALL)
+        train(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), StepBudget(1), SMALL)
     with pytest.raises(ValueError, match="x leaves 1 bytes of .* to validate on, and 2 are needed; .*--valid FILE"):
-        train(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), Steps(1), SMALL)
+        train(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), StepBudget(1), SMALL)
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}])
@@ -219,10 +219,10 @@ def test_rows_longer_than_the_learned_positions_are_refused_before_anything_is_t
     with pytest.raises(
         ValueError, match=r"^rows are of 16 tokens, and this gpt has 15 learned positions; train it on a le"
     ):
-        train(model, tiny.text(), Steps(1), SMALL)
+        train(model, tiny.text(), StepBudget(1), SMALL)
     assert model.trained_length is None
-    train(gpt(d=16, depth=1, heads=2, length=16), tiny.text(), Steps(1), SMALL)
-    train(gpt(d=16, depth=1, heads=2, position="rotary"), tiny.text(), Steps(1), SMALL)
+    train(gpt(d=16, depth=1, heads=2, length=16), tiny.text(), StepBudget(1), SMALL)
+    train(gpt(d=16, depth=1, heads=2, position="rotary"), tiny.text(), StepBudget(1), SMALL)
 
 
 @pytest.mark.parametrize("make", [tiny.bigram, tiny.lane])
@@ -248,12 +248,12 @@ def test_out_of_memory_is_one_line_with_the_batch_that_fits(
     monkeypatch.setattr(type(model), "forward", narrow)
     settings = Settings(batch=16, length=8, valid_bytes=50)
     with pytest.raises(TrainingStopped, match="a batch of 16 at step 2 takes more memory than there is on cpu") as stop:
-        train(model, tiny.text(), Steps(9), settings, folder=tmp_path)
+        train(model, tiny.text(), StepBudget(9), settings, folder=tmp_path)
     assert "the weights before it are in" in str(stop.value) and "\n" not in str(stop.value)
     assert str(stop.value).endswith("2 fit: give batch=2, or accumulate=8 for the same batch in pieces")
     assert seen == [16, 16, 16, 8, 4, 2] and int(load(tmp_path, make).seen) == 2
     model = make()
-    history = train(model, tiny.text(), Steps(3), replace(settings, accumulate=8), folder=tmp_path / "pieces")
+    history = train(model, tiny.text(), StepBudget(3), replace(settings, accumulate=8), folder=tmp_path / "pieces")
     assert history.step == 3 and seen[6:] == [2] * 24
 
 
@@ -261,5 +261,5 @@ def test_another_error_is_not_taken_for_too_little_memory(monkeypatch: pytest.Mo
     model = tiny.bigram()
     model.forward = lambda *given: (_ for _ in ()).throw(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="mat1 and mat2") as error:
-        train(model, tiny.text(), Steps(1), SMALL)
+        train(model, tiny.text(), StepBudget(1), SMALL)
     assert not isinstance(error.value, TrainingStopped)

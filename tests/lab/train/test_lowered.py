@@ -14,7 +14,7 @@ from kinformer.core.pooler import Pooler
 from kinformer.core.state import detach
 from kinformer.members.agent import agent
 from kinformer.members.compressive_transformer import compressive_transformer
-from kinformer.models.support.logistics import STEP, Logistics
+from kinformer.models.support.logistic_mixture import STEP, LogisticMixture
 from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
 from kinformer.nn.mechanisms import edges
 from kinformer.nn.poolers.max import MaxPooler
@@ -43,15 +43,15 @@ def test_a_compression_learns_what_it_loses_and_not_rounding(loss: Any) -> None:
 
 
 def test_logistics_are_narrower_than_bfloat16_is() -> None:
-    values = Logistics(32, 1, mixtures=2)
+    values = LogisticMixture(32, 1, mixtures=2)
     with torch.no_grad():
         values.head.bias.view(-1, 2)[1], values.head.bias.view(-1, 2)[2] = 0.9, -6.0  # sure of bright pixels
     y = torch.randn(4, 50, 32) / 5
     mean = y @ values.head.weight[2] + 0.9
     pixels = ((mean.clamp(-1, 1) + 1) / STEP).round().long()[..., None]
-    want = values.surprise(y, pixels)
+    want = values.nll(y, pixels)
     with lowered(True):
-        got = values.surprise(y, pixels)
+        got = values.nll(y, pixels)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_values_of_steps_near_one_another_stay_apart() -> None:
     made = agent(observations=(2,)).train()
     with torch.no_grad():
         made.value.bias.fill_(100.0)  # as of a pole that stands
-    told = made.sample(2, 40, 0).told
+    told = made.sample(2, 40, 0).observations
     with lowered(True):
         value = made.says(told).value
     assert value.dtype == torch.float32 and value.unique().numel() > 40

@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.training import prepare
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.part import Part
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.support.split_tokens import SplitTokens
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train import evaluate as module
-from kinformer.lab.train.budget import Minutes, Steps
-from kinformer.lab.train.evaluate import SHARE, evaluate, measuring
+from kinformer.lab.train.budget import MinuteBudget, StepBudget
+from kinformer.lab.train.evaluate import SHARE, evaluate, settle_measuring
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.settings import SAMPLE, Settings
@@ -25,9 +26,9 @@ from tests.cli.test_commands import BIGRAM
 from tests.lab.train import tiny
 
 
-def text(size: int = 100_000) -> Text:
+def text(size: int = 100_000) -> TextData:
     tokens = torch.from_numpy(numpy.random.default_rng(0).integers(256, size=size)).to(torch.uint8)
-    return Text("noise", tokens, tokens, tokens)
+    return TextData("noise", tokens, tokens, tokens)
 
 
 @pytest.mark.parametrize("steps", [1, 30, 300, 3_000, 30_000])
@@ -38,7 +39,7 @@ def test_a_number_of_steps_looks_at_no_clock(steps: int, size: int, monkeypatch:
 
     monkeypatch.setattr(module, "monotonic", looked)
     given, size = Settings(batch=16, length=256), min(size, SAMPLE)
-    found = measuring([tiny.bigram()], text(size), Steps(steps), given)
+    found = settle_measuring([tiny.bigram()], text(size), StepBudget(steps), given)
     assert found == replace(given, valid_bytes=SAMPLE, measures=found.measures)
     # a byte that is measured counts as half of one that is learned from
     allowed = SHARE * 2 * steps * given.batch * given.length
@@ -51,8 +52,8 @@ def test_minutes_are_shared_by_the_slowest(speed: float, monkeypatch: pytest.Mon
     models = [tiny.bigram(), tiny.bigram()]
     speeds = {id(models[0]): 2e9, id(models[1]): speed}
     monkeypatch.setattr(module, "_speed", lambda model, text, length: speeds[id(model)])
-    found = measuring(models, text(), Minutes(3), Settings())
-    assert found == measuring(models[1:], text(), Minutes(3), Settings())
+    found = settle_measuring(models, text(), MinuteBudget(3), Settings())
+    assert found == settle_measuring(models[1:], text(), MinuteBudget(3), Settings())
     assert found.valid_bytes == SAMPLE, "the same bytes on a fast machine and on a slow one"
     allowed = SHARE * 180 * speed
     assert found.measures == min(max(int(allowed / SAMPLE), 1), Settings().measures)
@@ -76,7 +77,7 @@ def test_train_fit_compare_and_a_resume_measure_the_same_bytes(
     words = ["--data", f"text={where}/a", "--valid", f"{where}/b", "--batch", "2", "--length", "64"]
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "30"]) == 0
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "40", "--resume"]) == 0
-    job = prepare(f"text={where}/a", 40, None, valid=f"{where}/b", batch=2, length=64).fixed([tiny.bigram()])
+    job = prepare(resolve(f"text={where}/a"), 40, None, valid=f"{where}/b", batch=2, length=64).fixed([tiny.bigram()])
     assert job.settings.sample_bytes == job.valid_bytes == 8_192, "what each member of a comparison is measured by"
     torch.manual_seed(0)
     model, spec = tiny.bigram(), {"data": f"text={where}/a", "valid": f"{where}/b"}
@@ -89,7 +90,7 @@ def test_train_fit_compare_and_a_resume_measure_the_same_bytes(
     pieces[golden[-1]] = pieces[golden[-1]][: len(pieces[golden[-1]]) - over]
     cut = [pieces[n] for n in sorted(pieces)]
     begins = torch.tensor([0, *map(len, cut[:-1])]).cumsum(0)
-    part = Part(torch.tensor(list(b"".join(cut)), dtype=torch.uint8), begins)
+    part = SplitTokens(torch.tensor(list(b"".join(cut)), dtype=torch.uint8), begins)
     for there in (tmp_path / "train", tmp_path / "fit"):
         points = History.read(there, (there / "metrics.jsonl").stat().st_size).points
         kept = tiny.bigram()
@@ -137,4 +138,4 @@ def test_the_speed_is_that_of_measuring() -> None:
 
 def test_bytes_that_are_given_stay() -> None:
     given = Settings(valid_bytes=100, measures=4)
-    assert measuring([tiny.bigram()], text(), Steps(3), given) is given
+    assert settle_measuring([tiny.bigram()], text(), StepBudget(3), given) is given

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.loss import Fading
+from kinformer.core.loss import FadingWeight
 from kinformer.core.model import Model
-from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.judging import JudgedPart
 from kinformer.laws.support.reading import trainable
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
@@ -37,7 +37,7 @@ FURTHER = {example.name for example in EXAMPLES if not example.name.endswith(".0
     [pytest.param(one, marks=[pytest.mark.prove] * (one.name in FURTHER)) for one in EXAMPLES],
     ids=lambda one: one.name,
 )
-def test_it_trains_whatever_some_part_of_a_training_trains(example: Judged) -> None:
+def test_it_trains_whatever_some_part_of_a_training_trains(example: JudgedPart) -> None:
     model = example.make()
     if not isinstance(model, Model):
         return
@@ -61,7 +61,7 @@ def test_lower_layers_of_al_rfou_predict_in_it() -> None:
 def test_guides_have_their_whole_weight_in_it() -> None:
     model = guided_attention(d=16, depth=2, heads=4, alpha=2.0, vocab=64).train()
     loss = model(model.sample(2, 13, 0))
-    assert model.penalties == {"guided_attention": Fading(2.0, 0.5)}
+    assert model.penalties == {"guided_attention": FadingWeight(2.0, 0.5)}
     whole = loss.parts["nll"] + 2.0 * loss.parts["guided_attention"]
     assert loss.total.item() == pytest.approx(whole.item(), rel=1e-5)
 

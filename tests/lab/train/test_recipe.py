@@ -13,7 +13,7 @@ from transformers import optimization as peer
 
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.lab.train.budget import Minutes, Steps
+from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.recipe_lr import RecipeLR
@@ -235,11 +235,11 @@ def test_the_rates_of_minutes_and_of_steps_are_those_of_what_is_spent(monkeypatc
     ticks = iter(range(10**6))
     monkeypatch.setattr("kinformer.lab.train.loop.monotonic", lambda: float(next(ticks)))  # a second each
     found: dict[str, list[float]] = {}
-    for budget in (Steps(30), Minutes(0.5)):
+    for budget in (StepBudget(30), MinuteBudget(0.5)):
         lines: list[dict[str, Any]] = []
         settings = Settings(batch=2, length=8, valid_bytes=50, warmup=6, schedule="cosine")
         train(tiny.bigram(), tiny.text(), budget, settings, hear=lines.append)
         found[type(budget).__name__] = [line["lr"] for line in lines if "lr" in line]
     want = [0.01, *(n / 6 for n in range(1, 6)), *(0.55 + 0.45 * math.cos(math.pi * n / 24) for n in range(24))]
-    assert found["Steps"] == pytest.approx([2e-3 * rate for rate in want], rel=1e-12)
-    assert found["Minutes"] == pytest.approx(found["Steps"], rel=1e-12)
+    assert found["StepBudget"] == pytest.approx([2e-3 * rate for rate in want], rel=1e-12)
+    assert found["MinuteBudget"] == pytest.approx(found["StepBudget"], rel=1e-12)

@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.core.discover import members
 from kinformer.core.model import Model
 from kinformer.core.state import detach
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.recompute import blocks, checkpointed
 from kinformer.lab.train.settings import Settings
@@ -91,7 +91,7 @@ def test_a_training_is_the_same_with_it() -> None:
     def trained(again: bool) -> dict[str, Tensor]:
         torch.manual_seed(0)
         model = gpt(**SIZES, length=8)
-        train(model, tiny.text(), Steps(3), Settings(batch=2, length=8, valid_bytes=50, checkpointing=again))
+        train(model, tiny.text(), StepBudget(3), Settings(batch=2, length=8, valid_bytes=50, checkpointing=again))
         return model.state_dict()
 
     one, other = trained(False), trained(True)

@@ -15,17 +15,17 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.core.discover import member, members
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.text import Text
+from kinformer.lab.data.text import TextData
 from kinformer.lab.train import loop
-from kinformer.lab.train.begun import ResumeError, begun
-from kinformer.lab.train.budget import Budget, Minutes, Steps
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.parallel import Alone
-from kinformer.lab.train.progress import Show
-from kinformer.lab.train.run import STATE, Run
-from kinformer.lab.train.stages import finished
+from kinformer.lab.train.process_group import SingleProcess
+from kinformer.lab.train.progress import ProgressDisplay
+from kinformer.lab.train.run_folder import STATE, RunFolder
+from kinformer.lab.train.stages import is_finished
+from kinformer.lab.train.start_record import ResumeError, start_record
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -54,7 +54,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 def test_it_goes_on_to_the_same_weights_and_lines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, whole = noise(), MODELS[name]()
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
-    history = train(whole, text, Steps(8), SMALL, folder=tmp_path / "whole")
+    history = train(whole, text, StepBudget(8), SMALL, folder=tmp_path / "whole")
     every = iter(range(100))
     monkeypatch.setattr(loop, "EVERY", 0.0)
     monkeypatch.setattr(loop.Training, "save", _now_and_then(every))
@@ -62,9 +62,9 @@ def test_it_goes_on_to_the_same_weights_and_lines(name: str, tmp_path: Path, mon
         model = MODELS[name]()
         model.load_state_dict(begin) if step == 4 else None
         with pytest.raises(Killed):
-            train(model, text, Steps(8), SMALL, folder=tmp_path / "parts", show=KilledAt(step), resume=step > 4)
+            train(model, text, StepBudget(8), SMALL, folder=tmp_path / "parts", show=KilledAt(step), resume=step > 4)
     model = MODELS[name]()
-    again = train(model, text, Steps(8), SMALL, folder=tmp_path / "parts", resume=True)
+    again = train(model, text, StepBudget(8), SMALL, folder=tmp_path / "parts", resume=True)
     assert same(model, whole) and same(load(tmp_path / "parts", _own(whole)), load(tmp_path / "whole", _own(whole)))
     assert lines(tmp_path / "parts") == lines(tmp_path / "whole") and steps(tmp_path / "parts") == list(range(1, 9))
     assert [(p.step, p.train, p.valid) for p in again.points] == [(p.step, p.train, p.valid) for p in history.points]
@@ -86,9 +86,9 @@ def test_every_member_goes_on_to_the_same_weights(
             torch.manual_seed(0)
             model = function.rebuild(**known)  # type: ignore[attr-defined]
             data = text if model.reads in ("text", "masked") else Batches([model.sample(3, 12, n) for n in range(4)])
-            show = Show() if stop is None else KilledAt(stop)
+            show = ProgressDisplay() if stop is None else KilledAt(stop)
             with nullcontext() if stop is None else pytest.raises(Killed):
-                train(model, data, Steps(7), settings, folder=folder, show=show, resume=stop != (*stops, None)[0])
+                train(model, data, StepBudget(7), settings, folder=folder, show=show, resume=stop != (*stops, None)[0])
         return model
 
     text = noise()
@@ -99,9 +99,9 @@ def test_every_member_goes_on_to_the_same_weights(
 @pytest.mark.parametrize(
     ("budget", "given"),
     [
-        (Steps(8), {"schedule": "noam", "warmup": 3, "betas": (0.9, 0.98), "eps": 1e-9}),
-        (Steps(8), {"schedule": "inverse_sqrt", "warmup": 0.5}),
-        (Minutes(8 / 60), {"schedule": "linear", "warmup": 3}),
+        (StepBudget(8), {"schedule": "noam", "warmup": 3, "betas": (0.9, 0.98), "eps": 1e-9}),
+        (StepBudget(8), {"schedule": "inverse_sqrt", "warmup": 0.5}),
+        (MinuteBudget(8 / 60), {"schedule": "linear", "warmup": 3}),
     ],
 )
 def test_it_goes_on_at_the_rates_of_its_schedule(
@@ -117,7 +117,7 @@ def test_it_goes_on_at_the_rates_of_its_schedule(
             torch.manual_seed(0)
             model = tiny.bigram()
             with nullcontext() if stop is None else pytest.raises(Killed):
-                show = Show() if stop is None else KilledAt(stop)
+                show = ProgressDisplay() if stop is None else KilledAt(stop)
                 train(
                     model, text, budget, settings, folder=tmp_path / folder, show=show, resume=stop != (*stops, None)[0]
                 )
@@ -132,9 +132,9 @@ def test_it_goes_on_at_the_rates_of_its_schedule(
 def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what its files do not know, it had what is usual today: a keyword of its member, the numbers of Adam."""
     text, model = noise(), newer()
-    monkeypatch.setattr(loop, "begun", _without_news)
+    monkeypatch.setattr(loop, "start_record", _without_news)
     model.member = replace(model.member, keywords={"d": 8})
-    train(model, text, Steps(2), SMALL, folder=tmp_path)
+    train(model, text, StepBudget(2), SMALL, folder=tmp_path)
     monkeypatch.undo()
     state = (tmp_path / "trainer" / "2" / STATE).read_text()
     assert "betas" not in state and "extra" not in state + (tmp_path / "config.json").read_text()
@@ -143,22 +143,22 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
         (newer(), replace(SMALL, eps=1e-9), "got eps=1e-09, expected eps=1e-08"),
     ):
         with pytest.raises(ResumeError, match=said):
-            train(other, text, Steps(4), settings, folder=tmp_path, resume=True)
-    assert train(newer(), text, Steps(4), SMALL, folder=tmp_path, resume=True).step == 4
+            train(other, text, StepBudget(4), settings, folder=tmp_path, resume=True)
+    assert train(newer(), text, StepBudget(4), SMALL, folder=tmp_path, resume=True).step == 4
 
 
 def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
     text = noise_of(1_800_000)
-    train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     for place in torch.randint(len(text.train), (5,), generator=torch.Generator().manual_seed(0)).tolist():
         changed = text.train.clone()
         changed[place] ^= 1
         with pytest.raises(ResumeError, match="the contents of cycle have changed since the run started"):
-            train(tiny.bigram(), replace(text, train=changed), Steps(3), SMALL, folder=tmp_path, resume=True)
-    assert train(tiny.bigram(), noise_of(1_800_000), Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
+            train(tiny.bigram(), replace(text, train=changed), StepBudget(3), SMALL, folder=tmp_path, resume=True)
+    assert train(tiny.bigram(), noise_of(1_800_000), StepBudget(3), SMALL, folder=tmp_path, resume=True).step == 3
 
 
-def noise_of(count: int) -> Text:
+def noise_of(count: int) -> TextData:
     tokens = torch.randint(256, (count,), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
     return replace(tiny.text(), train=tokens)
 
@@ -167,16 +167,16 @@ def test_a_run_with_a_sampled_fingerprint_goes_on_and_gets_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = noise_of(600_000)
-    monkeypatch.setattr(loop, "begun", lambda *given: begun(*given) | {"bytes": sampled(text)})
-    train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
+    monkeypatch.setattr(loop, "start_record", lambda *given: start_record(*given) | {"bytes": sampled(text)})
+    train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     monkeypatch.undo()
     with pytest.raises(ResumeError, match="the contents of cycle have changed"):
-        train(tiny.bigram(), noise_of(600_001), Steps(3), SMALL, folder=tmp_path, resume=True)
-    assert train(tiny.bigram(), text, Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
-    assert Run(tmp_path).state()["begun"]["bytes"] == text.fingerprint != sampled(text)
+        train(tiny.bigram(), noise_of(600_001), StepBudget(3), SMALL, folder=tmp_path, resume=True)
+    assert train(tiny.bigram(), text, StepBudget(3), SMALL, folder=tmp_path, resume=True).step == 3
+    assert RunFolder(tmp_path).state()["begun"]["bytes"] == text.fingerprint != sampled(text)
 
 
-def sampled(text: Text) -> str:
+def sampled(text: TextData) -> str:
     """The fingerprint as version 0.1 had it: the shape and 64 blocks of 4,096 bytes of train and valid."""
     sha = hashlib.sha256()
     for tokens in (text.train, text.valid):
@@ -193,7 +193,7 @@ def newer(d: int = 8, extra: int = 3) -> tiny.Bigram:
 
 
 def _without_news(*given: Any) -> dict[str, Any]:
-    record = begun(*given)
+    record = start_record(*given)
     for section, name in (("keywords", "extra"), ("settings", "betas"), ("settings", "eps")):
         record[section].pop(name, None)
     return record
@@ -211,11 +211,11 @@ def _now_and_then(every: Any) -> Callable[[Any], None]:
 
 def test_a_larger_budget_goes_on_with_what_has_ended(tmp_path: Path) -> None:
     text, model = noise(), tiny.bigram()
-    first = train(model, text, Steps(6), SMALL, folder=tmp_path)
-    assert finished(tmp_path, Steps(6)) and not finished(tmp_path, Steps(9))
-    again = train(tiny.bigram(), text, Steps(6), SMALL, folder=tmp_path, resume=True)
+    first = train(model, text, StepBudget(6), SMALL, folder=tmp_path)
+    assert is_finished(tmp_path, StepBudget(6)) and not is_finished(tmp_path, StepBudget(9))
+    again = train(tiny.bigram(), text, StepBudget(6), SMALL, folder=tmp_path, resume=True)
     assert again == first and steps(tmp_path) == list(range(1, 7))
-    longer = train(tiny.bigram(), text, Steps(9), SMALL, folder=tmp_path, resume=True)
+    longer = train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True)
     assert steps(tmp_path) == list(range(1, 10)) and longer.points[:3] == first.points and longer.points[-1].step == 9
     rates = [line["lr"] for line in lines(tmp_path) if "step" in line]
     wanted = [1e-2 * SMALL.recipe(model).rate(step, step / 9) for step in range(6, 9)]
@@ -223,7 +223,7 @@ def test_a_larger_budget_goes_on_with_what_has_ended(tmp_path: Path) -> None:
 
 
 def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) -> None:
-    history = train(tiny.bigram(), noise(), Steps(5), SMALL, folder=tmp_path)
+    history = train(tiny.bigram(), noise(), StepBudget(5), SMALL, folder=tmp_path)
     found = lines(tmp_path)
     assert [set(line) for line in found if "step" not in line] == [{"metric", "data"}] + 3 * [
         {"valid", "train", "after"}
@@ -252,21 +252,21 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
 def test_what_was_begun_otherwise_is_refused_naming_what_differs(
     tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     given = {"model": tiny.bigram, "text": tiny.text, "settings": SMALL} | change
     with pytest.raises(ResumeError) as error:
-        train(given["model"](), given["text"](), Steps(9), given["settings"], folder=tmp_path, resume=True)
+        train(given["model"](), given["text"](), StepBudget(9), given["settings"], folder=tmp_path, resume=True)
     assert said in str(error.value) and "\n" not in str(error.value)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_before_a_file_is_touched(tmp_path: Path) -> None:
-    class Many(Alone):
+    class Many(SingleProcess):
         def share(self, batch: Any, pieces: int = 1) -> Any:
             raise ValueError("9 processes cannot share a batch of 3 rows; give at least 9")
 
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     (tmp_path / "trainer/1").mkdir()  # what a kill leaves: of another step, and a line that was torn off
     (tmp_path / "trainer/1/trainer.json").write_text("{")
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -274,7 +274,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_a_file_is_touched(tmp_p
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for resume in (False, True):
         with pytest.raises(ValueError, match="9 processes cannot share a batch of 3 rows"):
-            train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path, group=Many(), resume=resume)
+            train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path, group=Many(), resume=resume)
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -285,7 +285,7 @@ def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Pa
     assert again.points[: len(first.points)] == first.points and again.step == 6
     with pytest.raises(ValueError, match="holds a model of 'bigram' that was trained before.*; give another out="):
         fit(tiny.bigram(), tiny.text(), steps=3, batch=2, length=8, out=tmp_path)
-    assert Run(tmp_path).step == 6
+    assert RunFolder(tmp_path).step == 6
     fit(tiny.bigram(), tiny.text(), steps=3, batch=2, length=8, out=tmp_path, overwrite=True)
     assert steps(tmp_path) == [1, 2, 3] and [path.name for path in (tmp_path / "trainer").iterdir()] == ["3"]
 

@@ -14,11 +14,11 @@ from kinformer.checkpoint import files
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
 from kinformer.checkpoint.files import remove
 from kinformer.lab.train import loop
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History, Metrics
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, Killed, lines, noise, same, steps
 
@@ -32,7 +32,7 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
 ) -> None:
     text, whole = tiny.text(200), tiny.lane()
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
-    train(whole, text, Steps(3), SMALL, folder=tmp_path / "whole")
+    train(whole, text, StepBudget(3), SMALL, folder=tmp_path / "whole")
     monkeypatch.setattr(loop, "EVERY", 0.0)
     number, kinds = 0, dict[str, int]()
     while True:
@@ -41,18 +41,18 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
         with monkeypatch.context() as patch:
             writes = _dying_at(patch, number)
             try:
-                train(model, text, Steps(3), SMALL, folder=folder)
+                train(model, text, StepBudget(3), SMALL, folder=folder)
                 break
             except Killed:
                 kinds[writes[-1]] = kinds.get(writes[-1], 0) + 1
         model = tiny.lane()
-        if Run(folder).step is None:
+        if RunFolder(folder).step is None:
             model.load_state_dict(begin)
             with pytest.warns(UserWarning, match="no whole checkpoint to go on from: the training begins anew"):
-                train(model, text, Steps(3), SMALL, folder=folder, resume=True)
+                train(model, text, StepBudget(3), SMALL, folder=folder, resume=True)
         else:
             load(folder, tiny.lane)
-            train(model, text, Steps(3), SMALL, folder=folder, resume=True)
+            train(model, text, StepBudget(3), SMALL, folder=folder, resume=True)
         assert same(model, whole) and lines(folder) == lines(tmp_path / "whole")
         assert sorted(path.name for path in folder.iterdir()) == [
             "best",
@@ -111,12 +111,12 @@ def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatc
         self.file = Full(self.file)  # type: ignore[assignment]
 
     text = noise()
-    train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Metrics, "__init__", full)
         with pytest.raises(OSError, match="metrics.jsonl: No space left on device; what was saved before is kept"):
-            train(tiny.bigram(), text, Steps(9), SMALL, folder=tmp_path, resume=True)
-    assert train(tiny.bigram(), text, Steps(9), SMALL, folder=tmp_path, resume=True).step == 9
+            train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True)
+    assert train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True).step == 9
     assert steps(tmp_path) == list(range(1, 10))
 
 
@@ -126,17 +126,17 @@ def test_weights_of_a_training_before_are_never_taken_for_the_new_ones(
     """Both say that they are of step 1, and the kill comes at any write of the second training."""
     begin, number = tiny.bigram(), 0
     whole = deepcopy(begin)
-    train(whole, tiny.text(), Steps(1), SMALL, folder=tmp_path / "whole")
+    train(whole, tiny.text(), StepBudget(1), SMALL, folder=tmp_path / "whole")
     while True:
-        train(tiny.bigram(), tiny.text(), Steps(1), SMALL, folder=tmp_path / "run")
+        train(tiny.bigram(), tiny.text(), StepBudget(1), SMALL, folder=tmp_path / "run")
         with monkeypatch.context() as patch:
             _dying_at(patch, number)
             try:
-                train(deepcopy(begin), tiny.text(), Steps(1), SMALL, folder=tmp_path / "run")
+                train(deepcopy(begin), tiny.text(), StepBudget(1), SMALL, folder=tmp_path / "run")
                 break
             except Killed:
                 number += 1
-        if Run(tmp_path / "run").step is not None:
+        if RunFolder(tmp_path / "run").step is not None:
             assert same(load(tmp_path / "run", tiny.bigram), whole), number
     assert number > 10
 
@@ -146,7 +146,7 @@ def test_a_save_says_of_metrics_what_the_disk_has(tmp_path: Path, monkeypatch: p
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda file: seen.append(os.readlink(f"/proc/self/fd/{file}")) or sync(file))
     monkeypatch.setattr(os, "replace", lambda one, two: seen.append(str(two)) or replace(one, two))
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     weights, lines = str(tmp_path / "model.safetensors"), str(tmp_path / "metrics.jsonl")
     told = [path for path in seen if path in (weights, lines)]
     assert told == [lines, weights] * 2
@@ -171,7 +171,7 @@ def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]
 
 
 def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     for name, said in (
         ("metrics.jsonl", "metrics.jsonl ends at step 0, and the checkpoint is of step 2"),
         ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
@@ -181,10 +181,10 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 4])
         with pytest.raises(CheckpointError, match=said) as error:
-            train(tiny.bigram(), tiny.text(), Steps(9), SMALL, folder=tmp_path, resume=True)
+            train(tiny.bigram(), tiny.text(), StepBudget(9), SMALL, folder=tmp_path, resume=True)
         assert "\n" not in str(error.value)
         path.write_bytes(data)
-    assert train(tiny.bigram(), tiny.text(), Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
+    assert train(tiny.bigram(), tiny.text(), StepBudget(3), SMALL, folder=tmp_path, resume=True).step == 3
 
 
 @pytest.mark.parametrize(
@@ -202,27 +202,27 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_what_is_not_as_it_was_written_is_not_gone_on_with(
     tmp_path: Path, name: str, old: bytes, new: bytes, said: str
 ) -> None:
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     path = tmp_path / name
     data = path.read_bytes()
     path.write_bytes(data.replace(old, new, 1) if old else data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=said):
-        train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path, resume=True)
+        train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path, resume=True)
 
 
 def test_a_kill_while_a_run_is_cleared_leaves_nothing_to_go_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder is removed file by file: half of what the run before needs must not be taken for the whole."""
-    train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
 
     def killed(folder: Path) -> None:
         raise Killed
 
     monkeypatch.setattr(files.shutil, "rmtree", killed)
     with pytest.raises(Killed):
-        train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
-    assert Run(tmp_path).step is None
+        train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
+    assert RunFolder(tmp_path).step is None
 
 
 @pytest.mark.parametrize("first", [tiny.lane, tiny.bigram])
@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for the config of the new model, and none for its weights."""
-    old, put = tiny.lane(), files._put
+    old, put = tiny.lane(), files._write_synced
 
     def full(path: Path, data: bytes) -> None:
         put(path, data[: len(data) // 2])
@@ -265,7 +265,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
         put(path, data)
 
     save(old, tmp_path)
-    monkeypatch.setattr(files, "_put", full)
+    monkeypatch.setattr(files, "_write_synced", full)
     with pytest.raises(OSError, match="model.safetensors .*: No space left on device; what was there before is unch"):
         save(tiny.bigram(), tmp_path)
     assert same(load(tmp_path, tiny.lane), old) and len(list(tmp_path.iterdir())) == 2
@@ -277,9 +277,9 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     name: str, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run goes on once there is room: from the save before, or anew where there was none."""
-    put, whole, folder, room = files._put, tiny.bigram(), tmp_path / "run", iter([True] * before)
+    put, whole, folder, room = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
-    train(whole, tiny.text(), Steps(3), SMALL, folder=tmp_path / "whole")
+    train(whole, tiny.text(), StepBudget(3), SMALL, folder=tmp_path / "whole")
 
     def full(path: Path, data: bytes) -> None:
         if name in path.name and "best" not in path.parts and not next(room, False):
@@ -289,15 +289,15 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     model = tiny.bigram()
     model.load_state_dict(begin)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left on device"):
-        patch.setattr(files, "_put", full)
+        patch.setattr(files, "_write_synced", full)
         patch.setattr(loop, "EVERY", 0.0)
-        train(model, tiny.text(), Steps(3), SMALL, folder=folder)
+        train(model, tiny.text(), StepBudget(3), SMALL, folder=folder)
     there = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert {one for one in there if not one.startswith("best")} == {"metrics.jsonl", *(KEPT if before else ())}
     model = tiny.bigram()
     model.load_state_dict(begin)
     with nullcontext() if before else pytest.warns(UserWarning, match="begins anew"):
-        train(model, tiny.text(), Steps(3), SMALL, folder=folder, resume=True)
+        train(model, tiny.text(), StepBudget(3), SMALL, folder=folder, resume=True)
     assert same(model, whole) and steps(folder) == [1, 2, 3]
 
 

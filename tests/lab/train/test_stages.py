@@ -12,11 +12,11 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.core.recipe import Recipe
-from kinformer.lab.train.budget import Minutes, Steps
+from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry, doubled, phase_recipe
+from kinformer.lab.train.stages import carry_weights, doubled_keywords, phase_recipe
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -32,11 +32,13 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def test_a_phase_has_its_window_and_table_doubled_and_a_constant_rate_after_a_warm_up() -> None:
-    assert doubled(longformer_lm, {"d": 8, "window": 32, "top": 512}, 64) == {"d": 8, "window": 64, "top": 512}
-    assert doubled(longformer_lm, {"window": (2, 3), "top": None}, 64)["window"] == (4, 6)
-    assert doubled(gpt, {"length": 8}, 16) == {"length": 16} and doubled(gpt, {"length": 64}, 16) == {"length": 64}
-    assert phase_recipe(1e-3, Steps(50)) == phase_recipe(1e-3, Minutes(3)) == Recipe(1e-3, 0.1, "constant")
-    assert phase_recipe(1e-3, Steps(400_000)).warmup == 10_000 / 400_000
+    assert doubled_keywords(longformer_lm, {"d": 8, "window": 32, "top": 512}, 64) == {"d": 8, "window": 64, "top": 512}
+    assert doubled_keywords(longformer_lm, {"window": (2, 3), "top": None}, 64)["window"] == (4, 6)
+    assert doubled_keywords(gpt, {"length": 8}, 16) == {"length": 16} and doubled_keywords(gpt, {"length": 64}, 16) == {
+        "length": 64
+    }
+    assert phase_recipe(1e-3, StepBudget(50)) == phase_recipe(1e-3, MinuteBudget(3)) == Recipe(1e-3, 0.1, "constant")
+    assert phase_recipe(1e-3, StepBudget(400_000)).warmup == 10_000 / 400_000
 
 
 def windows(keywords: dict[str, Any], length: int) -> list[int]:
@@ -61,16 +63,16 @@ def test_windows_of_later_phases_double_and_never_decrease_upwards(
         its = windows({"d": 4, **keywords}, 8200 if top == 8192 else 200)
         assert its == sorted(its) and its[-1] == (top or its[0])
         found.append(its[0])
-        keywords = doubled(longformer_lm, keywords, 64)
+        keywords = doubled_keywords(longformer_lm, keywords, 64)
     assert found == bottoms
 
 
 def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
     before = {"window": 64, "top": 128}
-    assert doubled(longformer_lm, before, 64, {"top": 96}) == {"window": 96, "top": 96}
-    assert doubled(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
+    assert doubled_keywords(longformer_lm, before, 64, {"top": 96}) == {"window": 96, "top": 96}
+    assert doubled_keywords(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
     with pytest.raises(ValueError, match="decrease from window=256 in the lowest layer to top=128"):
-        doubled(longformer_lm, before, 64, {"window": 256})
+        doubled_keywords(longformer_lm, before, 64, {"window": 256})
 
 
 def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +93,7 @@ def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys:
 def test_a_longer_table_is_the_trained_rows_over_and_over_and_all_else_is_as_it_was() -> None:
     short, long = gpt(**SMALL, length=8), gpt(**SMALL, length=20)
     short.trained_length = 6
-    carry(short, long)
+    carry_weights(short, long)
     old, new = (model.state_dict()["position.table.weight"] for model in (short, long))
     assert torch.equal(new[:6], old[:6]) and torch.equal(new[6:12], old[:6]) and torch.equal(new[18:], old[:2])
     rows = torch.randint(0, 256, (2, 6))
@@ -103,7 +105,7 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
     before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
     for other in (gpt(**SMALL), gpt(d=32, depth=2, heads=2)):
         with pytest.raises(ValueError, match="windows and the length of learned positions may be others") as error:
-            carry(other, wide)
+            carry_weights(other, wide)
         assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
 
@@ -111,11 +113,13 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
 def test_the_loss_goes_on_from_where_it_was() -> None:
     """By windows alone it would be that of knowing nothing: 8 bits."""
     one = longformer_lm(**SMALL, window=2)
-    trained = train(one, text(), Steps(150), Settings(batch=4, length=16, lr=1e-2))
+    trained = train(one, text(), StepBudget(150), Settings(batch=4, length=16, lr=1e-2))
     two = longformer_lm(**SMALL, window=4)
-    carry(one, two)
-    first = train(two, text(), Steps(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, Steps(10)))).points[0]
-    anew = train(longformer_lm(**SMALL, window=4), text(), Steps(1), Settings(batch=4, length=32)).points[0]
+    carry_weights(one, two)
+    first = train(
+        two, text(), StepBudget(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, StepBudget(10)))
+    ).points[0]
+    anew = train(longformer_lm(**SMALL, window=4), text(), StepBudget(1), Settings(batch=4, length=32)).points[0]
     assert trained.best.valid < 0.3 and first.train < 0.6 and anew.train > 7
 
 
@@ -134,6 +138,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert before < 5 and after < before + 0.5
     told = json.loads((out / "phases.json").read_text())
     assert [phase["settings"]["plan"]["lr"] for phase in told] == [0.01, 0.005, 0.001]
+    assert [phase["budget"] for phase in told[1:]] == ["Steps(count=10)", "Steps(count=6)"], "as runs before have it"
     assert {phase["data"] for phase in told} == {f"text={tmp_path}/text"}
 
     shutil.rmtree(out / "trainer")  # as if it had been killed before it first saved in its last phase

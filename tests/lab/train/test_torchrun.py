@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kinformer.lab.train.run import Run
+from kinformer.lab.train.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.prove
@@ -73,7 +73,7 @@ def test_a_signal_saves_and_one_process_goes_on(form: str, tmp_path: Path) -> No
     process = started(tmp_path, "--parallel", form)
     process.send_signal(signal.SIGTERM)
     text = process.communicate(timeout=200)[0]
-    stopped = Run(tmp_path / "run").step
+    stopped = RunFolder(tmp_path / "run").step
     assert stopped is not None and steps(tmp_path) == list(range(1, stopped + 1))
     assert [line for line in said(text) if "stopped" in line] == [
         f"kinformer: stopped at step {stopped:,}; the weights are kept in {tmp_path / 'run'}"

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from kinformer.core.discover import member
 from kinformer.core.layer import Out
 from kinformer.core.loss import Loss
-from kinformer.core.model import EvaluationSums, Metric, Model, Writer, random_tokens, total
-from kinformer.lab.data.text import Text
+from kinformer.core.model import EvaluationSums, Metric, Model, Writer, random_tokens, sum_and_count
+from kinformer.lab.data.text import TextData
 
 
 class Bigram(Writer):
@@ -46,7 +46,7 @@ class Bigram(Writer):
     def judge(self, batch: Tensor, state: Any = None) -> EvaluationSums:
         out, wanted = self.logits(batch[:, :-1], state), batch[:, 1:]
         nats = cross_entropy(out.y.transpose(1, 2), wanted, ignore_index=-1, reduction="none")
-        return EvaluationSums({"bits per byte": total(nats / math.log(2), wanted >= 0)}, out.state)
+        return EvaluationSums({"bits per byte": sum_and_count(nats / math.log(2), wanted >= 0)}, out.state)
 
     def sample(self, rows: int, length: int, seed: int) -> Tensor:
         return random_tokens(256, rows, length, seed)
@@ -87,7 +87,9 @@ class Classifier(Model):
 
     def judge(self, batch: tuple[Tensor, Tensor], state: Any = None) -> EvaluationSums:
         rows, labels = batch
-        return EvaluationSums({"accuracy": total((self.answers(rows).argmax(-1) == labels).double(), labels >= 0)})
+        return EvaluationSums(
+            {"accuracy": sum_and_count((self.answers(rows).argmax(-1) == labels).double(), labels >= 0)}
+        )
 
     def sample(self, rows: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
         tokens = random_tokens(3, rows, length, seed)
@@ -117,6 +119,6 @@ def cycle(letters: bytes, count: int) -> Tensor:
     return torch.tensor(list(letters * (count // len(letters) + 1))[:count], dtype=torch.uint8)
 
 
-def text(count: int = 2000) -> Text:
+def text(count: int = 2000) -> TextData:
     """A text that a bigram model can learn by heart."""
-    return Text("cycle", cycle(b"abcdefgh", count), cycle(b"abcdefgh", 200), cycle(b"abcdefgh", 200))
+    return TextData("cycle", cycle(b"abcdefgh", count), cycle(b"abcdefgh", 200), cycle(b"abcdefgh", 200))

@@ -7,7 +7,7 @@ from kinformer.core.bias import Bias
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import BLOCK, received_attention, weights
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
@@ -46,7 +46,7 @@ def weights_are_those_of_the_whole(bias: Bias) -> None:
     request = asked(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal(), bias=bias, segments=(segment, segment))
     request = request.prepared()
     found = read(request)
-    matrix = torch.where(allowed(request), torch.exp(scores(request) - found.lse[..., None]), 0.0)
+    matrix = torch.where(full_mask(request), torch.exp(scores(request) - found.lse[..., None]), 0.0)
     torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 2, length), rtol=0, atol=1e-12)
     at = torch.stack([torch.randperm(length)[:9] for _ in range(2)])
     rows = torch.stack([matrix[b][:, at[b]] for b in range(2)])

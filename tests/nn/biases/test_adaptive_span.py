@@ -12,13 +12,13 @@ from torch import Tensor
 from kinformer.attend import attend
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
-from kinformer.core.loss import gathered, penalties_of
+from kinformer.core.loss import penalties_of, sum_over_layers
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
-from kinformer.nn.biases.masked import Masking
+from kinformer.nn.biases.masking import Masking
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -67,7 +67,7 @@ def test_dynamic_equals_a_loop_over_the_equation(itself: bool, float64: None) ->
     bias = DynamicSpan(6, ramp=2.5, itself=itself)
     q, k, v = torch.randn(3, 2, 3, 9, 4)
     side = 2 * torch.randn(2, 3, 9, 1)
-    y = attend(q, k, v, q_pos=POS, k_pos=POS, pattern=Causal() & Band(6), bias=bias, sides={"span": side}).y
+    y = attend(q, k, v, q_pos=POS, k_pos=POS, pattern=Causal() & Band(6), bias=bias, extras={"span": side}).y
     z = torch.tensor([[[6 / (1 + math.exp(-s)) for s in row] for row in rows] for rows in side[..., 0].tolist()])
     assert torch.allclose(y, naive(q, k, v, z, bias), atol=1e-12)
 
@@ -176,7 +176,7 @@ def test_the_penalty_is_the_mean_span_and_moves_what_it_declares(bias: Ramp) -> 
     out = layer(x, None, Context(POS[:, 0], run=True))
     (penalty,) = penalties_of(layer)["span"]
     assert isinstance(bias, DynamicSpan) or float(out.aux["span"].detach()) == pytest.approx(2.5)
-    gathered(out.aux, POS[:, 0] >= 0)["span"].backward()
+    sum_over_layers(out.aux, POS[:, 0] >= 0)["span"].backward()
     moved = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
     beneath = () if layer.side is None else tuple(layer.side.parameters())
     assert penalty.reaches_x is isinstance(bias, DynamicSpan)

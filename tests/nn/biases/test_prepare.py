@@ -16,7 +16,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import merge, received_attention, weights
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -71,7 +71,7 @@ def test_pieces_equal_the_whole(pattern: Pattern) -> None:
         pieces.append(merge(*parts))
     torch.testing.assert_close(torch.cat([piece.y for piece in pieces], 2), whole.y, rtol=0, atol=1e-12)
     torch.testing.assert_close(torch.cat([piece.lse for piece in pieces], 2), whole.lse, rtol=0, atol=1e-12)
-    matrix = torch.where(allowed(request), torch.exp(scores(request) - whole.lse[..., None].clamp_min(-1e9)), 0.0)
+    matrix = torch.where(full_mask(request), torch.exp(scores(request) - whole.lse[..., None].clamp_min(-1e9)), 0.0)
     at = torch.tensor([[3, 8], [2, 5]])
     rows = torch.stack([matrix[b][:, at[b]] for b in range(2)])
     torch.testing.assert_close(weights(request, whole.lse, at), rows, rtol=0, atol=1e-12)

@@ -122,6 +122,6 @@ def test_what_makes_no_sense_is_one_line() -> None:
     with pytest.raises(ValueError, match="columns=0"):
         AxialDecoder(one.outer, one.inner, 0)
     with pytest.raises(ValueError, match="these values are whole pixels"):
-        from kinformer.models.support.logistics import Logistics
+        from kinformer.models.support.logistic_mixture import LogisticMixture
 
-        Image((2, 4, 4), Logistics(16, 2), one, planes=True)
+        Image((2, 4, 4), LogisticMixture(16, 2), one, planes=True)

@@ -18,7 +18,7 @@ from kinformer.nn.depth import some_rows
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import Confidence, Probe, SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
@@ -40,13 +40,15 @@ class Told(Rule):
         super().__init__()
         self.exits, self.asked = exits, list[int]()
 
-    def told(self, state: State, ctx: Context) -> Tensor:
+    def begin_call(self, state: State, ctx: Context) -> Tensor:
         return self.exits
 
-    def forward(self, states: Sequence[Tensor], ctx: Context, told: State = (), head: Callable | None = None) -> Tensor:
-        assert len(states[-1]) == len(ctx.pos) == len(told)
+    def forward(
+        self, states: Sequence[Tensor], ctx: Context, rule_state: State = (), head: Callable | None = None
+    ) -> Tensor:
+        assert len(states[-1]) == len(ctx.pos) == len(rule_state)
         self.asked.append(ctx.pos.numel())
-        return told <= len(states)
+        return rule_state <= len(states)
 
 
 def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
@@ -207,13 +209,13 @@ def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_l
     head, x = nn.Linear(D, 7), 3 * torch.randn(2, 6, D)
     for norm in norms:
         nn.init.normal_(norm.weight, std=4.0)
-    lent = EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX.replace(head=head))
+    lent = EarlyExit(layers, norms, ConfidenceThreshold(SoftmaxResponse(), 0.5)).eval()(x, None, CTX.replace(head=head))
     best = head(norms[0](layers[0](x, None, CTX).y)).softmax(-1).topk(2).values
     first = (best[..., 0] - best[..., 1] >= 0.5) & (POS >= 0)
     assert first.any() and not first.all()
     assert torch.equal(lent.aux["exit"] == 1, first)
     with pytest.raises(ValueError, match="no model lends one"):
-        EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX)
+        EarlyExit(layers, norms, ConfidenceThreshold(SoftmaxResponse(), 0.5)).eval()(x, None, CTX)
 
 
 def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64: None) -> None:
@@ -230,7 +232,7 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
 
     layers, x = blocks(), torch.randn(2, 6, D)
     grads = []
-    for rule in (Confident(Fickle(), 0.5), Told(torch.full((2, 6), 2))):
+    for rule in (ConfidenceThreshold(Fickle(), 0.5), Told(torch.full((2, 6), 2))):
         stack, given = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
         y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, given)
         grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), given)[0])
@@ -262,9 +264,9 @@ def test_another_number_of_heads_is_refused() -> None:
         (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) came"),
         (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) came"),
         (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) came"),
-        (lambda: Confident(Probe(6), 0.5), r"^Probe\(6\) does not fit the states: got width 8, expected 6"),
-        (lambda: Confident(Probe(D), (0.5,) * 2), "^2 thresholds came for 4 layers; give 3"),
-        (lambda: Confident(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
+        (lambda: ConfidenceThreshold(Probe(6), 0.5), r"^Probe\(6\) does not fit the states: got width 8, expected 6"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 2), "^2 thresholds came for 4 layers; give 3"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
     ],
 )
 def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], Rule], says: str) -> None:
@@ -274,7 +276,7 @@ def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], Rule], says:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_rule_made_for_these_layers_is_taken(shared: bool) -> None:
-    rules = (Geometric(D, DEPTH, shared=shared, threshold=(0.5,) * 3), Confident(Probe(D), (0.5,) * 3))
+    rules = (Geometric(D, DEPTH, shared=shared, threshold=(0.5,) * 3), ConfidenceThreshold(Probe(D), (0.5,) * 3))
     for layers, rule in (*((blocks(), rule) for rule in rules), (blocks()[:1], Geometric(D, 1, shared=shared))):
         exits = EarlyExit(layers, LayerNorm(D), rule).eval()(torch.randn(2, 6, D), None, CTX).aux["exit"]
         assert bool((exits[CTX.pos >= 0] >= 1).all()) and bool((exits <= len(layers)).all())

@@ -317,10 +317,12 @@ def test_rows_of_unlike_need_are_asked_apart(monkeypatch: pytest.MonkeyPatch) ->
     asked: list[int] = []
     layer = of_steps(torch.where((SPREAD | (torch.arange(4)[:, None] == 2)), 10.0, 1.0))
     first = layer.universal.block.layers[0]
-    answered = first.mechanism.answered
+    read_with_aux = first.mechanism.read_with_aux
     monkeypatch.setattr(some_tokens, "GATHERING", ALWAYS)
     monkeypatch.setattr(
-        first.mechanism, "answered", lambda one: (asked.append(one.queries.q.shape[:3:2].numel()), answered(one))[1]
+        first.mechanism,
+        "read_with_aux",
+        lambda one: (asked.append(one.queries.q.shape[:3:2].numel()), read_with_aux(one))[1],
     )
     with torch.no_grad():
         layer(torch.randn(4, 64, 32))

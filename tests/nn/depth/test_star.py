@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
 from kinformer.members.star_classifier import star_classifier
 from kinformer.members.star_transformer import star_transformer
@@ -86,8 +86,8 @@ def test_a_text_is_its_largest_tokens_mixed_with_the_relay_or_the_relay_alone(fo
         model: Any = star_classifier(d=8, depth=2, heads=2, form=form, pool=pool, classes=3, vocab=5).eval()
         for row in tokens:
             row = row[row >= 0][None]
-            ctx = numbered(row)
-            h, s = model.body.read(model.embedded(row, ctx), ctx)
+            ctx = context_of_tokens(row)
+            h, s = model.body.read(model.embed_tokens(row, ctx), ctx)
             told = (h[0].amax(0) + s[0]) / 2 if pool == "mixed" else s[0]
             torch.testing.assert_close(model.scores(row)[0], model.head(told))
         if form == "paper":

@@ -10,7 +10,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.position import Position
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
-from kinformer.nn.blocks.placed import Placed
+from kinformer.nn.blocks.positioned_block import PositionedBlock
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.depth.universal import Universal
@@ -57,7 +57,7 @@ def test_with_a_timing_it_equals_a_stack_that_adds_it(float64: None) -> None:
             return timing(pos, self.number)
 
     one, timing, x = block(), Timing(8), torch.randn(2, 6, 8, requires_grad=True)
-    layers = Universal(one, 3, timing), Stack([Placed(one, Step(n)) for n in range(3)])
+    layers = Universal(one, 3, timing), Stack([PositionedBlock(one, Step(n)) for n in range(3)])
     y, want = (layer(x, None, CTX).y for layer in layers)
     assert torch.equal(y, want)
     leaves_of = (x, *one.parameters())

@@ -10,16 +10,16 @@ from torch import Tensor
 from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
-from kinformer.decoding.consistency import written
+from kinformer.decoding.consistency import write_texts
 from kinformer.decoding.generate import generate
-from kinformer.decoding.layers_used import layers_used
+from kinformer.decoding.layers_used import record_layers_used
+from kinformer.decoding.prefill import prefill
 from kinformer.decoding.prompts import Prompts
-from kinformer.decoding.reading import read
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import Confidence, Head, States
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.rules import Confident
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.rules import ConfidenceThreshold
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"
@@ -49,7 +49,7 @@ def build(length: int = 32, **keywords: Any) -> Any:
 
 def constant(model: Any, sure: float) -> Any:
     """The model with tokens that leave after their first layer once the threshold has fallen to a number."""
-    model.exits.rule = Confident(Constant(sure), Decaying(SCALE, model.longest))
+    model.exits.rule = ConfidenceThreshold(Constant(sure), DecayingThreshold(SCALE, model.longest))
     return model
 
 
@@ -62,7 +62,7 @@ def between(longest: int) -> list[tuple[float, list[int]]]:
 
 def layers(model: Any, *given: Any, **more: Any) -> list[int]:
     """How many layers each step took, the same for all rows of a batch."""
-    with layers_used(model) as took:
+    with record_layers_used(model) as took:
         generate(model, *given, **more)
     assert all(len(step.unique()) == 1 for step in took)
     return [int(step[0]) for step in took]
@@ -91,7 +91,7 @@ def test_a_prompt_is_held_against_the_first_threshold_whoever_reads_it() -> None
     model.exits.register_forward_hook(lambda _, __, out: took.extend(out.aux["exit"][0].tolist()))
     for sure, wanted in between(STEPS):
         constant(model, sure)
-        for reads in (lambda: generate(model, prompt[:, :4], 1), lambda: read(model, prompt.split(2, 1), 5)):
+        for reads in (lambda: generate(model, prompt[:, :4], 1), lambda: prefill(model, prompt.split(2, 1), 5)):
             took.clear()
             reads()
             assert took == wanted[:1] * 4
@@ -101,7 +101,7 @@ def test_a_prompt_is_held_against_the_first_threshold_whoever_reads_it() -> None
 def test_the_clock_starts_behind_a_text_that_was_read_before() -> None:
     for model in (build(4), build(64)):
         for sure, wanted in between(STEPS):
-            reading = read(constant(model, sure), [PROMPTS[1:2, :2], PROMPTS[1:2, 2:]], 5)
+            reading = prefill(constant(model, sure), [PROMPTS[1:2, :2], PROMPTS[1:2, 2:]], 5)
             assert layers(model, reading.last, STEPS, temperature=0, state=reading.times(1)) == wanted
 
 
@@ -118,7 +118,7 @@ def test_the_clock_starts_behind_what_a_target_begins_with() -> None:
 def test_calibration_decodes_by_the_clock_of_its_own_texts() -> None:
     model, given = build(), Prompts([[1, 2, 3], [4]], [[0] * STEPS] * 2, STEPS)
     for sure, wanted in between(STEPS):
-        assert written(constant(model, sure), given).places == wanted
+        assert write_texts(constant(model, sure), given).places == wanted
 
 
 def test_a_text_that_is_read_is_an_output_as_long_as_a_row_of_the_training() -> None:

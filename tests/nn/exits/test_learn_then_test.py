@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.learn_then_test import fewest, hoeffding, learn_then_test
-from kinformer.nn.exits.rules import Confident, Geometric, Multinomial
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.learn_then_test import fewest_losses, hoeffding, learn_then_test
+from kinformer.nn.exits.rules import ConfidenceThreshold, Geometric, Multinomial
 
 
 def naive(table: dict[float, Sequence[float]], delta: float, epsilon: float) -> float | None:
@@ -41,7 +41,7 @@ def test_p_values_by_hand() -> None:
     assert hoeffding(0.05, 200, 0.15) == pytest.approx(math.exp(-4))  # 2 * 200 * 0.1^2
     assert hoeffding(0.0, 100, 0.1) == pytest.approx(0.1353352832)
     assert hoeffding(0.2, 100, 0.2) == hoeffding(0.9, 100, 0.2) == 1
-    assert fewest(0.1, 0.05) == 150
+    assert fewest_losses(0.1, 0.05) == 150
     assert hoeffding(0.0, 150, 0.1) <= 0.05 < hoeffding(0.0, 149, 0.1)
 
 
@@ -80,7 +80,7 @@ def test_what_means_nothing_is_refused(losses: list[float], delta: float, epsilo
 
 def test_each_rule_says_its_thresholds_and_takes_them() -> None:
     probable = [1.0, 0.75, 0.5, 0.25, 0.0]
-    for rule in (Confident(SoftmaxResponse(), 0.9), Confident(Probe(8), 0.9), Geometric(8, 3)):
+    for rule in (ConfidenceThreshold(SoftmaxResponse(), 0.9), ConfidenceThreshold(Probe(8), 0.9), Geometric(8, 3)):
         assert rule.grid(5) == probable
         rule.leave_at(0.25)
         assert rule.threshold == 0.25
@@ -88,11 +88,11 @@ def test_each_rule_says_its_thresholds_and_takes_them() -> None:
         assert rule.threshold == (0.25, 0.5)
         with pytest.raises(ValueError, match="threshold=1.5"):
             rule.leave_at(1.5)
-    angles = Confident(Saturation(), 0.9).grid(7)
+    angles = ConfidenceThreshold(Saturation(), 0.9).grid(7)
     assert angles == pytest.approx([math.cos(math.radians(15 * n)) for n in range(7)])
-    falling = Confident(SoftmaxResponse(), Decaying(0.9, 20, 2.0, "code"))
+    falling = ConfidenceThreshold(SoftmaxResponse(), DecayingThreshold(0.9, 20, 2.0, "code"))
     falling.leave_at(0.5)
-    assert falling.threshold == Decaying(0.5, 20, 2.0, "code")
+    assert falling.threshold == DecayingThreshold(0.5, 20, 2.0, "code")
     for call in (lambda: Multinomial(8, 3).grid(5), lambda: Multinomial(8, 3).leave_at(0.5)):
         with pytest.raises(ValueError, match="Multinomial leaves by no threshold"):
             call()

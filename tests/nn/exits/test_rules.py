@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
-from kinformer.nn.exits.decaying import Decaying
-from kinformer.nn.exits.rules import BySequence, Chosen, Confident, Geometric, Multinomial
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, SequenceExitState
 from kinformer.nn.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
@@ -57,13 +57,13 @@ def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: 
     mean = torch.stack([source[0].mean(0), source[1, 2:5].mean(0)])
     wanted = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
     assert torch.allclose(rule.log_q(source, source_pos).exp(), wanted)
-    told = rule.told(rule.start(2), Context(POS, source=source, source_pos=source_pos))
+    told = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos))
     assert torch.equal(told.exit, wanted.argmax(-1) + 1)
-    assert rule.told(told, Context(POS)) is told
+    assert rule.begin_call(told, Context(POS)) is told
     for n in range(1, DEPTH):
         assert torch.equal(rule(hs[:n], CTX, told), (told.exit <= n)[:, None].expand(2, 5))
     with pytest.raises(ValueError, match="got no source"):
-        rule.told(Chosen(torch.tensor([2, 0])), Context(POS))
+        rule.begin_call(SequenceExitState(torch.tensor([2, 0])), Context(POS))
 
 
 def test_confidences(float64: None) -> None:
@@ -91,17 +91,17 @@ def test_leaving_at_the_threshold_or_above_it() -> None:
             return states[-1][..., 0].sigmoid()
 
     sure, ctx = Itself(nn.Identity()), Context(torch.arange(3)[None])
-    assert Confident(sure, 0.5)([at], ctx, ()).tolist() == [[False, True, True]]
-    assert Confident(sure, 0.5, strict=True)([at], ctx, ()).tolist() == [[False, False, True]]
-    assert Confident(sure, Decaying(0.5, 10))([at], ctx, ()).tolist() == [[False, False, True]]
+    assert ConfidenceThreshold(sure, 0.5)([at], ctx, ()).tolist() == [[False, True, True]]
+    assert ConfidenceThreshold(sure, 0.5, strict=True)([at], ctx, ()).tolist() == [[False, False, True]]
+    assert ConfidenceThreshold(sure, DecayingThreshold(0.5, 10))([at], ctx, ()).tolist() == [[False, False, True]]
 
 
 def test_a_threshold_that_decays() -> None:
     pos = torch.tensor([[-1, 0, 5, 20]])
     for form, most in (("paper", 1.0), ("code", 0.6)):
         wanted = [0.54 + 0.1 * most * math.exp(-4 * t / 20) for t in (0, 0, 5, 20)]
-        assert Decaying(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(wanted)
-    assert Decaying(1.2, 20)(pos).max() == 1.0
+        assert DecayingThreshold(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(wanted)
+    assert DecayingThreshold(1.2, 20)(pos).max() == 1.0
 
 
 def test_in_bfloat16_who_is_sure_is_decided_in_float32() -> None:
@@ -118,7 +118,7 @@ def test_in_bfloat16_who_is_sure_is_decided_in_float32() -> None:
         sure, threshold = confidence(states), float(exact.quantile(0.35))
         assert sure.dtype == torch.float32
         assert torch.allclose(sure.double(), exact, atol=1e-6)
-        leaving, clear = Confident(confidence, threshold)(states, at, ()), (exact - threshold).abs() > 1e-5
+        leaving, clear = ConfidenceThreshold(confidence, threshold)(states, at, ()), (exact - threshold).abs() > 1e-5
         assert clear.double().mean() > 0.9
         assert torch.equal(leaving[clear], (exact >= threshold)[clear])
 
@@ -132,7 +132,9 @@ def test_logits_of_a_softmax_response_are_computed_in_float32() -> None:
             norm, head, state = norm.bfloat16(), head.bfloat16(), state.bfloat16()
         read = [copy.deepcopy(norm), copy.deepcopy(head)]
         exact = SoftmaxResponse()([state.double()], nn.Sequential(*(one.double() for one in read))).detach()
-        body = EarlyExit([Same(32)] * 2, norm, Confident(SoftmaxResponse(), float(exact.quantile(0.35)))).eval()
+        body = EarlyExit(
+            [Same(32)] * 2, norm, ConfidenceThreshold(SoftmaxResponse(), float(exact.quantile(0.35)))
+        ).eval()
         found: list[Tensor] = []
         body.rule.confidence.register_forward_hook(lambda _, inputs, sure, found=found: found.append(sure))
         ctx = Context(torch.arange(64).expand(8, -1), run=True, head=head)
@@ -160,7 +162,7 @@ def test_a_threshold_for_each_layer() -> None:
     probe = Probe(1).requires_grad_(False)
     probe.unit.weight.fill_(1.0)
     probe.unit.bias.fill_(0.0)
-    by_layer = Confident(probe, (0.8, 0.5))
+    by_layer = ConfidenceThreshold(probe, (0.8, 0.5))
     stop = Geometric(1, 3, threshold=(0.8, 0.5))
     stop.stop[0].load_state_dict(probe.unit.state_dict())
     ctx = Context(torch.arange(3)[None])
@@ -192,16 +194,16 @@ def test_decisions_are_made_in_float32_under_autocast() -> None:
 )
 def test_a_threshold_that_means_nothing_is_refused(keywords: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Decaying.__post_init__(SimpleNamespace(**{**vars(Decaying(0.9, 20)), **keywords}))
+        DecayingThreshold.__post_init__(SimpleNamespace(**{**vars(DecayingThreshold(0.9, 20)), **keywords}))
 
 
 @pytest.mark.parametrize("confidence", [SoftmaxResponse, SoftmaxProbability, lambda: Probe(D), Saturation])
 def test_a_threshold_that_a_confidence_cannot_reach_is_refused(confidence: Callable[[], Confidence]) -> None:
-    for threshold in (1.5, (0.5, 1.5), -3.0, Decaying(1.5, 10)):
+    for threshold in (1.5, (0.5, 1.5), -3.0, DecayingThreshold(1.5, 10)):
         with pytest.raises(ValueError, match=r"^threshold.*: give a number from (-1|0) to 1$"):
-            Confident(confidence(), threshold)
-    Confident(confidence(), (0.0, 1.0))
-    Confident(Saturation(), -1.0)
+            ConfidenceThreshold(confidence(), threshold)
+    ConfidenceThreshold(confidence(), (0.0, 1.0))
+    ConfidenceThreshold(Saturation(), -1.0)
 
 
 def test_one_token_alone_has_no_rival() -> None:

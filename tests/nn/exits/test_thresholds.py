@@ -11,30 +11,37 @@ import torch
 from kinformer.core.batch import TokenBatch
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.support.exits import ManyExits
-from kinformer.nn.exits.thresholds import Kept, Said, coordinate_search, grid_search, said, search
+from kinformer.nn.exits.thresholds import (
+    ExitScores,
+    MeasuredThresholds,
+    coordinate_search,
+    grid_search,
+    score_exits,
+    search,
+)
 
 TINY = {"d": 16, "depth": 4, "heads": 2, "length": 32, "vocab": 7}
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [-1, 2, 6, 5, 3]])
 SOURCE = torch.tensor([[3, 1, 4], [2, 6, -1]])
 
 
-def by_hand(said: Said, threshold: list[float]) -> tuple[float, float]:
+def by_hand(score_exits: ExitScores, threshold: list[float]) -> tuple[float, float]:
     """Each token goes up until it is sure; the last exit asks nobody."""
-    worth, layers, count = 0.0, 0, said.worth.shape[1]
+    worth, layers, count = 0.0, 0, score_exits.worth.shape[1]
     for token in range(count):
         n = 0
         while n < len(threshold):
-            sure = float(said.sure[n, token])
-            if sure > threshold[n] or (sure == threshold[n] and not said.strict):
+            sure = float(score_exits.sure[n, token])
+            if sure > threshold[n] or (sure == threshold[n] and not score_exits.strict):
                 break
             n += 1
-        worth, layers = worth + float(said.worth[n, token]), layers + n + 1
+        worth, layers = worth + float(score_exits.worth[n, token]), layers + n + 1
     return worth / count, layers / count
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_each_vector_is_measured_as_tokens_go_up(strict: bool, float64: None) -> None:
-    table = Said(torch.rand(3, 29).mul(4).round().div(4), torch.rand(4, 29), strict)
+    table = ExitScores(torch.rand(3, 29).mul(4).round().div(4), torch.rand(4, 29), strict)
     drawn = torch.cat([torch.rand(40, 3), torch.rand(40, 3).mul(4).round().div(4)])  # of these many are met exactly
     quality, layers = table.measure(drawn)
     for n, one in enumerate(drawn.tolist()):
@@ -43,12 +50,12 @@ def test_each_vector_is_measured_as_tokens_go_up(strict: bool, float64: None) ->
 
 def test_vectors_are_measured_where_the_table_lies() -> None:
     """Vectors are drawn on the CPU, and a model may be elsewhere."""
-    table = Said(torch.rand(2, 5, device="meta"), torch.rand(3, 5, device="meta"), False)
+    table = ExitScores(torch.rand(2, 5, device="meta"), torch.rand(3, 5, device="meta"), False)
     assert all(found.device.type == "meta" for found in table.measure(torch.rand(4, 2)))
 
 
 def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
-    table, seen = Said(torch.rand(3, 17), torch.rand(4, 17), False), []
+    table, seen = ExitScores(torch.rand(3, 17), torch.rand(4, 17), False), []
 
     def watched(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(drawn)
@@ -56,12 +63,12 @@ def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
 
     kept, (drawn,) = search(watched, 4, draws=500, segments=5, seed=3), seen
     assert drawn.shape == (500, 3) and 0 <= drawn.min() and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.05
-    best: dict[int, Kept] = {}
+    best: dict[int, MeasuredThresholds] = {}
     for one in drawn.tolist():
         quality, layers = by_hand(table, one)
         place = min(int((layers - 1) / 3 * 5), 4)
         if place not in best or quality > best[place].quality + 1e-12:
-            best[place] = Kept(tuple(one), quality, layers)
+            best[place] = MeasuredThresholds(tuple(one), quality, layers)
     assert len(kept) == len(best) > 3
     for ours, (_, theirs) in zip(kept, sorted(best.items()), strict=True):
         assert ours.quality == pytest.approx(theirs.quality) and by_hand(table, list(ours.threshold)) == pytest.approx(
@@ -72,7 +79,7 @@ def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
     )
 
 
-def best_by_cost(table: Said, vectors: list[tuple[float, ...]], segments: int) -> list[tuple[float, float]]:
+def best_by_cost(table: ExitScores, vectors: list[tuple[float, ...]], segments: int) -> list[tuple[float, float]]:
     """Quality and layers of the best vector in each segment of cost, of equal ones the cheapest."""
     found: dict[int, tuple[float, float]] = {}
     for vector in vectors:
@@ -85,7 +92,7 @@ def best_by_cost(table: Said, vectors: list[tuple[float, ...]], segments: int) -
 
 def test_a_grid_tries_every_combination(float64: None) -> None:
     values, seen = (1.0, 0.7, 0.4, 0.0), []
-    table = Said(torch.rand(3, 17), torch.rand(4, 17), False)
+    table = ExitScores(torch.rand(3, 17), torch.rand(4, 17), False)
 
     def watched(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         seen.extend(map(tuple, vectors.tolist()))
@@ -104,9 +111,9 @@ def test_coordinates_end_where_no_change_of_one_layer_is_cheaper(float64: None) 
     values = [1 - n / 10 for n in range(11)]
     for seed in range(5):
         torch.manual_seed(seed)
-        table, seen = Said(torch.rand(5, 23), torch.rand(6, 23), True), []
+        table, seen = ExitScores(torch.rand(5, 23), torch.rand(6, 23), True), []
 
-        def watched(vectors: torch.Tensor, table: Said = table, seen: list = seen) -> tuple:
+        def watched(vectors: torch.Tensor, table: ExitScores = table, seen: list = seen) -> tuple:
             seen.extend(map(tuple, vectors.tolist()))
             return table.measure(vectors)
 
@@ -140,16 +147,16 @@ def test_what_was_said_is_of_each_exit_alone(classifier: str, form: str, right: 
     model = depth_adaptive(**TINY, classifier=classifier, form=form, outputs="each").eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)
-    table, batch = said(model, [texts(model), texts(model)], right=right), texts(model)
+    table, batch = score_exits(model, [texts(model), texts(model)], right=right), texts(model)
     assert not model.training and table.strict is (classifier == "geometric")
     rows, count = model.every_exit(batch), table.worth.shape[1] // 2
-    assert count == int((rows.wanted >= 0).sum()) == (7 if form == "decoder" else 11)
-    at = (rows.wanted >= 0).nonzero().tolist()
+    assert count == int((rows.targets >= 0).sum()) == (7 if form == "decoder" else 11)
+    at = (rows.targets >= 0).nonzero().tolist()
     for n in range(4):
         forced(model, n)
         y = readings(model, batch)
         for place, (b, t) in enumerate(at):
-            p, target = y[b, t].softmax(-1), int(rows.wanted[b, t])
+            p, target = y[b, t].softmax(-1), int(rows.targets[b, t])
             worth = float(int(p.argmax()) == target) if right else math.log2(float(p[target]))
             assert (
                 float(table.worth[n, place]) == float(table.worth[n, count + place]) == pytest.approx(worth, rel=1e-6)
@@ -175,7 +182,7 @@ def readings(model: ManyExits, batch: Any) -> torch.Tensor:
 def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> None:
     model = depth_adaptive(**TINY, classifier="geometric").eval()
     batch = TokenBatch(ROWS, ROWS > 2)
-    table = said(model, [batch])
+    table = score_exits(model, [batch])
     for n in range(4):
         forced(model, n)
         quality, layers = table.measure(torch.tensor([model.exits.rule.threshold]))
@@ -191,9 +198,9 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
         (lambda: search(lambda some: (some, some), 3, segments=0), "segments=0"),
         (lambda: grid_search(lambda some: (some, some), [1.0, 0.0], 1), "depth=1"),
         (lambda: coordinate_search(lambda some: (some, some), [1.0, 0.0], 1, least=0.0), "depth=1"),
-        (lambda: said(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
-        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
-        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
+        (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
+        (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
+        (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(wrong: Callable[[], object], says: str) -> None:

@@ -11,9 +11,9 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import numbered
+from kinformer.core.numbering import context_of_tokens
 from kinformer.members.etc import etc
-from kinformer.models.contrastive import ContrastiveMLM
+from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments
 from kinformer.nn.losses.contrastive import Contrastive
@@ -51,15 +51,15 @@ def test_the_loss_is_that_of_the_equation() -> None:
 @pytest.mark.parametrize("projections", ["reader", "four", "shared", "own"])
 def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> None:
     model, tokens = made(projections=projections), batch()
-    body, ctx = model.body, numbered(tokens)
+    body, ctx = model.body, context_of_tokens(tokens)
     labelled = ctx.replace(labels={"segment": segments(tokens)})
-    found = body.whole(model.embedded(tokens, ctx), body.apart(labelled)).y[:, : body.n]
+    found = body.whole(model.embed_tokens(tokens, ctx), body.apart(labelled)).y[:, : body.n]
     for r, row in enumerate(segments(tokens)):
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
-            own = numbered(alone)
+            own = context_of_tokens(alone)
             seen = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
-            torch.testing.assert_close(found[r, n], body.whole(model.embedded(alone, own), seen).y[0, 0])
+            torch.testing.assert_close(found[r, n], body.whole(model.embed_tokens(alone, own), seen).y[0, 0])
 
 
 @torch.no_grad()
@@ -75,8 +75,8 @@ def test_a_hidden_part_is_told_by_its_context_alone() -> None:
         want = want or [int(segment[r, int((chosen[r] >= 0).nonzero()[0, 0])])]  # one at least
         assert hidden[r].nonzero()[:, 0].tolist() == want
     read: list[torch.Tensor] = []
-    inner = model.embedded
-    model.embedded = lambda tokens, ctx: (read.append(tokens), inner(tokens, ctx))[1]  # type: ignore[method-assign, func-returns-value]
+    inner = model.embed_tokens
+    model.embed_tokens = lambda tokens, ctx: (read.append(tokens), inner(tokens, ctx))[1]  # type: ignore[method-assign, func-returns-value]
     loss = model(tokens)
     masked = torch.stack([hidden[r, segment[r].clamp_min(0)] & (segment[r] >= 0) for r in range(2)])
     assert bool((read[0][masked] == model.mask).all()) and torch.equal(read[1], tokens)

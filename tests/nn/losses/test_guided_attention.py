@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.core.loss import Fading
+from kinformer.core.loss import FadingWeight
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -32,7 +32,7 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
     labels = torch.tensor([[0, 2, 0, 0, 2, 1], [0, 0, 0, 0, 0, 0]])
     ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).replace(labels={"segment": labels})
     found = part(x, None, ctx).aux["guided_attention"]
-    queries, keys = part.projection.both(x, ctx.pos)
+    queries, keys = part.projection.queries_and_keys(x, ctx.pos)
     for b, length in ((0, 6), (1, 4)):
         for i in range(length):
             total, seen = 0.0, [j for j in range(length) if pattern == Full() or j <= i]
@@ -63,16 +63,16 @@ def test_guided_heads_come_to_look_at_their_patterns_and_a_free_one_does_not() -
         optimiser.zero_grad()
         part(x, None, ctx).aux["guided_attention"].mean().backward()
         optimiser.step()
-    queries, keys = part.projection.both(x, ctx.pos)
+    queries, keys = part.projection.queries_and_keys(x, ctx.pos)
     a = (queries.q[0] @ keys.k[0].mT / 3**0.5).softmax(-1)
     on = [a[0].diagonal(1).mean(), a[1].diagonal(-1).mean(), a[2][:, 0].mean()]
     assert min(on).item() > 0.8 > a[3].max().item()
 
 
 def test_the_weight_stays_and_then_falls_in_a_line() -> None:
-    fading = Fading(2.0, 0.6)
+    fading = FadingWeight(2.0, 0.6)
     assert [fading.at(p) for p in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([2.0, 2.0, 1.0, 0.0])
-    assert Fading(3.0, 1.0).at(1.0) == 3.0 and Fading(3.0, 0.0).at(0.5) == 1.5
+    assert FadingWeight(3.0, 1.0).at(1.0) == 3.0 and FadingWeight(3.0, 0.0).at(0.5) == 1.5
     model = guided_attention(d=12, depth=2, heads=4, alpha=2.0, hold=0.5, vocab=64).train()
     tokens = torch.randint(0, 64, (2, 12))
     early, late = (model(tokens, progress=progress) for progress in (0.25, 0.75))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.nn.losses.aligned import aligned
+from kinformer.nn.losses.aligned import aligned_loss
 from kinformer.nn.losses.compression import AttentionReconstruction
 from kinformer.nn.losses.cross_entropy import cross_entropy
 
@@ -46,7 +46,7 @@ def test_a_word_that_is_none_of_the_options_is_refused() -> None:
     with pytest.raises(ValueError, match="norm='l1' is not known; choose 'l2' or 'segment' or 'mse'"):
         unchecked(AttentionReconstruction.__init__)(nn.Module.__new__(AttentionReconstruction), "l1")
     with pytest.raises(ValueError, match="weights='equal' is not known; choose 'uniform'"):
-        unchecked(aligned)([torch.randn(2, 4, 5)], TARGETS, "equal")
+        unchecked(aligned_loss)([torch.randn(2, 4, 5)], TARGETS, "equal")
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_aligned_equals_its_equation(weights: str, w: tuple[float, ...], float64
             count += 1
             for one, weight in zip(logits, w, strict=True):
                 total -= weight * float(one[b, t].log_softmax(-1)[TARGETS[b, t]])
-    found, number = aligned(logits, TARGETS, weights)
+    found, number = aligned_loss(logits, TARGETS, weights)
     assert number == count and float(found) == pytest.approx(total / sum(w), rel=1e-12)

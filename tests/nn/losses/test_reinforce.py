@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.after_step import after_step
 from kinformer.members.sac import sac
-from kinformer.models.reinforced import Reinforced
+from kinformer.models.reinforced_lm import ReinforcedLM
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.reinforce import Reinforce
@@ -71,4 +71,4 @@ def test_a_model_moves_its_baseline_and_its_network() -> None:
 
 def test_a_body_that_chooses_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="use LM"):
-        Reinforced(11, 8, PreNorm(MLP(8)))
+        ReinforcedLM(11, 8, PreNorm(MLP(8)))

@@ -11,9 +11,9 @@ from kinformer.core.layer import Context
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
-from kinformer.nn.maps.drawn import Directions
 from kinformer.nn.maps.favor import FAVOR, raised
 from kinformer.nn.maps.generalised import GeneralisedKernel
+from kinformer.nn.maps.random_features import Directions
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from kinformer.nn.mechanisms.softmax import Softmax

@@ -13,7 +13,7 @@ from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms import linear
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from kinformer.nn.projections.qkv import QKV
 
@@ -113,7 +113,7 @@ def test_the_floor_is_of_the_sum_itself_in_every_form():
     add, keep = torch.sigmoid(-gate[0, 0, :, 0]), torch.sigmoid(gate[0, 0, 0, 0])
     ctx = Context(torch.arange(6)[None], run=True)
     queries, keys = Queries(q, ctx.by_head), Keys(k, v, ctx.by_head, {"gate": gate})
-    found = LinearAttention(map, GatedSum())(queries, keys, None, ctx).y.y
+    found = LinearAttention(map, GatedUpdate())(queries, keys, None, ctx).y.y
     for i in range(6):
         weight = torch.stack([add[j] * keep ** (i - j) * (phi_q[0, 0, i] @ phi_k[0, 0, j]) for j in range(i + 1)])
         wanted = (weight[:, None] * v[0, 0, : i + 1]).sum(0) / weight.sum().clamp_min(0.5)

@@ -38,4 +38,4 @@ def test_a_token_enters_whole_and_the_past_fades(groups: int, piece: int) -> Non
 
 def test_a_token_that_enters_by_one_minus_the_gate_is_noticed() -> None:
     with pytest.raises(AssertionError):
-        check(kf.LinearAttention(kf.ELU(), kf.GatedSum()), 2)
+        check(kf.LinearAttention(kf.ELU(), kf.GatedUpdate()), 2)

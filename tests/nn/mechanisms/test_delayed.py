@@ -39,7 +39,7 @@ def test_a_delay_of_a_token_more_or_less_is_noticed(by: int) -> None:
         check(kf.Delayed(kf.LinearAttention(kf.ELU()), by), 2)
 
 
-@pytest.mark.parametrize("update", [None, kf.GatedSum(), kf.Delta()], ids=["sum", "gated", "delta"])
+@pytest.mark.parametrize("update", [None, kf.GatedUpdate(), kf.DeltaUpdate()], ids=["sum", "gated", "delta"])
 @pytest.mark.parametrize("sizes", [[4, 1, 1, 5], [1] * T, [2, 9]], ids=str)
 def test_late_keys_are_those_of_linear_attention_moved_back(update, sizes):
     """Keys moved by hand, in a row that is padded before its tokens and in one that is padded behind; and in chunks."""

@@ -20,7 +20,7 @@ from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
-from kinformer.nn.mechanisms.convolved import Convolved
+from kinformer.nn.mechanisms.convolved_scores import ConvolvedScores
 from kinformer.nn.mechanisms.evolving import EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.predictive import PredictiveAttention
@@ -41,7 +41,9 @@ STEPS = {
 READ = {"causal": Causal(), "window": Causal() & Band(2), "strided": Causal() & Strided(2), "full": Full()}
 
 
-def naive(part: Convolved, q: Tensor, k: Tensor, below: Tensor, q_pos: Tensor, k_pos: Tensor, kernel: str) -> Tensor:
+def naive(
+    part: ConvolvedScores, q: Tensor, k: Tensor, below: Tensor, q_pos: Tensor, k_pos: Tensor, kernel: str
+) -> Tensor:
     """The scores of the equations, pair by pair; a neighbour that is not there, or not to be read, counts as 0."""
     heads, (of_queries, of_keys) = q.shape[0], STEPS[kernel]
     evolving = isinstance(part, EvolvingAttention)
@@ -120,7 +122,7 @@ def test_across_sequences_with_a_state_and_without(kind: str) -> None:
 
 
 def stack(pattern: Pattern, kind: str = "evolving", kernel: str = "causal", lowest: bool = True) -> Stack:
-    def mechanism(n: int) -> Explicit | Convolved:
+    def mechanism(n: int) -> Explicit | ConvolvedScores:
         return Explicit(pattern, up=True) if lowest and not n else KINDS[kind](pattern, 2, alpha=0.4, kernel=kernel)
 
     return Stack([PreNorm(Attention(QKV(16, 2), mechanism(n))) for n in range(2)])

@@ -339,7 +339,7 @@ def test_parts_of_the_wrong_kind_are_refused() -> None:
             inspect.unwrap(Explicit.__init__)(explicit, Causal(), **keywords)
 
 
-class Summed(PairMap):
+class DecayedSum(PairMap):
     """Adds to each score those of the query before: it may not be read in blocks."""
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -381,7 +381,7 @@ def test_blocks_of_queries_change_nothing_and_hold_no_whole_matrix(way: str, mon
 
 @pytest.mark.parametrize(
     "mechanism",
-    [Explicit(Causal(), up=True), Explicit(Causal(), before=Summed()), Explicit(Causal(), after=Summed())],
+    [Explicit(Causal(), up=True), Explicit(Causal(), before=DecayedSum()), Explicit(Causal(), after=DecayedSum())],
     ids=["up", "before", "after"],
 )
 def test_scores_that_are_handed_on_or_hang_together_are_made_at_once(

@@ -145,7 +145,7 @@ def test_a_bias_counts_in_both_reads() -> None:
 class Projected(GlobalSoftmax):
     """Every global query, key and value is made."""
 
-    def late(self, sizes: HeadSizes, ctx: Context) -> bool:
+    def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         return False
 
 
@@ -170,7 +170,9 @@ def test_few_global_queries_read_what_is_not_projected(
     whole.load_state_dict(layer.state_dict())
     x, ctx = 0.1 * torch.randn(3, LENGTH, 64), Context(rows_padded_differently(), also=also)
     narrow = layer.sizes._replace(k_dim=2)
-    assert layer.mechanism.late(layer.sizes, ctx) and not GlobalSoftmax(pattern, Rows(9)).late(narrow, ctx)
+    assert layer.mechanism.wants_lazy_extras(layer.sizes, ctx) and not GlobalSoftmax(
+        pattern, Rows(9)
+    ).wants_lazy_extras(narrow, ctx)
     for ours, theirs in zip(learned(layer, x, ctx), learned(whole, x, ctx), strict=True):
         size = theirs.abs().amax().clamp_min(1.0)
         close(ours / size, theirs / size)

@@ -12,15 +12,15 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import merge
-from kinformer.core.state import Exact, fork, reset
+from kinformer.core.state import UncastState, fork, reset
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms.decayed import Decayed
-from kinformer.nn.mechanisms.delta import Delta
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
+from kinformer.nn.mechanisms.linear import AdditiveUpdate, GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from kinformer.nn.projections.qkv import QKV
 
@@ -32,9 +32,9 @@ B, H, T, K, V = 2, 2, 13, 8, 5
 def mechanisms():
     return [
         LinearAttention(ELU()),
-        LinearAttention(ELU(), GatedSum(), piece=4),
+        LinearAttention(ELU(), GatedUpdate(), piece=4),
         LinearAttention(RandomFourier(H, K, 32)),
-        LinearAttention(RandomFourier(H, K, 32), GatedSum(), piece=5),
+        LinearAttention(RandomFourier(H, K, 32), GatedUpdate(), piece=5),
         LinearAttention(ELU(), Decayed(), piece=4),
     ]
 
@@ -84,8 +84,8 @@ def recurrence(mechanism, q, k, v, gate):
             s, z = torch.zeros(phi_k.shape[-1], V), torch.zeros(phi_k.shape[-1])
             for t in range(q.shape[2]):
                 g = gate[b, h, t, 0].sigmoid()
-                keep = g if isinstance(mechanism.update, GatedSum | Decayed) else 1.0
-                add = 1 - g if isinstance(mechanism.update, GatedSum) else 1.0
+                keep = g if isinstance(mechanism.update, GatedUpdate | Decayed) else 1.0
+                add = 1 - g if isinstance(mechanism.update, GatedUpdate) else 1.0
                 s = keep * s + add * torch.outer(phi_k[b, h, t], v[b, h, t])
                 z = keep * z + add * phi_k[b, h, t]
                 y[b, h, t] = (phi_q[b, h, t] @ s) / mechanism.map.denominator(phi_q[b, h, t] @ z)
@@ -139,7 +139,7 @@ def test_padding_on_either_side_changes_nothing(mechanism):
 
 
 def test_a_chunk_of_padding_leaves_the_state_alone():
-    mechanism = LinearAttention(ELU(), GatedSum())
+    mechanism = LinearAttention(ELU(), GatedUpdate())
     q, k, v, extras = inputs()
     before = call(mechanism, q, k, v, state=begun(mechanism), extras=extras).state
     for length in (T, 1):
@@ -169,7 +169,7 @@ def test_saturated_gates_neither_overflow_nor_lose_the_past():
         gate = torch.full((B, H, T, 1), level)
         gate[:, :, 0] = 0.0
         reads = [
-            call(LinearAttention(ELU(), GatedSum()), *(x.to(dtype) for x in (q, k, v)), extras={"gate": gate})
+            call(LinearAttention(ELU(), GatedUpdate()), *(x.to(dtype) for x in (q, k, v)), extras={"gate": gate})
             for dtype in (torch.float32, torch.float64)
         ]
         assert torch.allclose(reads[0].y.y.double(), reads[1].y.y, atol=1e-5)
@@ -215,14 +215,14 @@ def test_the_state_does_not_grow_and_resets_by_row():
     mechanism = LinearAttention(ELU())
     q, k, v, _ = inputs()
     fresh = begun(mechanism, 1)
-    assert isinstance(fresh, Exact) and fresh.inside.s.shape == (B, H, K, V + 1)
+    assert isinstance(fresh, UncastState) and fresh.inside.s.shape == (B, H, K, V + 1)
     used = call(mechanism, q, k, v, state=fresh).state
     half = call(mechanism, q, k, v, state=reset(fork(used), torch.tensor([True, False]))).state
     for ours, once in zip(sums(half), sums(used), strict=True):
         assert torch.allclose(ours[0], once[0]) and torch.allclose(ours[1], 2 * once[1])
 
 
-@pytest.mark.parametrize("update", [Sum(), GatedSum()], ids=["sum", "gated"])
+@pytest.mark.parametrize("update", [AdditiveUpdate(), GatedUpdate()], ids=["sum", "gated"])
 def test_a_step_writes_into_its_state_where_nothing_learns(update):
     """No copy of S and no look at the device: B7, B8."""
     mechanism, (q, k, v, extras) = LinearAttention(ELU(), update), inputs(t=1)
@@ -257,7 +257,7 @@ def test_a_step_that_learns_leaves_the_state_before_it_alone(mechanism):
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 7]], ids=str)
-@pytest.mark.parametrize("update", [Sum, GatedSum])
+@pytest.mark.parametrize("update", [AdditiveUpdate, GatedUpdate])
 def test_gradients_are_the_same_however_a_row_is_cut(update, sizes):
     """The state carries its graph, through gates and through the constants that are kept apart."""
     mechanism = LinearAttention(FAVOR(K, 8), update(), piece=4)
@@ -273,10 +273,10 @@ def test_gradients_are_the_same_however_a_row_is_cut(update, sizes):
 
     for ours, whole in zip(gradients(sizes), gradients([T]), strict=True):
         assert torch.allclose(ours, whole, atol=1e-12)
-        assert update is Sum or whole.abs().sum() > 0
+        assert update is AdditiveUpdate or whole.abs().sum() > 0
 
 
-@pytest.mark.parametrize("update", [Sum(), GatedSum(), Delta()], ids=["sum", "gated", "delta"])
+@pytest.mark.parametrize("update", [AdditiveUpdate(), GatedUpdate(), DeltaUpdate()], ids=["sum", "gated", "delta"])
 def test_work_grows_with_the_row(update):
     """Numbers that a forward and a backward write, for a row four times as long: the gradient of a slice is a row."""
     mechanism = LinearAttention(ELU(), update, piece=4)
@@ -303,7 +303,7 @@ def test_work_grows_with_the_row(update):
 
 def test_key_heads_are_shared_by_groups_of_query_heads():
     q, k, v, extras = inputs(groups=1)
-    for mechanism in (LinearAttention(ELU()), LinearAttention(ELU(), GatedSum()), FullLinearAttention(ELU())):
+    for mechanism in (LinearAttention(ELU()), LinearAttention(ELU(), GatedUpdate()), FullLinearAttention(ELU())):
         shared = call(mechanism, q, k, v, extras=extras).y
         spread = call(
             mechanism,
@@ -316,7 +316,7 @@ def test_key_heads_are_shared_by_groups_of_query_heads():
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 def test_each_key_head_has_a_gate(key_heads):
-    layer = Attention(QKV(16, 4, key_heads=key_heads), LinearAttention(ELU(), GatedSum()))
+    layer = Attention(QKV(16, 4, key_heads=key_heads), LinearAttention(ELU(), GatedUpdate()))
     assert layer.side is None and layer.key_side.weight.shape == (key_heads, 16)
     x = torch.randn(B, T, 16)
     whole, state, done = layer(x).y, layer.start(B, T), []
@@ -327,7 +327,7 @@ def test_each_key_head_has_a_gate(key_heads):
     assert torch.allclose(torch.cat(done, 1), whole, atol=1e-12)
 
 
-@pytest.mark.parametrize("update", [Sum(), GatedSum()], ids=["sum", "gated"])
+@pytest.mark.parametrize("update", [AdditiveUpdate(), GatedUpdate()], ids=["sum", "gated"])
 def test_remembering_alone_leaves_the_same_state(update):
     layer, x = Attention(QKV(16, 2), LinearAttention(ELU(), update)), torch.randn(B, T, 16)
     wanted = layer(x, layer.start(B, T), run(numbered())).state
@@ -335,7 +335,7 @@ def test_remembering_alone_leaves_the_same_state(update):
     assert all(torch.allclose(a, b, atol=1e-13) for a, b in zip(found.inside, wanted.inside, strict=True))
 
 
-@pytest.mark.parametrize("rule", [Sum(), GatedSum()], ids=["sum", "gated"])
+@pytest.mark.parametrize("rule", [AdditiveUpdate(), GatedUpdate()], ids=["sum", "gated"])
 def test_the_lse_is_the_log_of_the_sum_of_the_kernel_and_merges(rule):
     q, k, v, extras = inputs()
     mechanism = LinearAttention(ELU(), rule)
@@ -344,7 +344,7 @@ def test_the_lse_is_the_log_of_the_sum_of_the_kernel_and_merges(rule):
     even = torch.where(numbered() % 2 == 0, numbered(), -1)
     joined = merge(*(call(mechanism, q, k, v, k_pos, extras=extras).y for k_pos in (odd, even)))
     assert torch.allclose(whole.y, joined.y, atol=1e-12) and torch.allclose(whole.lse, joined.lse, atol=1e-12)
-    if isinstance(rule, Sum):
+    if isinstance(rule, AdditiveUpdate):
         kernel = torch.where(q > 0, q + 1, q.exp()) @ torch.where(k > 0, k + 1, k.exp()).mT
         assert torch.allclose(whole.lse, (kernel * torch.ones(T, T).tril()).sum(-1).log(), atol=1e-12)
 
@@ -360,16 +360,16 @@ class Scaled(ELU):
 
 def test_what_a_map_leaves_out_is_added_back():
     q, k, v, extras = inputs()
-    for mechanism in (LinearAttention, lambda map: LinearAttention(map, GatedSum(), piece=3), FullLinearAttention):
+    for mechanism in (LinearAttention, lambda map: LinearAttention(map, GatedUpdate(), piece=3), FullLinearAttention):
         plain, scaled = (call(mechanism(m), q, k, v, extras=extras).y for m in (ELU(), Scaled()))
         assert torch.allclose(plain.y, scaled.y, atol=1e-12) and torch.allclose(plain.lse, scaled.lse, atol=1e-12)
 
 
 def test_gates_come_from_the_input():
     """Attention projects one number per head and token; the layer is the recurrence with their sigmoid."""
-    layer = Attention(QKV(16, H), LinearAttention(ELU(), GatedSum()), aggregation=Concat())
+    layer = Attention(QKV(16, H), LinearAttention(ELU(), GatedUpdate()), aggregation=Concat())
     x = torch.randn(B, T, 16)
-    queries, keys = layer.projection.both(x, numbered())
+    queries, keys = layer.projection.queries_and_keys(x, numbered())
     gate = (x @ layer.key_side.weight.T + layer.key_side.bias).transpose(1, 2)[..., None]
     wanted, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
     y = layer(x, None, run(numbered())).y.unflatten(-1, (H, K)).transpose(1, 2)
@@ -395,7 +395,7 @@ import torch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.nn.maps.elu import ELU
-from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
 from kinformer.nn.mechanisms.linear import LinearAttention
 
 q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]

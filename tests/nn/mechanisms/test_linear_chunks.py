@@ -10,19 +10,19 @@ from kinformer.core.layer import Context
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
-from kinformer.nn.mechanisms import linear, update
-from kinformer.nn.mechanisms.delta import Delta
+from kinformer.nn.mechanisms import linear, state_update
+from kinformer.nn.mechanisms.delta_update import DeltaUpdate
 from kinformer.nn.mechanisms.features import Quotient
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
-from kinformer.nn.mechanisms.update import Summed, Weights
+from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
+from kinformer.nn.mechanisms.state_update import DecayedSum, UpdateWeights
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 B, H, T, K, V = 2, 4, 37, 4, 3
 MAKE: dict[str, Callable[[int], LinearAttention]] = {
     "elu": lambda groups: LinearAttention(ELU(), piece=4),
-    "gated": lambda groups: LinearAttention(ELU(), GatedSum(), piece=4),
-    "delta": lambda groups: LinearAttention(ELU(), Delta(), piece=4),
+    "gated": lambda groups: LinearAttention(ELU(), GatedUpdate(), piece=4),
+    "delta": lambda groups: LinearAttention(ELU(), DeltaUpdate(), piece=4),
     "favor": lambda groups: LinearAttention(FAVOR(K, 8), piece=4),
     "fourier": lambda groups: LinearAttention(RandomFourier(groups, K, 64), piece=4),
     "sequence": lambda groups: LinearAttention(FAVOR(K, 8, eps=1e-4, stabiliser="sequence"), piece=4),
@@ -79,11 +79,11 @@ def test_the_backward_that_is_written_out_is_that_of_its_operations(
     name: str, groups: int, state: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, called = given(groups), []
-    apply = update.Summed.apply
-    monkeypatch.setattr(update.Summed, "apply", lambda *inputs: called.append(True) or apply(*inputs))
+    apply = state_update.DecayedSum.apply
+    monkeypatch.setattr(state_update.DecayedSum, "apply", lambda *inputs: called.append(True) or apply(*inputs))
     written = results(name, x, groups, state)
     assert called
-    monkeypatch.setattr(Weights, "plain", lambda self: False)
+    monkeypatch.setattr(UpdateWeights, "plain", lambda self: False)
     for ours, theirs in zip(written, results(name, x, groups, state), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
@@ -94,11 +94,11 @@ def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.Monk
     q, k, v = torch.randn(B, 2, n, heads, p, K), torch.randn(B, 2, n, p, K), torch.randn(B, 2, n, p, V)
     before, none, s = torch.ones(B, 2, n, p), torch.zeros(B, 2, n, p), torch.randn(B, 2, K, V) * begun
     before[:, :, 0] = float(begun)  # before any key there is nothing to weigh
-    weights = Weights(none, none, before, torch.ones(B, 2, n, p))
+    weights = UpdateWeights(none, none, before, torch.ones(B, 2, n, p))
     inputs = [x.requires_grad_() for x in (s, q, k, v)]
 
     def learned() -> list[torch.Tensor]:
-        found = Summed.apply(*inputs, *weights)
+        found = DecayedSum.apply(*inputs, *weights)
         return [*found, *torch.autograd.grad(sum(one.sin().sum() for one in found), inputs)]
 
     assert weights.even(s) and weights.even(torch.ones_like(s)) is begun
@@ -107,7 +107,7 @@ def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.Monk
         other[0, 0, 1, 2] = 0.5
         assert not weights._replace(**{name: other}).even(s)
     ours = learned()
-    monkeypatch.setattr(Weights, "even", lambda *_: False)
+    monkeypatch.setattr(UpdateWeights, "even", lambda *_: False)
     for one, other in zip(ours, learned(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 

@@ -35,12 +35,12 @@ def test_every_key_is_weighed_by_a_product_of_features(groups: int) -> None:
 
 def test_padding_that_is_counted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The features of a padded key are not zero: elu(0) + 1 = 1."""
-    entering = linear_full.entering
+    key_features = linear_full.key_features
 
     def unmasked(feature_map, keys, real, dtype):
-        return entering(feature_map, keys._replace(pos=keys.pos.clamp_min(0)), real, dtype)
+        return key_features(feature_map, keys._replace(pos=keys.pos.clamp_min(0)), real, dtype)
 
-    monkeypatch.setattr(linear_full, "entering", unmasked)
+    monkeypatch.setattr(linear_full, "key_features", unmasked)
     with pytest.raises(AssertionError):
         check(2)
 

@@ -290,8 +290,8 @@ def test_sorted_and_dense_are_one_softmax_over_the_union(shape, buckets, rounds,
     for x in (q, k, v):
         x.requires_grad_()
     queries, keys, ctx = bundles(q, k, v, q_pos, k_pos=None if own and q_pos is k_pos else k_pos, own=own)
-    queries, keys = mechanism.ready(queries, keys, ctx)
-    request, _ = mechanism.request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    queries, keys = mechanism.preprocess(queries, keys, ctx)
+    request, _ = mechanism.make_request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
     y, lse, social = naive(mechanism, q, k, v, q_pos, k_pos, own)
     weight = torch.randn(y.shape), torch.randn(lse.shape) * social
     wanted = torch.autograd.grad((y * weight[0]).sum() + (lse.where(social, 0.0) * weight[1]).sum(), (q, k, v))
@@ -355,8 +355,8 @@ def test_buckets_that_are_runs_of_one_head_are_read_as_buckets(rounds):
     q = torch.randn(4, 1, K).repeat_interleave(120, 1).view(1, 1, 480, K) + 1e-3 * torch.randn(1, 1, 480, K)
     mechanism = LSH(1, K, 4, rounds)
     queries, keys, ctx = bundles(q, unit(q), torch.randn(1, 1, 480, K))
-    queries, keys = mechanism.ready(queries, keys, ctx)
-    request, _ = mechanism.request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    queries, keys = mechanism.preprocess(queries, keys, ctx)
+    request, _ = mechanism.make_request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
     dense, found = read(request), read_sorted(request, sort_rounds(request, 4))
     assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)
 

@@ -69,7 +69,7 @@ def test_the_state_is_of_one_size_however_long_the_row() -> None:
     layer = Attention(TiedKV(8, 2), LunaCausal(Packs(3, 8), 2, 4)).float()
     state, x = layer.start(1, 4), torch.randn(1, 200, 8, dtype=torch.float32)
     sizes = {name: leaf.numel() for name, leaf in leaves(state)}
-    assert sizes == {"k": 2 * 4 * 3, "v": 2 * 3 * 4, "seen": 1}
+    assert sizes == {"k": 2 * 4 * 3, "v": 2 * 3 * 4, "tokens": 1}
     half = Context(torch.arange(100)[None], run=True), Context(torch.arange(100, 200)[None], run=True)
     first = layer(x[:, :100], state, half[0])
     second = layer(x[:, 100:], first.state, half[1])

@@ -16,10 +16,10 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Request
-from kinformer.core.score_matrix import allowed, scores
+from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.scores.product import Product
 from kinformer.core.search import Search
-from kinformer.core.ties import first
+from kinformer.core.ties import top_indices
 from kinformer.lab.search.flat import Flat
 from kinformer.lab.search.hnsw import HNSW
 from kinformer.lab.search.ivf import IVF
@@ -62,7 +62,7 @@ def request(pattern: Pattern, groups: int, whole: bool, by_head: bool = False) -
 
 def expected(piece: Request, most: int) -> list[list[int]]:
     """For each query its best allowed columns, ascending, from a sort of all keys by score and then by position."""
-    score, may = scores(piece), allowed(piece)
+    score, may = scores(piece), full_mask(piece)
     k_pos = piece.keys.pos.expand(-1, H, -1)
     result = []
     for b, h, t in ((b, h, t) for b in range(B) for h in range(H) for t in range(T)):
@@ -74,7 +74,7 @@ def expected(piece: Request, most: int) -> list[list[int]]:
 
 def allowed_columns(piece: Request, columns: torch.Tensor) -> list[list[int]]:
     """The columns of each query that it may read, ascending."""
-    may = allowed(piece).take_along_dim(columns.clamp_min(0), -1) & (columns >= 0)
+    may = full_mask(piece).take_along_dim(columns.clamp_min(0), -1) & (columns >= 0)
     return [sorted(at[ok].tolist()) for at, ok in zip(columns.flatten(0, 2), may.flatten(0, 2), strict=True)]
 
 
@@ -108,12 +108,14 @@ def test_of_equals_the_first_are_taken_whatever_topk_takes() -> None:
     x[::7] = -torch.inf
     finite = (x > -torch.inf).all(-1)
     want = x.sort(dim=-1, stable=True, descending=True).indices[finite, :9].sort(-1).values
-    assert torch.equal(first(x, 9, 0.0)[finite], want)
+    assert torch.equal(top_indices(x, 9, 0.0)[finite], want)
     rounded = x + 1e-9 * torch.rand_like(x)  # equal but for rounding
-    assert torch.equal(first(rounded, 9, 1e-8)[finite], want)
-    assert not torch.equal(first(rounded, 9, 0.0)[finite], want)
+    assert torch.equal(top_indices(rounded, 9, 1e-8)[finite], want)
+    assert not torch.equal(top_indices(rounded, 9, 0.0)[finite], want)
     distinct = torch.randn(50, 40)
-    assert torch.equal(first(distinct, 9, 0.0), distinct.sort(dim=-1, descending=True).indices[:, :9].sort(-1).values)
+    assert torch.equal(
+        top_indices(distinct, 9, 0.0), distinct.sort(dim=-1, descending=True).indices[:, :9].sort(-1).values
+    )
 
 
 class Largest(TorchDispatchMode):

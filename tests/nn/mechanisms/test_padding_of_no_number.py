@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.laws.support.heads import drawn
+from kinformer.laws.support.heads import draw_queries_and_keys
 from tests.discovered import discovered
 
 WILD = (math.nan, math.inf, -math.inf)
@@ -21,7 +21,7 @@ def spoiled(x: Tensor, real: Tensor) -> Tensor:
 
 def read(mechanism: Any, wild: bool) -> list[Tensor]:
     """What the second row's last six tokens read, and the gradients of all that made it."""
-    queries, keys = drawn(mechanism)
+    queries, keys = draw_queries_and_keys(mechanism)
     pos = torch.arange(queries.q.shape[2]) - torch.tensor([0, 3])[:, None]
     real = pos >= 0
     at = torch.where(real, pos, -1)[:, None]

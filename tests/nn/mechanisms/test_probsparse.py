@@ -98,7 +98,7 @@ def test_the_paper_s_bounds_hold_between_its_measures() -> None:
 
     def measured(name: Any) -> Tensor:
         mechanism = ProbSparse(measure=name)
-        return mechanism.measured(mechanism.request(queries, keys, None, ctx)[0])
+        return mechanism.measured(mechanism.make_request(queries, keys, None, ctx)[0])
 
     exact, bound = measured("log-sum-exp"), measured("max-mean")
     assert bool((exact >= math.log(T)).all()) and bool((exact <= bound + math.log(T)).all())
@@ -110,7 +110,7 @@ def test_a_long_query_changes_no_choice_among_the_others() -> None:
     queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
     mechanism = ProbSparse(factor=1, measure="max-mean")
     longer = queries._replace(q=torch.where(torch.arange(T)[:, None] == T - 1, 1e14 * queries.q, queries.q))
-    request = mechanism.request(longer, keys, None, ctx)[0]
+    request = mechanism.make_request(longer, keys, None, ctx)[0]
     s = request.scale * longer.q @ keys.k.repeat_interleave(H // keys.k.shape[1], 1).mT
     m, chosen = s.amax(-1) - s.mean(-1), mechanism.chosen(request)
     assert T > chosen.shape[-1] > 1
@@ -176,7 +176,7 @@ def test_keys_that_are_drawn_are_gathered_or_all_multiplied(
     groups: int, source: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mechanism, (queries, keys, ctx) = ProbSparse(factor=1), bundles(groups, source=source)
-    request = mechanism.request(queries, keys, None, ctx)[0]
+    request = mechanism.make_request(queries, keys, None, ctx)[0]
     of_all = mechanism.measured(request)
     monkeypatch.setattr(probsparse, "ALL", 0)
     monkeypatch.setattr(probsparse, "GATHERED", 70)  # several blocks

@@ -14,7 +14,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masked import Masked, Step
+from kinformer.nn.biases.masking import FunctionMasking, StepMasking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.mechanisms import restricted
 from kinformer.nn.mechanisms.restricted import Restricted
@@ -109,10 +109,10 @@ def test_a_copy_follows_its_own_span() -> None:
 
 
 def test_its_pattern_follows_the_mask() -> None:
-    assert Restricted(Causal(), Step((2, 5))).pattern == Causal() & Band(5)
+    assert Restricted(Causal(), StepMasking((2, 5))).pattern == Causal() & Band(5)
     assert Restricted(Causal() & Band(3), DynamicSpan(8)).back() == 3
-    assert Restricted(Causal(), Masked(torch.ones_like)).pattern == Causal()
+    assert Restricted(Causal(), FunctionMasking(torch.ones_like)).pattern == Causal()
     with pytest.raises(NoState, match="reads up to inf positions ahead"):
-        Attention(QKV(8, 2), Restricted(Full(), Masked(torch.ones_like))).start(1, 4)
+        Attention(QKV(8, 2), Restricted(Full(), FunctionMasking(torch.ones_like))).start(1, 4)
     with pytest.raises(ValueError, match="mask is .*Relative.*; give a masking function"):
         inspect.unwrap(Restricted.__init__)(Restricted.__new__(Restricted), Causal(), Relative(4, 3))

@@ -21,7 +21,7 @@ from kinformer.nn.mechanisms.lending import Lending
 from kinformer.nn.mechanisms.reused import Reused
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3], [0, 1, 2, -1, -1, -1]])
@@ -30,7 +30,7 @@ READ = [Causal(), Causal() & Band(2), Full()]
 
 def lazy(pattern: Pattern, dropout: float = 0.0, scale: float | None = None) -> Stack:
     """Three blocks on the weights of the first; values of the second are of one head."""
-    above = [Attention(Values(16, 4, value_heads=n), Reused(pattern, dropout=dropout)) for n in (1, 4)]
+    above = [Attention(ValueProjection(16, 4, value_heads=n), Reused(pattern, dropout=dropout)) for n in (1, 4)]
     return Stack([PreNorm(one) for one in (Attention(QKV(16, 4, key_heads=2), Lending(pattern, scale=scale)), *above)])
 
 
@@ -40,7 +40,7 @@ def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern, scale: float =
     weights: dict[tuple[int, int, int], Tensor] = {}
     for n, block in enumerate(stack.layers):
         attention, z = block.layers[0], block.norms[0](x)
-        queries, keys = attention.projection.both(z, pos)
+        queries, keys = attention.projection.queries_and_keys(z, pos)
         y = torch.zeros(len(x), x.shape[1], heads, 4)
         for b, h, i in ((b, h, i) for b in range(len(x)) for h in range(heads) for i in range(x.shape[1])):
             may = [j for j in range(x.shape[1]) if min(pos[b, i], pos[b, j]) >= 0 and allowed[pos[b, i], pos[b, j]]]
@@ -89,7 +89,7 @@ def test_lazy_layers_own_no_queries_and_keys_and_no_matrix_of_pairs_is_kept() ->
     stack, kept = lazy(Causal()), []
     names = {name.split(".")[-2] for n in (1, 2) for name, _ in stack.layers[n].layers[0].named_parameters()}
     assert names == {"v", "linear"}
-    above = [Attention(Values(16, 4), Reused(Causal())) for _ in range(2)]
+    above = [Attention(ValueProjection(16, 4), Reused(Causal())) for _ in range(2)]
     lender = Attention(QKV(16, 4), Lending(Causal(), lse=False))
     stack = Stack([PreNorm(one) for one in (lender, *above)])
 
@@ -120,7 +120,7 @@ def test_weights_of_another_pattern_are_refused_in_every_form(length: int, heads
 
     def stack(pattern: Pattern) -> Stack:
         lender = Attention(QKV(16, 2), Lending(Causal() & Band(2), T5(heads) if heads else None))
-        return Stack([PreNorm(lender), PreNorm(Attention(Values(16, 2), Reused(pattern)))])
+        return Stack([PreNorm(lender), PreNorm(Attention(ValueProjection(16, 2), Reused(pattern)))])
 
     x = torch.randn(1, length, 16)
     stack(Causal() & Band(2))(x)
@@ -132,7 +132,7 @@ def test_weights_of_another_pattern_are_refused_in_every_form(length: int, heads
 def test_a_lazy_block_learns_in_reversible_layers_above_its_lender() -> None:
     """What goes up is rebuilt in the backward of these, the pattern beside its tensors."""
     lender = PreNorm(Attention(QKV(16, 2), Lending(Causal())))
-    above = Reversible([Coupled(Attention(Values(8, 2), Reused(Causal())), MLP(8))])
+    above = Reversible([Coupled(Attention(ValueProjection(8, 2), Reused(Causal())), MLP(8))])
     x = torch.randn(2, 6, 16, requires_grad=True)
     y = Stack([lender, above])(x).y
     (grad,) = torch.autograd.grad(y.sin().sum(), x)
@@ -144,7 +144,7 @@ def test_a_lazy_block_learns_in_reversible_layers_above_its_lender() -> None:
 
 def test_refusals() -> None:
     ctx = Context(POS)
-    layer = Attention(Values(16, 2), Reused(Causal()))
+    layer = Attention(ValueProjection(16, 2), Reused(Causal()))
     with pytest.raises(ValueError, match="Reused got no weights from below"):
         layer(torch.randn(3, 6, 16), None, ctx)
     sent = PerPair(torch.rand(3, 4, 6, 6), ctx.by_head, ctx.by_head)

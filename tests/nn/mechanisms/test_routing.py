@@ -106,7 +106,7 @@ def test_one_cluster_of_everything_is_attention():
 def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
     layer = Attention(SharedQK(16, 2), Routing(2, 8, 50))
     x, pos = torch.randn(1, 9, 16), torch.arange(9)[None]
-    queries, keys = layer.projection.both(x, pos)
+    queries, keys = layer.projection.queries_and_keys(x, pos)
     assert torch.equal(layer.mechanism.centroids.nearest(queries.q), layer.mechanism.centroids.nearest(keys.k))
     assert (call(layer.mechanism, queries.q, keys.k, keys.v).y.lse > -torch.inf).all()
 
@@ -250,8 +250,8 @@ def test_sorted_by_cluster_is_the_same_read(queries, pattern, groups):
     for x in leaves:
         x.requires_grad_()
     asked, keys, ctx = bundles(*leaves, q_pos, k_pos=k_pos)
-    asked, keys = mechanism.ready(asked, keys, ctx)
-    request, _ = mechanism.request(asked, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    asked, keys = mechanism.preprocess(asked, keys, ctx)
+    request, _ = mechanism.make_request(asked, keys._replace(tags=mechanism.tags(keys)), None, ctx)
     dense, found = read(request), read_sorted(request, sort_rounds(request, 5))
     weight, some = torch.randn(dense.y.shape), dense.lse > -math.inf
     assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)

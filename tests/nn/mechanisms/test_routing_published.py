@@ -11,7 +11,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms import routing_published
 from kinformer.nn.mechanisms.centroids import Centroids
 from kinformer.nn.mechanisms.routing import Routing
-from kinformer.nn.mechanisms.routing_published import PublishedRouting, Taken
+from kinformer.nn.mechanisms.routing_published import PublishedRouting, RoutedTokens
 from kinformer.nn.projections.shared_qk import SharedQK
 from tests.nn.mechanisms.test_routing import PADDED, B, C, H, K, T, call, inputs, normed, similar, softmax_of, started
 
@@ -63,11 +63,11 @@ def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps, alo
 def test_a_fault_is_noticed(fault, monkeypatch):
     """One cluster too many in the mean; a window of one token less; the tokens that are least like a centroid."""
     if fault == "divisor":
-        mean = Taken.mean
-        monkeypatch.setattr(Taken, "mean", lambda self, *arguments: mean(self, *arguments[:-1], 1.0))
+        mean = RoutedTokens.mean
+        monkeypatch.setattr(RoutedTokens, "mean", lambda self, *arguments: mean(self, *arguments[:-1], 1.0))
     if fault == "window":
-        chosen = routing_published.chosen
-        monkeypatch.setattr(routing_published, "chosen", lambda x, count, near: chosen(x, count - 1, near))
+        chosen = routing_published.is_among_largest
+        monkeypatch.setattr(routing_published, "is_among_largest", lambda x, count, near: chosen(x, count - 1, near))
     if fault == "likeness":
         similar_to = Centroids.similar
         monkeypatch.setattr(Centroids, "similar", lambda self, x: -similar_to(self, x))
@@ -91,7 +91,7 @@ def test_what_a_cluster_without_an_earlier_key_counts_for():
 def test_with_keys_that_are_their_queries_no_causal_cluster_is_without_a_key():
     """The paper's causal form: K = Q, so every query that a centroid took finds itself there."""
     layer, x = Attention(SharedQK(16, 2, unit=False), PublishedRouting(2, 8, 4, 3)), torch.randn(2, 9, 16)
-    queries, keys = layer.projection.both(x, torch.arange(9).expand(2, -1))
+    queries, keys = layer.projection.queries_and_keys(x, torch.arange(9).expand(2, -1))
     assert torch.equal(queries.q, keys.k)
     zero = PublishedRouting(2, 8, 4, 3, alone="zero")
     first = call(layer.mechanism, queries.q, keys.k, keys.v).y.y

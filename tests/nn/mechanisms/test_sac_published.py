@@ -13,7 +13,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.members.sac_encoder import sac_encoder
-from kinformer.models.reinforced import ReinforcedMLM
+from kinformer.models.reinforced_lm import ReinforcedMLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC
 from kinformer.nn.projections.qkv import QKV

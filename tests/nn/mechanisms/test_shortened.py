@@ -22,10 +22,10 @@ from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.convolved import Convolved
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from kinformer.nn.shorteners.linformer import Linformer
 from kinformer.nn.shorteners.max_pooled import MaxPooled
-from kinformer.nn.shorteners.pooled import Pooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
 
 pytestmark = pytest.mark.usefixtures("float64")
 X = torch.randn(2, 9, 8, dtype=torch.float64)
@@ -40,8 +40,8 @@ def layer(mechanism, **given):
 @pytest.mark.parametrize("pattern", [Full(), Causal(), Causal() & Band(4)], ids=str)
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_it_reads_the_means_where_they_stand(pattern, key_heads):
-    part = layer(Shortened(Softmax(pattern, ALiBi(2)), Pooled(3)), key_heads=key_heads)
-    queries, keys = part.projection.both(X, POS)
+    part = layer(Shortened(Softmax(pattern, ALiBi(2)), MeanPooled(3)), key_heads=key_heads)
+    queries, keys = part.projection.queries_and_keys(X, POS)
     means = [x.unflatten(2, (3, 3)).mean(3) for x in (keys.k, keys.v)]
     at = torch.tensor([2, 5, 8]).expand(2, 1, 3)
     wanted = attend(queries.q, *means, pattern=pattern, bias=ALiBi(2), q_pos=POS[:, None], k_pos=at).y
@@ -49,7 +49,7 @@ def test_it_reads_the_means_where_they_stand(pattern, key_heads):
 
 
 def test_one_key_a_piece_is_the_mechanism_itself():
-    plain, short = layer(Softmax(Causal())), layer(Shortened(Softmax(Causal()), Pooled(1)))
+    plain, short = layer(Softmax(Causal())), layer(Shortened(Softmax(Causal()), MeanPooled(1)))
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, :3] = False
     ctx = Context.of(X, mask)
@@ -57,7 +57,7 @@ def test_one_key_a_piece_is_the_mechanism_itself():
 
 
 def test_under_causal_no_query_sees_what_comes_after_it():
-    part = layer(Shortened(Softmax(Causal()), Pooled(2)))
+    part = layer(Shortened(Softmax(Causal()), MeanPooled(2)))
     x = X.clone().requires_grad_()
     y = part(x).y
     for t in range(9):
@@ -67,14 +67,14 @@ def test_under_causal_no_query_sees_what_comes_after_it():
 
 def test_under_causal_a_later_token_changes_nothing_by_being_there():
     """The last mean, which may be of fewer tokens than the others, is read only when it is whole."""
-    part = layer(Shortened(Softmax(Causal()), Pooled(4)))
+    part = layer(Shortened(Softmax(Causal()), MeanPooled(4)))
     whole = part(X).y
     for t in range(1, 9):
         assert torch.allclose(part(X[:, :t]).y, whole[:, :t], atol=1e-13)
 
 
 def test_a_row_whose_keys_are_all_padding_reads_nothing():
-    part = layer(Shortened(Softmax(Full(), lse=False), Pooled(2)))
+    part = layer(Shortened(Softmax(Full(), lse=False), MeanPooled(2)))
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, 1:] = False
     y = part(X, None, Context.of(X, mask)).y
@@ -83,7 +83,7 @@ def test_a_row_whose_keys_are_all_padding_reads_nothing():
 
 
 def test_a_source_is_shortened_once_and_kept():
-    part = Attention(QKV(8, 2), Shortened(Softmax(Full()), Pooled(4)), cross=True)
+    part = Attention(QKV(8, 2), Shortened(Softmax(Full()), MeanPooled(4)), cross=True)
     source, source_pos = torch.randn(2, 6, 8), torch.arange(6).expand(2, 6)
     ctx = Context(POS, source=source, source_pos=source_pos)
     y = part(X, None, ctx).y
@@ -99,7 +99,7 @@ def test_a_source_is_shortened_once_and_kept():
         part(X, None, Context(POS))
 
 
-@pytest.mark.parametrize("shorten", [lambda: Pooled(3), lambda: Linformer(9, 2), lambda: Convolved(2, 4)])
+@pytest.mark.parametrize("shorten", [lambda: MeanPooled(3), lambda: Linformer(9, 2), lambda: ConvShortener(2, 4)])
 def test_columns_and_their_order_say_nothing(shorten):
     """Keys are taken by their positions: columns in any order, padding anywhere, other rows beside it."""
     part = layer(Shortened(Softmax(Full()), shorten()))
@@ -117,7 +117,7 @@ def test_columns_and_their_order_say_nothing(shorten):
 @pytest.mark.parametrize("length", [1, 4, 8, 9])
 def test_stairs_read_what_a_mask_reads(size, null, length):
     """A row without padding is folded under a plain causal read; a context that promises less reads by a mask."""
-    part = Shortened(Softmax(Causal()), Convolved(size, 4, heads=1), NullKey(1, 4) if null else None)
+    part = Shortened(Softmax(Causal()), ConvShortener(size, 4, heads=1), NullKey(1, 4) if null else None)
     if null:
         torch.nn.init.normal_(part.null.k)
         torch.nn.init.normal_(part.null.v)
@@ -125,7 +125,7 @@ def test_stairs_read_what_a_mask_reads(size, null, length):
     projection, found = layer(Softmax(Full()), key_heads=1).projection, []
     for promises in ({"run": True, "full": True}, {}):
         ctx = Context(pos, **promises)
-        read = part(*projection.both(x, pos), None, ctx).y
+        read = part(*projection.queries_and_keys(x, pos), None, ctx).y
         seen = read.lse > -torch.inf
         weights = [x, *part.parameters(), *projection.parameters()]
         total = read.y.sin().sum() + read.lse[seen].cos().sum()
@@ -138,7 +138,7 @@ def test_stairs_read_what_a_mask_reads(size, null, length):
 
 def test_no_mask_of_pairs_is_made_where_none_is_wanted(monkeypatch):
     monkeypatch.setattr(pieces, "PLAN", 0.0)  # rows of a few tokens are read under a mask, which is made sooner
-    part, x = layer(Shortened(Softmax(Causal(), lse=False), Pooled(3))), torch.randn(2, 1500, 8)
+    part, x = layer(Shortened(Softmax(Causal(), lse=False), MeanPooled(3))), torch.randn(2, 1500, 8)
     whole = part(x, None, Context(torch.arange(1500).expand(2, -1))).y
     for module in (core_scores, kernel):
         monkeypatch.setattr(module, "mask", pytest.fail)
@@ -178,17 +178,17 @@ def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
 
 
 def test_a_row_whose_groups_a_state_keeps_is_not_mixed_before_it_is_projected(monkeypatch):
-    monkeypatch.setattr(Pooled, "mixed", pytest.fail)
-    part = layer(Shortened(Softmax(Causal()), Pooled(3)))
+    monkeypatch.setattr(MeanPooled, "mixed", pytest.fail)
+    part = layer(Shortened(Softmax(Causal()), MeanPooled(3)))
     state = part.start(len(X), 20)
     assert torch.allclose(part(X).y, part(X, state, Context(POS)).y)
 
 
 def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_the_products():
     length, size = 240, 3
-    short = Shortened(Softmax(Causal(), lse=False), Convolved(size, 4))
+    short = Shortened(Softmax(Causal(), lse=False), ConvShortener(size, 4))
     assert made_and_multiplied(short, length)[0] < length * length // 4
-    short = Shortened(Softmax(Causal(), impl="reference"), Pooled(size))
+    short = Shortened(Softmax(Causal(), impl="reference"), MeanPooled(size))
     dense = (made_and_multiplied(one, length)[1] for one in (short, Softmax(Causal(), impl="reference")))
     projections = made_and_multiplied(Softmax(Causal(), lse=False), length)[1]  # whose kernel is not counted
     ours, theirs = (flops - projections for flops in dense)
@@ -196,29 +196,29 @@ def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_
 
 
 @pytest.mark.parametrize(
-    "shorten", [Pooled(3), MaxPooled(3), Convolved(3, 4), Linformer(9, 4), Linformer(9, 4, heads=2)]
+    "shorten", [MeanPooled(3), MaxPooled(3), ConvShortener(3, 4), Linformer(9, 4), Linformer(9, 4, heads=2)]
 )
 def test_fused_kernels_can_take_what_it_makes(shorten):
-    _, keys = layer(Softmax(Full())).projection.both(X, POS)
+    _, keys = layer(Softmax(Full())).projection.queries_and_keys(X, POS)
     short = shorten(keys)
     assert short.k.stride(3) == short.v.stride(3) == 1
 
 
 def test_it_keeps_a_key_for_each_group_and_those_of_the_last():
-    part = layer(Shortened(Softmax(Causal()), Convolved(3, 4, heads=2), NullKey(2, 4)))
+    part = layer(Shortened(Softmax(Causal()), ConvShortener(3, 4, heads=2), NullKey(2, 4)))
     state = part.start(2, 9)
-    assert state.made.k.shape[2] == 4 and state.rest.k.shape[2] == 2
+    assert state.short.k.shape[2] == 4 and state.rest.k.shape[2] == 2
     for t in range(8):
         out = part(X[:, t : t + 1], state)
         assert torch.allclose(out.y, part(X[:, : t + 1]).y[:, -1:], atol=1e-13)
         state = out.state
-        assert state.made.pos[0, state.made.pos[0] >= 0].tolist() == list(range(2, t + 1, 3))
+        assert state.short.pos[0, state.short.pos[0] >= 0].tolist() == list(range(2, t + 1, 3))
         assert state.rest.pos[0, state.rest.pos[0] >= 0].tolist() == list(range(t + 1))[(t + 1) // 3 * 3 :]
 
 
 def test_groups_counted_from_the_last_token_move_with_it():
     """The published package's: it reads nothing that is to come, but which keys there are depends on the length."""
-    part = layer(Shortened(Softmax(Causal()), Pooled(2, align="last")))
+    part = layer(Shortened(Softmax(Causal()), MeanPooled(2, align="last")))
     moved = X.clone()
     moved[:, 5:] += 1
     assert torch.allclose(part(moved).y[:, :5], part(X).y[:, :5], atol=1e-13)
@@ -230,17 +230,17 @@ def test_groups_counted_from_the_last_token_move_with_it():
 def test_what_it_cannot_do_is_refused_with_advice():
     for part in (
         layer(Shortened(Softmax(Full()), Linformer(9, 2))),
-        layer(Shortened(LinearAttention(ELU()), Pooled(2))),
+        layer(Shortened(LinearAttention(ELU()), MeanPooled(2))),
     ):
         with pytest.raises(NoState, match=r"cannot be decoded with a cache; use .*generate\(..., recompute=True\)"):
             part.start(2, 9)
     with pytest.raises(NoState, match=r"reads up to inf positions ahead.*; use Causal\(\) & it"):
-        layer(Shortened(Softmax(Full()), Pooled(3))).start(2, 9)
-    part = Shortened(Softmax(Causal()), Pooled(3), NullKey(2, 4))
+        layer(Shortened(Softmax(Full()), MeanPooled(3))).start(2, 9)
+    part = Shortened(Softmax(Causal()), MeanPooled(3), NullKey(2, 4))
     for limits in ({"only": Causal()}, {"also": Band(1)}):
         with pytest.raises(ValueError, match="ctx.only and ctx.also speak of single tokens"):
             layer(part)(X, None, Context(POS, **limits))
-    queries, keys = layer(part).projection.both(X, POS)
+    queries, keys = layer(part).projection.queries_and_keys(X, POS)
     by_head = keys._replace(pos=POS[:, None].expand(2, 2, 9))
     with pytest.raises(ValueError, match=r"positions by head \[2, 2, 9\]"):
         part(queries, by_head, None, Context(POS))
@@ -251,6 +251,6 @@ def test_what_it_cannot_do_is_refused_with_advice():
 def test_it_wants_and_sends_what_its_mechanism_does():
     inner = Softmax(Causal(), ALiBi(2))
     sizes = layer(inner).sizes
-    part = Shortened(inner, Pooled(2))
+    part = Shortened(inner, MeanPooled(2))
     assert (part.wants, part.sends) == (inner.wants, inner.sends)
     assert part.query_extras(sizes) == inner.query_extras(sizes) and part.key_extras(sizes) == inner.key_extras(sizes)

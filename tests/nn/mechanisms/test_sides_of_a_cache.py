@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core import cache, keyed
+from kinformer.core import cache, key_value_mechanism
 from kinformer.core.heads import HeadSizes, Keys, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, drawn
+from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, draw_queries_and_keys
 from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 
@@ -20,16 +20,16 @@ MADE = [(one.name, one.make) for one in discovered("mechanisms")]
 def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
     """The keys that a step in bfloat16 reads from a state in float32, wherever a part asks its cache for them."""
     seen: list[Keys] = []
-    honest = cache.written
+    honest = cache.update_cache
 
     def noted(*given: Any) -> Any:
         found = honest(*given)
         seen.append(found[0])
         return found
 
-    for module in (keyed, shortened):
+    for module in (key_value_mechanism, shortened):
         monkeypatch.setattr(module, "written", noted)
-    queries, keys = drawn(mechanism)
+    queries, keys = draw_queries_and_keys(mechanism)
     state = mechanism.start(StateSpec(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
     for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, None)):
         q, k = queries.cut(at), keys.cut(at)

@@ -16,7 +16,7 @@ from kinformer.nn.biases.adaptive_span import DynamicSpan
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
-from kinformer.nn.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
 from kinformer.nn.mechanisms.routing import Routing
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.split import SplitHeads
@@ -77,7 +77,7 @@ def test_what_is_asked_of_the_input_and_what_comes_from_below_reach_their_part()
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_what_is_asked_of_keys_reaches_its_part(groups):
-    gated, wide = LinearAttention(ELU(), GatedSum()), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(3))
+    gated, wide = LinearAttention(ELU(), GatedUpdate()), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(3))
     mechanism, (q, k, v), sizes = SplitHeads(gated, wide), inputs(groups), HeadSizes(H, groups, groups, K, K)
     widths = {name: side.width for name, side in mechanism.key_extras(sizes).items()}
     assert widths == {"0.gate": 1, "1.global_k": K, "1.global_v": K}
@@ -115,7 +115,7 @@ def test_they_start_as_copies_of_their_own_heads():
 
 
 def test_parts_within_parts_decode():
-    inner = SplitHeads(Softmax(Causal(), DynamicSpan(5, ramp=2)), LinearAttention(ELU(), GatedSum()))
+    inner = SplitHeads(Softmax(Causal(), DynamicSpan(5, ramp=2)), LinearAttention(ELU(), GatedUpdate()))
     layer = Attention(QKV(16, 4, key_heads=4), SplitHeads(Softmax(Causal() & Band(2)), inner))
     x = torch.randn(B, T, 16)
     whole, state, done = layer(x, None, Context(POS, run=True)).y, layer.start(B, T), []

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal

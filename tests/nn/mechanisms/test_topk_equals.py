@@ -58,10 +58,10 @@ def test_a_long_row_is_gathered_unless_most_of_its_scores_are_equal(monkeypatch:
     monkeypatch.setattr(topk_equals, "LONG", 1)
     monkeypatch.setattr(topk_equals, "STEP", 4)
     widths: list[int] = []
-    inner = topk_equals.with_equals
+    inner = topk_equals.columns_with_ties
     monkeypatch.setattr(
         topk_equals,
-        "with_equals",
+        "columns_with_ties",
         lambda *arguments: (columns := inner(*arguments), widths.append(columns.shape[3]))[0],
     )
     q, k, v = inputs(False, H)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import attend, explain
-from kinformer.attend.planning import planned
+from kinformer.attend.planning import plan_request
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
@@ -23,7 +23,7 @@ from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 
 pytestmark = pytest.mark.usefixtures("float64")
 OFFSETS, SIGMA = (-1, 0, 2), (1.0, 0.5, 3.0)
@@ -50,7 +50,7 @@ def naive(layer: Attention, x: Tensor, pos: Tensor, pattern: Pattern, *, normali
 def test_equals_a_loop_over_the_equation(kind: type[KeyValueMechanism], pattern: Pattern) -> None:
     """Rows with padding on either side; what is padding has no weight, and changes no other."""
     pos = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, 0, 1, 2, 3, -1]])
-    layer = Attention(Values(9, 3), kind(pattern, HardCodedGaussian(OFFSETS, SIGMA)), aggregation=Concat())
+    layer = Attention(ValueProjection(9, 3), kind(pattern, HardCodedGaussian(OFFSETS, SIGMA)), aggregation=Concat())
     x = torch.randn(2, 6, 9)
     want = naive(layer, x, pos, pattern, normalised=kind is Softmax)
     torch.testing.assert_close(layer(x, None, Context(pos, run=True)).y, want, rtol=0, atol=1e-12)
@@ -59,7 +59,7 @@ def test_equals_a_loop_over_the_equation(kind: type[KeyValueMechanism], pattern:
 def test_a_source_is_read_where_its_share_of_the_way_lies() -> None:
     """gamma i + o, with a cache of the source too."""
     layer = Attention(
-        Values(9, 3),
+        ValueProjection(9, 3),
         Unnormalised(Full(), HardCodedGaussian(OFFSETS, SIGMA, ratio=0.5)),
         aggregation=Concat(),
         cross=True,
@@ -77,7 +77,7 @@ def test_a_source_is_read_where_its_share_of_the_way_lies() -> None:
 
 
 def test_it_owns_neither_queries_nor_keys_and_decodes_where_it_reads_the_past() -> None:
-    layer = Attention(Values(8, 2, bias=False), Unnormalised(Causal(), HardCodedGaussian((-1, 0))))
+    layer = Attention(ValueProjection(8, 2, bias=False), Unnormalised(Causal(), HardCodedGaussian((-1, 0))))
     assert [name for name, _ in layer.named_parameters()] == ["projection.v.weight", "aggregation.linear.weight"]
     x, state, steps = torch.randn(2, 6, 8), layer.start(2, 6), []
     whole = layer(x).y
@@ -86,7 +86,7 @@ def test_it_owns_neither_queries_nor_keys_and_decodes_where_it_reads_the_past() 
         steps, state = [*steps, out.y], out.state
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-12)
     with pytest.raises(NoState):
-        Attention(Values(8, 2), Unnormalised(Full(), HardCodedGaussian((-1, 0)))).start(2, 6)
+        Attention(ValueProjection(8, 2), Unnormalised(Full(), HardCodedGaussian((-1, 0)))).start(2, 6)
 
 
 def test_densities_sum_to_one_only_where_nothing_is_cut_off() -> None:
@@ -107,7 +107,7 @@ def test_a_window_bounds_its_cost() -> None:
         bias = HardCodedGaussian((-1, 0))
         request = Request(queries, keys, Causal() & Band(8), Product(), bias, run=True, full=True)
         assert next(iter(explain(request))) == "pieces"
-        found = planned(request)
+        found = plan_request(request)
         assert not isinstance(found, Refusal)
         return found.pairs / length
 

@@ -15,15 +15,15 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.memories.compressed_positions import BySlots, ByTokens, CompressedPositions
 from kinformer.nn.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.nn.memories.compressive import Compressive, CompressiveStates
-from kinformer.nn.memories.places import BySlots, ByTokens, Places
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.projections.qkv import QKV
@@ -56,7 +56,7 @@ def attention(
     compressed: int,
     compression: Compression,
     loss: CompressionLoss | None = None,
-    places: Places | None = None,
+    places: CompressedPositions | None = None,
 ) -> Attention:
     learns = any(True for _ in compression.parameters())
     loss = AttentionReconstruction() if learns and loss is None else loss
@@ -167,7 +167,7 @@ def states(slots: tuple[Tensor, Tensor], row: int) -> Kept:
 
 @pytest.mark.parametrize(("places", "way", "sizes"), CASES)
 def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(
-    places: type[Places], way: str, sizes: tuple[int, int, int, int]
+    places: type[CompressedPositions], way: str, sizes: tuple[int, int, int, int]
 ) -> None:
     *queues, rate = sizes
     layer = attention(*queues, WAYS[way](rate), places=places())
@@ -459,7 +459,7 @@ def test_all_layers_look_as_often_as_one(way: str, monkeypatch: pytest.MonkeyPat
 
     def counted(depth: int) -> list[int]:
         body = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(depth))
-        state, found = shared(body.start(2, LENGTH)), []
+        state, found = share_positions(body.start(2, LENGTH)), []
         for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
             looks.clear()
             state = body(x[:, at], state, Context(pos[:, at])).state
@@ -476,7 +476,7 @@ def test_all_layers_look_as_often_as_one(way: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("places", "firsts"), [(BySlots(), [0, 2, 4, 6]), (ByTokens(), [4, 6])], ids=["slots", "tokens"]
 )
-def test_a_jump_of_positions_compresses_what_it_leaves(places: Places, firsts: list[int]) -> None:
+def test_a_jump_of_positions_compresses_what_it_leaves(places: CompressedPositions, firsts: list[int]) -> None:
     """Positions that are left out stand for tokens that nobody sees: by tokens they take up room."""
     layer = attention(4, 4, 4, MeanPool(2), places=places)
     x, pos = torch.randn(1, 13, D), torch.tensor([[*range(8), *range(14, 19)]])

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.memo import Memo
-from kinformer.core.memory import most
+from kinformer.core.memory import slots_needed
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
 from kinformer.nn.biases.transformer_xl import TransformerXL
@@ -128,7 +128,7 @@ def test_all_layers_look_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
         found = []
         for depth in (1, 3):
             body = Stack([PostNorm(attention(5, 4), MLP(D)) for _ in range(depth)]).train()
-            state = shared(body.start(5, LENGTH)) if begins else None
+            state = share_positions(body.start(5, LENGTH)) if begins else None
             looks.clear()
             body(x, state, Context(pos))
             found.append(len(looks))
@@ -214,13 +214,13 @@ def test_a_row_trains_alike_alone_and_among_rows_at_other_places() -> None:
 
 def test_cuts_are_where_a_row_s_segment_ends() -> None:
     pos = torch.tensor([[2, 3, 4, 5, 6, 7, 8, 9], [-1, -1, 0, 1, 2, 3, 4, -1], [-1] * 8])
-    assert Hidden(4, 2).cuts(Context(pos)) == [2, 6]
-    assert Hidden(5, 2).cuts(Context(pos[:1])) == [3]
-    assert Hidden(20, 2).cuts(Context(pos)) == []
-    assert Hidden(1, 2).cuts(Context(pos[1:2])) == [3, 4, 5, 6]
-    assert Hidden(4, 2).cuts(Context(pos[:, :0])) == []
+    assert Hidden(4, 2).segment_cuts(Context(pos)) == [2, 6]
+    assert Hidden(5, 2).segment_cuts(Context(pos[:1])) == [3]
+    assert Hidden(20, 2).segment_cuts(Context(pos)) == []
+    assert Hidden(1, 2).segment_cuts(Context(pos[1:2])) == [3, 4, 5, 6]
+    assert Hidden(4, 2).segment_cuts(Context(pos[:, :0])) == []
     between = torch.tensor([[2, 3, -1, -1, 4, -1, 5]])  # padding between tokens ends no segment
-    assert Hidden(4, 2).cuts(Context(between)) == [4]
+    assert Hidden(4, 2).segment_cuts(Context(between)) == [4]
 
 
 def test_it_keeps_what_a_later_query_may_read_and_no_more() -> None:
@@ -313,5 +313,5 @@ def test_columns_are_enough_wherever_in_a_row_they_begin(reads: Segment) -> None
     for now in range(1, 30):
         keys = torch.arange(now)[None]
         live = reads.live(keys, torch.tensor([[now]]))
-        assert all(live[:, -columns:].sum() <= most(reads, columns) for columns in range(1, now + 1))
-    assert most(Segment(4, 3), 5) == 5
+        assert all(live[:, -columns:].sum() <= slots_needed(reads, columns) for columns in range(1, now + 1))
+    assert slots_needed(Segment(4, 3), 5) == 5

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.nn.patterns.grid import Around
+from kinformer.nn.patterns.grid import _Around
 from tests.nn.patterns.compare import Reads, compare
 from tests.nn.patterns.pictures import is_around
 
@@ -18,10 +18,10 @@ def reads(width: int, rows: int, columns: int, block: Size) -> Reads:
     [(5, 1, 2, (1, 1)), (4, 2, 0, (1, 1)), (2, 0, 3, (1, 1)), (6, 1, 1, (2, 3)), (9, 1, 0, (1, 3))],
 )
 def test_a_query_reads_the_places_around_its_block(width: int, rows: int, columns: int, block: Size) -> None:
-    compare(Around(width, rows, columns, block), reads(width, rows, columns, block))
+    compare(_Around(width, rows, columns, block), reads(width, rows, columns, block))
 
 
-class OneSlotLess(Around):
+class OneSlotLess(_Around):
     def capacity(self, length: int) -> int:
         return super().capacity(length) - (length == 12)
 

@@ -12,6 +12,7 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.core.patterns.segment import Segment
+from kinformer.laws.support.batch import map_tensors
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.columns import Columns
@@ -141,26 +142,25 @@ PAIR = Document(torch.tensor([IDS])) & ~MarkedKeys(torch.tensor([MARKS]))
     ],
     ids=range(7),
 )
-def test_tensors_of_the_batch_can_be_handed_over_one_by_one(pattern):
-    """with_tensors puts others in the place of each, at every depth, and leaves the pattern as it was."""
+def test_tensors_of_the_batch_can_be_replaced_one_by_one(pattern):
+    """map_tensors replaces each, at every depth, and leaves the pattern as it was."""
     tensors = pattern.tensors()
     before = [pattern.matrix(L, h=h) for h in range(3)]
-    same = pattern.with_tensors({name: tensor.clone() for name, tensor in tensors.items()})
-    other = pattern.with_tensors({name: tensor.flip(1) for name, tensor in tensors.items()})
+    same = map_tensors(pattern, torch.clone)
+    other = map_tensors(pattern, lambda tensor: tensor.flip(1))
     assert tensors and same.tensors().keys() == other.tensors().keys() == tensors.keys()
     for h in range(3):
         assert torch.equal(same.matrix(L, h=h), before[h]) and torch.equal(pattern.matrix(L, h=h), before[h])
     assert all(torch.equal(other.tensors()[name], tensor.flip(1)) for name, tensor in tensors.items())
     assert any(not torch.equal(other.matrix(L, h=h), before[h]) for h in range(3))
     for name in tensors:  # each of them alone reaches the set
-        one = pattern.with_tensors({name: tensors[name].flip(1)})
-        assert [n for n, t in one.tensors().items() if t is not tensors[n]] == [name]
+        only = map_tensors(pattern, lambda tensor, name=name: tensor.flip(1) if tensor is tensors[name] else tensor)
+        assert [n for n, t in only.tensors().items() if t is not tensors[n]] == [name]
 
 
-def test_a_pattern_without_tensors_is_itself_and_unknown_names_are_refused():
-    assert (Causal() & Band(3)).tensors() == {} and (Causal() & Band(3)).with_tensors({}) == Causal() & Band(3)
-    with pytest.raises(KeyError, match="no tensor 'mask'; it has .*'left.ids'"):
-        PAIR.with_tensors({"mask": torch.tensor([MARKS])})
+def test_a_pattern_without_tensors_stays_the_same():
+    pattern = Causal() & Heads(Band(3), Full())
+    assert pattern.tensors() == {} and map_tensors(pattern, torch.zeros_like) == pattern
 
 
 def test_the_matrix_of_a_row_is_that_rows():

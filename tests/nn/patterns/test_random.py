@@ -30,8 +30,8 @@ def test_its_claims_are_those_of_all_draws(pattern: Random) -> None:
 
 
 class DrawsAhead(Random):
-    def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
-        return super().drawn(h, row + 1)
+    def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
+        return super().draw_blocks(h, row + 1)
 
 
 def test_a_draw_from_the_next_block_is_noticed() -> None:

@@ -19,7 +19,7 @@ def test_each_run_of_heads_is_its_projections() -> None:
     first, second = QKV(16, 4, key_heads=2, head_dim=3, v_dim=5), QKV(16, 4, key_heads=2, head_dim=3, v_dim=5)
     both, x, pos = ByHeads(first, second), torch.randn(2, 6, 16), torch.arange(6).expand(2, -1)
     assert both.sizes() == HeadSizes(8, 4, 4, 3, 5)
-    for way in (lambda part: part(x, pos, x[:, :4], pos[:, :4]), lambda part: part.both(x, pos)):
+    for way in (lambda part: part(x, pos, x[:, :4], pos[:, :4]), lambda part: part.queries_and_keys(x, pos)):
         for made, one, other in zip(*(flat(way(part)) for part in (both, first, second)), strict=True):
             assert torch.equal(made, torch.cat([one, other], 1))
     for name in "qkv":

@@ -17,7 +17,7 @@ def test_each_position_is_projected_by_its_stream() -> None:
         torch.randn(2, 6, 16),
         torch.tensor([[0, 2, 3, 4, 5, -1], [7, 1, 0, 3, 2, 9]]),
     )
-    for way in (lambda part: part(x, pos, x, pos), lambda part: part.both(x, pos)):
+    for way in (lambda part: part(x, pos, x, pos), lambda part: part.queries_and_keys(x, pos)):
         for made, first, second in zip(*(flat(way(part)) for part in (both, wide, long)), strict=True):
             for b in range(2):
                 for t in range(6):
@@ -35,7 +35,7 @@ def test_both_is_one_product_a_stream() -> None:
     products: list[int] = []
     for stream in (part.wide, part.long):
         stream.qkv.register_forward_hook(lambda *_: products.append(1))
-    made = part.both(x, pos)
+    made = part.queries_and_keys(x, pos)
     assert len(products) == 2
     for one, other in zip(flat(made), flat(part(x, pos, x, pos)), strict=True):
         assert torch.allclose(one, other, atol=1e-6)

@@ -42,7 +42,7 @@ SHAPES = [
 def test_one_product_gives_what_two_give(given: dict, float64: None) -> None:
     """both == queries + keys, and each of them is its rows of the fused matrix, q, k, v below one another."""
     part, x = QKV(8, **given), torch.randn(2, 5, 8)
-    queries, keys = part.both(x, POS)
+    queries, keys = part.queries_and_keys(x, POS)
     apart, also = part.queries(x, POS), part.keys(x, POS)
     for one, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v)):
         assert torch.allclose(one, other, atol=1e-14)
@@ -65,7 +65,7 @@ def test_values_may_be_wider_or_narrower_than_queries(float64: None) -> None:
     layer = Attention(QKV(8, 4, key_heads=2, head_dim=3, v_dim=5), Softmax(Causal()))
     assert layer.aggregation.linear.in_features == 20
     x = torch.randn(2, 5, 8)
-    queries, keys = layer.projection.both(x, POS)
+    queries, keys = layer.projection.queries_and_keys(x, POS)
     heads = []
     for h in range(4):
         logits = queries.q[:, h] @ keys.k[:, h // 2].mT / math.sqrt(3)

@@ -27,7 +27,7 @@ def test_keys_are_queries_at_unit_length():
         assert torch.allclose(v[:, h], x @ projection.v.weight[rows].T + projection.v.bias[rows], atol=1e-14)
     assert torch.allclose(k.norm(dim=-1), torch.ones(2, 3, 5), atol=1e-11)
     projection.unit = False
-    assert torch.equal(projection.keys(x, pos).k, q) and torch.equal(projection.both(x, pos)[1].k, q)
+    assert torch.equal(projection.keys(x, pos).k, q) and torch.equal(projection.queries_and_keys(x, pos)[1].k, q)
 
 
 def test_a_zero_vector_stays_zero_with_finite_gradients_in_every_precision():
@@ -62,7 +62,7 @@ def test_both_is_queries_and_keys_from_one_product():
     projection, x, pos = SharedQK(12, 3, head_dim=5), torch.randn(2, 5, 12), torch.arange(5).expand(2, -1)
     products = []
     projection.qk.register_forward_hook(lambda *_: products.append(1))
-    queries, keys = projection.both(x, pos)
+    queries, keys = projection.queries_and_keys(x, pos)
     assert len(products) == 1
     apart, also = projection.queries(x, pos), projection.keys(x, pos)
     for one, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v), (queries.pos, apart.pos)):

@@ -13,7 +13,7 @@ from kinformer.core.pair_map import PairMap
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.read import weights
 from kinformer.core.score_matrix import scores
-from kinformer.core.state import shared
+from kinformer.core.state import share_positions
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
@@ -133,7 +133,7 @@ def test_a_stack_does_not_look_at_its_positions() -> None:
         layers = stack(depth)
         with Looks() as whole:
             layers(x, None, Context(pos, run=True))
-        state = layers(x[:, :5], shared(layers.start(2, 6)), Context(pos[:, :5], run=True)).state
+        state = layers(x[:, :5], share_positions(layers.start(2, 6)), Context(pos[:, :5], run=True)).state
         with Looks() as step:
             layers(x[:, 5:], state, Context(pos[:, 5:], run=True))
         return whole.count, step.count

@@ -13,7 +13,7 @@ from kinformer.core.scores.product import Product
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.projections.values import Values
+from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense
 from kinformer.nn.scores.factorised_random import FactorisedRandom
 from kinformer.nn.scores.fixed_length import Synthesizer
@@ -71,7 +71,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_layer_is_the_papers_equation_beside_any_padding(form: str, causal: bool) -> None:
     score = FORMS[form]()
-    layer = Attention(Values(D, HEADS, v_dim=4), Softmax(Causal() if causal else Full(), score=score))
+    layer = Attention(ValueProjection(D, HEADS, v_dim=4), Softmax(Causal() if causal else Full(), score=score))
     rows = [torch.randn(9, D), torch.randn(5, D)]
     x, mask = torch.full((2, 9, D), 1e2), torch.zeros(2, 9, dtype=torch.bool)
     for n, (row, left) in enumerate(zip(rows, (0, 3), strict=True)):
@@ -97,7 +97,7 @@ def read(layer: Attention, score: Score, x: Float[Tensor, "T D"], causal: bool) 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_beyond_the_table_is_refused_in_one_line(form: str) -> None:
-    layer = Attention(Values(D, HEADS), Softmax(Full(), score=FORMS[form]()))
+    layer = Attention(ValueProjection(D, HEADS), Softmax(Full(), score=FORMS[form]()))
     layer(torch.randn(1, LENGTH, D))
     with pytest.raises(IndexError, match=f"^position {LENGTH} is beyond the {LENGTH} positions .*larger") as told:
         layer(torch.randn(1, LENGTH + 1, D))
@@ -107,14 +107,14 @@ def test_a_row_beyond_the_table_is_refused_in_one_line(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_other_heads_are_refused_when_the_layer_is_built(form: str) -> None:
     with pytest.raises(ValueError, match="of 2 heads came to a layer of 3; give both the same number"):
-        Attention(Values(D, 3), Softmax(Full(), score=FORMS[form]()))
+        Attention(ValueProjection(D, 3), Softmax(Full(), score=FORMS[form]()))
 
 
 def test_with_factors_that_share_a_divisor_tiles_repeat_and_repeats_do_not() -> None:
     x = torch.randn(1, 16, D)
 
     def different(**keywords: str) -> int:
-        layer = Attention(Values(D, HEADS), Softmax(Full(), score=FactorisedDense(HEADS, 16, 4, **keywords)))
+        layer = Attention(ValueProjection(D, HEADS), Softmax(Full(), score=FactorisedDense(HEADS, 16, 4, **keywords)))
         extras = sided(layer, x[0])
         scores = [by_hand(layer.mechanism.score, extras, 0, 3, j) for j in range(16)]
         return len({round(one.item(), 12) for one in scores})
@@ -129,7 +129,7 @@ def test_fixed_tables_do_not_learn_and_are_saved() -> None:
 
 
 def test_values_own_nothing_of_queries_and_keys() -> None:
-    layer = Attention(Values(D, HEADS, bias=False), Softmax(Causal(), score=RandomSynthesizer(HEADS, LENGTH)))
+    layer = Attention(ValueProjection(D, HEADS, bias=False), Softmax(Causal(), score=RandomSynthesizer(HEADS, LENGTH)))
     sizes = {name: tuple(one.shape) for name, one in layer.named_parameters()}
     assert sizes == {
         "projection.v.weight": (D, D),
@@ -138,16 +138,16 @@ def test_values_own_nothing_of_queries_and_keys() -> None:
     }
     state = layer.start(1, LENGTH)
     assert state.k.numel() == 0 and state.v.shape == (1, HEADS, LENGTH, 3)
-    queries, keys = layer.projection.both(torch.randn(1, 4, D), torch.arange(4)[None])
+    queries, keys = layer.projection.queries_and_keys(torch.randn(1, 4, D), torch.arange(4)[None])
     assert queries.q.shape == keys.k.shape == (1, HEADS, 4, 0)
-    with pytest.raises(ValueError, match="Values has no matrix of its own for 'q'; use QKV"):
+    with pytest.raises(ValueError, match="ValueProjection has no matrix of its own for 'q'; use QKV"):
         layer.projection.matrix("q")
 
 
 def test_grouped_values_are_shared() -> None:
     score = RandomSynthesizer(4, LENGTH)
-    few, x = Attention(Values(8, 4, value_heads=2), Softmax(Causal(), score=score)), torch.randn(2, 7, 8)
-    many = Attention(Values(8, 4), Softmax(Causal(), score=score))
+    few, x = Attention(ValueProjection(8, 4, value_heads=2), Softmax(Causal(), score=score)), torch.randn(2, 7, 8)
+    many = Attention(ValueProjection(8, 4), Softmax(Causal(), score=score))
     many.aggregation = few.aggregation
     with torch.no_grad():
         for own, shared in zip(many.projection.v.parameters(), few.projection.v.parameters(), strict=True):
@@ -191,7 +191,7 @@ def test_a_mixture_of_two_that_want_one_side_is_refused() -> None:
 def test_a_row_costs_no_more_than_it_has_columns() -> None:
     """A long table is cut to the places of a short row before anything is multiplied."""
     score: Synthesizer = DenseSynthesizer(1, 4096, 3)
-    layer, x = Attention(Values(D, 1), Softmax(Full(), score=score)), torch.randn(1, 5, D)
+    layer, x = Attention(ValueProjection(D, 1), Softmax(Full(), score=score)), torch.randn(1, 5, D)
     seen: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.numel()), t)[1], lambda t: t):
         layer(x)

@@ -159,6 +159,6 @@ def said() -> list[str]:
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
-    wanted = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use Pooled")
+    wanted = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use MeanPooled")
     for text, part in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
         assert text.startswith("ValueError: ") and part in text and "\n" not in text

@@ -3,10 +3,10 @@
 import torch
 
 from kinformer.core.expression import parse
+from kinformer.nn.memories.compressed_positions import BySlots, ByTokens
 from kinformer.nn.memories.compression import MeanPool
 from kinformer.nn.memories.compressive import Compressive
 from kinformer.nn.memories.hidden import Hidden
-from kinformer.nn.memories.places import BySlots, ByTokens
 from kinformer.pages.pictures import slots
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.data.env import read
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.lab.train.budget import Steps
+from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
@@ -44,11 +44,11 @@ def learned(
         model = agent(stack=stack, **{"pieces": PIECES, **data.keywords, **keywords})
     each = model.epochs * model.pieces
     settings = Settings(batch=rows, length=LENGTH, lr=lr, seed=seed, measures=measures)
-    points = train(model, data, Steps(rollouts * each), settings).points
+    points = train(model, data, StepBudget(rollouts * each), settings).points
     return LearningCurve(
         tuple(point.step // each * rows * LENGTH for point in points),
         tuple(point.valid for point in points),
-        tuple(point.others.get("success", math.nan) for point in points),
+        tuple(point.extras.get("success", math.nan) for point in points),
         sum(parameter.numel() for parameter in model.parameters()),
     )
 

@@ -10,10 +10,10 @@ import numpy
 import torch
 from jaxtyping import Float
 
-from kinformer.lab.data.offline import Offline, read
-from kinformer.lab.data.support.episodes import Episode, written
-from kinformer.lab.environments.support.making import make
-from kinformer.lab.environments.support.rolling import Way, rolled
+from kinformer.lab.data.offline import EpisodeData, read
+from kinformer.lab.data.support.episodes import Episode, write_episodes
+from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
 
 BATCH = 64
@@ -50,16 +50,16 @@ def leaning(count: int, seed: int) -> list[Episode]:
     return episodes
 
 
-def offline(episodes: Sequence[Episode], **options: str) -> Offline:
+def offline(episodes: Sequence[Episode], **options: str) -> EpisodeData:
     """Episodes as `--data offline=` reads them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "episodes.npz"
-        written(file, list(episodes))
+        write_episodes(file, list(episodes))
         return read(str(file), **options)
 
 
 def taught(
-    member: Callable[..., Trajectory], data: Offline, seed: int, steps: int, rate: float, **keywords: Any
+    member: Callable[..., Trajectory], data: EpisodeData, seed: int, steps: int, rate: float, **keywords: Any
 ) -> Trajectory:
     """A member of the data's sizes after so many steps, the rate warmed up and then falling to 0."""
     torch.manual_seed(seed)
@@ -78,4 +78,4 @@ def taught(
 
 def returned(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
     """What a model returns on average."""
-    return mean(result.episode.returned for result in rolled(model, Way(spec, episodes, target, seed=seed)))
+    return mean(result.episode.returned for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from kinformer.decoding.consistency import By, Text, losses, ruled, written
+from kinformer.decoding.consistency import By, Text, losses, use_rule, write_texts
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.claims.support.trained import seeded
@@ -15,9 +15,9 @@ from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.nn.exits.decaying import Threshold
-from kinformer.nn.exits.nobody import Nobody
-from kinformer.nn.exits.rules import Confident, Rule
+from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 DEPTH, TASK = 8, "task=half_easy"
 
@@ -61,31 +61,31 @@ def prompts(model: MultiExit, split: str, count: int) -> Prompts:
     return read_spec(TASK).prompts(model, split, count, 0, 0)
 
 
-def rules(model: MultiExit) -> dict[str, Confident]:
+def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
     own = model.exits.rule
-    assert isinstance(own, Confident) and isinstance(own.confidence, Probe)
+    assert isinstance(own, ConfidenceThreshold) and isinstance(own.confidence, Probe)
     each: dict[str, Confidence] = {
         "softmax response": SoftmaxResponse(),
         "saturation": Saturation(),
         "classifier": own.confidence,
     }
-    return {name: Confident(confidence, 1.0) for name, confidence in each.items()}
+    return {name: ConfidenceThreshold(confidence, 1.0) for name, confidence in each.items()}
 
 
 def full(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
-    with ruled(model.exits, Nobody()):
-        return written(model, inputs).texts
+    with use_rule(model.exits, NeverExit()):
+        return write_texts(model, inputs).texts
 
 
 def measure_losses(
-    model: MultiExit, rule: Confident, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
+    model: MultiExit, rule: ConfidenceThreshold, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
 ) -> TextLosses:
     """What is lost where tokens leave at a threshold."""
     rule.leave_at(threshold)
-    with ruled(model.exits, rule):
-        early = written(model, inputs)
+    with use_rule(model.exits, rule):
+        early = write_texts(model, inputs)
     each: dict[By, list[float]] = {by: losses(by, inputs, early.texts, whole) for by in ("textual", "risk")}
     return TextLosses(each["textual"], each["risk"], early.layers, early.places)
 
@@ -97,7 +97,7 @@ def seconds(
     least = dict.fromkeys(leaving, float("inf"))
     for _ in range(rounds):
         for name, rule in leaving.items():
-            with ruled(model.exits, rule):
+            with use_rule(model.exits, rule):
                 began = time.perf_counter()
                 for prompt in inputs.prompts[:texts]:
                     generate(model, torch.tensor([list(prompt)]), inputs.tokens, temperature=0)

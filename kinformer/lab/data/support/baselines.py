@@ -9,9 +9,9 @@ from torch import Tensor
 BLOCK = 512  # windows that are forecast at once
 
 
-def seasonal(known: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
+def seasonal(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
     """The last `season` rows again and again; season=1 says the last row for ever."""
-    return known[:, -season:][:, torch.arange(horizon) % season]
+    return context[:, -season:][:, torch.arange(horizon) % season]
 
 
 def least_squares(
@@ -23,24 +23,24 @@ def least_squares(
     """
     square: Tensor | float = 0.0
     right: Tensor | float = 0.0
-    for some in windows:
-        known, wanted = some.double().split([context, some.shape[1] - context], 1)
-        x, y = _rows(known), (wanted - known[:, -1:]).transpose(1, 2).flatten(0, 1)
+    for lot in windows:
+        before, targets = lot.double().split([context, lot.shape[1] - context], 1)
+        x, y = _rows(before), (targets - before[:, -1:]).transpose(1, 2).flatten(0, 1)
         square, right = x.T @ x + square, x.T @ y + right
     # differences to the last row are 0 in that row, so the square has no inverse
     weights = torch.linalg.lstsq(square, right, driver="gelsd").solution  # [T+1 N]
 
-    def forecast(known: Float[Tensor, "V T C"]) -> Float[Tensor, "V N C"]:
-        found = [
-            (_rows(some.double()) @ weights).unflatten(0, (len(some), -1)).transpose(1, 2) + some[:, -1:].double()
-            for some in known.split(BLOCK)
+    def forecast(before: Float[Tensor, "V T C"]) -> Float[Tensor, "V N C"]:
+        forecasts = [
+            (_rows(lot.double()) @ weights).unflatten(0, (len(lot), -1)).transpose(1, 2) + lot[:, -1:].double()
+            for lot in before.split(BLOCK)
         ]
-        return torch.cat(found).to(known.dtype)
+        return torch.cat(forecasts).to(before.dtype)
 
     return forecast
 
 
-def _rows(known: Float[Tensor, "W T C"]) -> Float[Tensor, "WC T1"]:
+def _rows(context: Float[Tensor, "W T C"]) -> Float[Tensor, "WC T1"]:
     """A row for each window and column: differences to the last known number, and a one."""
-    apart = (known - known[:, -1:]).transpose(1, 2).flatten(0, 1)
+    apart = (context - context[:, -1:]).transpose(1, 2).flatten(0, 1)
     return torch.cat([apart, torch.ones_like(apart[:, :1])], 1)

@@ -8,11 +8,11 @@ from collections import Counter
 
 def compressed(data: bytes) -> dict[str, float]:
     """Bits for each byte that gzip -9 and xz -9e reach, file headers included."""
-    found = {
+    sizes = {
         "gzip -9": len(gzip.compress(data, 9, mtime=0)),
         "xz -9e": len(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)),
     }
-    return {name: 8 * count / len(data) for name, count in found.items()}
+    return {name: 8 * count / len(data) for name, count in sizes.items()}
 
 
 def unigram(data: bytes) -> float:

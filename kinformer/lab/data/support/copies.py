@@ -11,34 +11,34 @@ import numpy
 SIZE = 8  # bytes of a hash: 8 for each document, however many there are
 
 
-class Copies(NamedTuple):
+class CopyCount(NamedTuple):
     """The number of documents in valid and test that also occur in an earlier split, and of all in valid and test."""
 
     copied: int = 0
     total: int = 0
 
-    def line(self, what: str) -> str:
+    def line(self, items: str) -> str:
         """A sentence with the number of copies; "" if there are none."""
         if not self.copied:
             return ""
-        return f"{self.copied:,} of {self.total:,} {what} in valid and test are copies of {what} in an earlier split"
+        return f"{self.copied:,} of {self.total:,} {items} in valid and test are copies of {items} in an earlier split"
 
-    def warn(self, name: str, what: str) -> None:
+    def warn(self, name: str, items: str) -> None:
         """Warn, in one line, if there are copies."""
         if self.copied:
-            warnings.warn(f"{name}: {self.line(what)}. Scores on copies are too good. Remove them", stacklevel=4)
+            warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove them", stacklevel=4)
 
 
-def copies(splits: Mapping[str, Iterable[bytes]]) -> Copies:
+def copies(splits: Mapping[str, Iterable[bytes]]) -> CopyCount:
     """Count the texts in valid and test that also occur in an earlier split."""
     return copies_of({name: array("Q", map(short_hash, texts)) for name, texts in splits.items()})
 
 
-def copies_of(hashes: Mapping[str, array]) -> Copies:
+def copies_of(hashes: Mapping[str, array]) -> CopyCount:
     """Count the copies among texts in train, valid and test, given the hash of each text."""
     train, valid, test = (numpy.array(hashes.get(name, ()), numpy.uint64) for name in ("train", "valid", "test"))
     copied = numpy.isin(valid, train).sum() + numpy.isin(test, numpy.concatenate([train, valid])).sum()
-    return Copies(int(copied), len(valid) + len(test))
+    return CopyCount(int(copied), len(valid) + len(test))
 
 
 def short_hash(data: bytes) -> int:

@@ -96,19 +96,19 @@ class Column(NamedTuple):
         return bool(NAMES & set(re.split(r"[^a-z]+", self.name.lower())))
 
 
-class Told(NamedTuple):
+class DateColumns(NamedTuple):
     """The dates of a file, the indices of columns that are not forecast, and a note about omitted columns.
 
-    counters: the columns of row numbers, which are among `others`.
+    counters: the columns of row numbers, which are among `excluded`.
     """
 
     clock: Clock | None
-    others: Collection[int]
+    excluded: Collection[int]
     left_out: tuple[str, ...]
     counters: tuple[Column, ...] = ()
 
 
-def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Told:
+def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> DateColumns:
     """Find the first column of increasing dates, and the other columns that are not forecast.
 
     Dates are ISO 8601, with or without a zone; 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever fits the
@@ -144,7 +144,7 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Tol
     left = [f"{column.name} (row numbers)" for column in numbered]
     left += [f"{column.name} (dates)" for column, _ in dated_columns if column.place != place]
     left += [column.name for column in columns if not column.number and column.place not in dated]
-    return Told(clock, {*dated, *(column.place for column in numbered)}, tuple(left), tuple(numbered))
+    return DateColumns(clock, {*dated, *(column.place for column in numbered)}, tuple(left), tuple(numbered))
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:

@@ -9,7 +9,7 @@ import numpy
 from numpy import ndarray
 
 from kinformer.checkpoint.files import write
-from kinformer.lab.data.support.arrays import arrays
+from kinformer.lab.data.support.arrays import read_arrays
 from kinformer.lab.data.support.scales import refuse_flattened
 
 WANTED = ("obs", "actions", "rewards", "episode_starts")
@@ -36,18 +36,22 @@ def episodes(path: Path) -> list[Episode]:
     Errors: ImportError without the package h5py where Minari's are to be read; ValueError, in one line, for what is of
     another form.
     """
-    found = [one for file in _files(path) for one in (_of_minari(file) if file.suffix == ".hdf5" else _of_npz(file))]
-    forms = {(one.states.shape[1:], one.actions.shape[1:], one.actions.dtype.kind) for one in found}
+    all_episodes = [
+        episode for file in _files(path) for episode in (_of_minari(file) if file.suffix == ".hdf5" else _of_npz(file))
+    ]
+    forms = {
+        (episode.states.shape[1:], episode.actions.shape[1:], episode.actions.dtype.kind) for episode in all_episodes
+    }
     if len(forms) > 1:
-        said = "; ".join(sorted(f"observations {s}, actions {a or 'of kinds'}" for s, a, _ in forms))
-        raise ValueError(f"{path} has episodes of different environments: {said}; give each a folder of its own")
-    return found
+        listed = "; ".join(sorted(f"observations {s}, actions {a or 'of kinds'}" for s, a, _ in forms))
+        raise ValueError(f"{path} has episodes of different environments: {listed}; give each a folder of its own")
+    return all_episodes
 
 
-def written(path: Path, found: list[Episode]) -> None:
+def write_episodes(path: Path, played: list[Episode]) -> None:
     """Write episodes as an .npz that `episodes` reads, whole or not at all; OSError in one clear line."""
-    starts = numpy.concatenate([numpy.arange(len(one.rewards)) == 0 for one in found])
-    states, actions, rewards = (numpy.concatenate(parts) for parts in zip(*found, strict=True))
+    starts = numpy.concatenate([numpy.arange(len(episode.rewards)) == 0 for episode in played])
+    states, actions, rewards = (numpy.concatenate(parts) for parts in zip(*played, strict=True))
     whole = BytesIO()
     numpy.savez(whole, obs=states, actions=actions, rewards=rewards, episode_starts=starts)
     write(path, whole.getvalue())
@@ -56,20 +60,20 @@ def written(path: Path, found: list[Episode]) -> None:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    if minari := [one for one in (path / "data" / MINARI, path / MINARI) if one.is_file()]:
+    if minari := [file for file in (path / "data" / MINARI, path / MINARI) if file.is_file()]:
         return minari
-    if found := sorted(path.glob("*.npz")):
-        return found
+    if archives := sorted(path.glob("*.npz")):
+        return archives
     raise ValueError(f"{path} has no .npz and is no folder of Minari's, which has data/{MINARI}; give one that is")
 
 
 def _of_npz(path: Path) -> Iterator[Episode]:
-    held = arrays(path)
-    if missing := [name for name in WANTED if name not in held]:
-        there = ", ".join(held) or "none"
-        raise ValueError(f"{path} has the arrays {there}; {', '.join(missing)} too are wanted, flat over all steps")
-    states, actions, rewards, starts = (held[name] for name in WANTED)
-    sizes = {name: len(held[name]) if held[name].ndim else 0 for name in WANTED}
+    by_name = read_arrays(path)
+    if missing := [name for name in WANTED if name not in by_name]:
+        names = ", ".join(by_name) or "none"
+        raise ValueError(f"{path} has the arrays {names}; {', '.join(missing)} too are wanted, flat over all steps")
+    states, actions, rewards, starts = (by_name[name] for name in WANTED)
+    sizes = {name: len(by_name[name]) if by_name[name].ndim else 0 for name in WANTED}
     if not any(sizes.values()):
         raise ValueError(f"{path} holds no steps; give episodes of at least one")
     if len(set(sizes.values())) > 1:
@@ -78,7 +82,7 @@ def _of_npz(path: Path) -> Iterator[Episode]:
         raise ValueError(f"{path}: episode_starts must be True at the first step of each episode, the first of all too")
     _refuse_changed(str(path), states, actions, rewards)
     cuts = numpy.flatnonzero(starts)[1:]
-    pieces = zip(*(numpy.split(one, cuts) for one in (states, actions, rewards)), strict=True)
+    pieces = zip(*(numpy.split(array, cuts) for array in (states, actions, rewards)), strict=True)
     for number, (s, a, r) in enumerate(pieces):
         yield _episode(f"episode {number:,} of {path}", s, a, r)
 
@@ -91,19 +95,19 @@ def _of_minari(path: Path) -> Iterator[Episode]:
     try:
         with h5py.File(path) as file:
             names = sorted((name for name in file if name.startswith("episode_")), key=lambda name: int(name[8:]))
-            found = [(name, _plain(file[name])) for name in names]
+            groups = [(name, _plain_arrays(file[name])) for name in names]
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is no file of Minari's, or cut off: {' '.join(str(error).split())}") from error
-    for name, held in found:
-        if len(held) < len(OF_MINARI):
+    for name, group in groups:
+        if len(group) < len(OF_MINARI):
             raise ValueError(f"{name} of {path} has no plain arrays {', '.join(OF_MINARI)}; flatten them first")
-    every = [[held[name] for _, held in found] for name in OF_MINARI]
+    every = [[group[name] for _, group in groups] for name in OF_MINARI]
     if all(len({part.shape[1:] for part in parts}) == 1 for parts in every):  # others are refused below
         _refuse_changed(str(path), *map(numpy.concatenate, every))
-    for name, held in found:
-        where, rewards = f"{name} of {path}", held["rewards"]
+    for name, group in groups:
+        where, rewards = f"{name} of {path}", group["rewards"]
         # an observation more than actions: the one after the last
-        yield _episode(where, held["observations"][: len(rewards)], held["actions"], rewards)
+        yield _episode(where, group["observations"][: len(rewards)], group["actions"], rewards)
 
 
 def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndarray) -> None:
@@ -114,32 +118,32 @@ def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndar
             f"{place} has actions {actions.dtype}[{len(actions):,}] that are all whole numbers; store kinds of actions "
             "as int64, and actions of one number as [N, 1]"
         )
-    for what, values in (("observations", states), ("actions", actions), ("rewards", rewards)):
+    for name, values in (("observations", states), ("actions", actions), ("rewards", rewards)):
         if values.ndim and len(values):
-            refuse_flattened(place, what, values)
+            refuse_flattened(place, name, values)
 
 
-def _plain(group: Any) -> dict[str, ndarray]:
+def _plain_arrays(group: Any) -> dict[str, ndarray]:
     """What of an episode is there as one array, and no group of several."""
     return {name: group[name][()] for name in OF_MINARI if name in group and hasattr(group[name], "dtype")}
 
 
 def _episode(where: str, states: ndarray, actions: ndarray, rewards: ndarray) -> Episode:
     """An episode of flat numbers in float32; ValueError for what is of another form."""
-    for name, one in (("observations", states), ("actions", actions), ("rewards", rewards)):
-        if one.dtype.kind not in "fiub" or len(one) != len(rewards) or not len(one):
-            came = f"{one.dtype}{list(one.shape)}"
-            raise ValueError(f"{where} has {name} {came}, and {len(rewards)} rewards; numbers for each step are wanted")
+    for name, array in (("observations", states), ("actions", actions), ("rewards", rewards)):
+        if array.dtype.kind not in "fiub" or len(array) != len(rewards) or not len(array):
+            form = f"{array.dtype}{list(array.shape)}"
+            raise ValueError(f"{where} has {name} {form}, and {len(rewards)} rewards; numbers for each step are wanted")
     flat = states.reshape(len(states), -1).astype(numpy.float32)
     worth = rewards.reshape(len(rewards), -1).astype(numpy.float32)
     kinds = actions.dtype.kind in "iub"
     done = actions.reshape(len(actions), -1).astype(numpy.int64 if kinds else numpy.float32)
     if worth.shape[1] != 1 or (kinds and (done.shape[1] != 1 or done.min() < 0)):
-        what = "a reward that is one number, and actions that are one kind from 0 up or numbers"
-        raise ValueError(f"{where} has actions {actions.dtype}{list(actions.shape)}; {what} are wanted")
-    for name, one in (("observations", flat), ("actions", done), ("rewards", worth)):
-        if not numpy.isfinite(one).all():
-            step = int(numpy.argwhere(~numpy.isfinite(one))[0][0])
+        expected = "a reward that is one number, and actions that are one kind from 0 up or numbers"
+        raise ValueError(f"{where} has actions {actions.dtype}{list(actions.shape)}; {expected} are wanted")
+    for name, array in (("observations", flat), ("actions", done), ("rewards", worth)):
+        if not numpy.isfinite(array).all():
+            step = int(numpy.argwhere(~numpy.isfinite(array))[0][0])
             raise ValueError(f"{where} has {name} that are not finite at step {step:,}; take the episode out")
     if numpy.abs(numpy.cumsum(worth, dtype=numpy.float64)).max() > numpy.finfo(numpy.float32).max:
         raise ValueError(f"{where} has rewards whose sum is beyond what float32 holds; divide them all by a number")

@@ -25,6 +25,11 @@ def fingerprint_of(*values: Any) -> str:
     return PREFIX + sha.hexdigest()
 
 
+def hashed_name(value: Any) -> str:
+    """The name of a dataclass in fingerprints: its own, or `hashed_as`, the name that it had in earlier versions."""
+    return getattr(value, "hashed_as", type(value).__name__)
+
+
 def _pieces(value: Any) -> Iterator[bytes | memoryview]:
     """The bytes of a value; a header before each part gives its type and size."""
     if isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
@@ -46,7 +51,7 @@ def _pieces(value: Any) -> Iterator[bytes | memoryview]:
         for part in value:
             yield from _pieces(part)
     elif is_dataclass(value) and not isinstance(value, type):
-        yield f"{type(value).__name__};".encode()
+        yield f"{hashed_name(value)};".encode()
         for field in fields(value):
             yield from _pieces(getattr(value, field.name))
     else:

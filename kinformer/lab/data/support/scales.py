@@ -23,7 +23,7 @@ def scales(columns: Float[Tensor, "N C"]) -> tuple[Float[Tensor, " C"], Bool[Ten
     return deviation.masked_fill(constant, 1.0), constant
 
 
-def refuse_flattened(place: str, what: str, values: ndarray) -> None:
+def refuse_flattened(place: str, name: str, values: ndarray) -> None:
     """Refuse a column whose numbers differ in float64 but not in float32.
 
     A constant column passes. Infinite numbers and NaN are not checked here.
@@ -38,7 +38,7 @@ def refuse_flattened(place: str, what: str, values: ndarray) -> None:
     flat = numpy.flatnonzero((rounded > LOST * deviation) & ~constant & numpy.isfinite(rounded))
     if len(flat):
         flat_column = wide[:, flat[0]]
-        column = f"column {flat[0]} of {what}" if columns.shape[1] > 1 else what
+        column = f"column {flat[0]} of {name}" if columns.shape[1] > 1 else name
         raise ValueError(
             f"{place}: float32 cannot tell apart the values of {column}: got {flat_column.min():.12g} to "
             f"{flat_column.max():.12g}. Subtract {flat_column.mean():.6g}"
@@ -47,5 +47,5 @@ def refuse_flattened(place: str, what: str, values: ndarray) -> None:
 
 def constant_columns(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
     """The names of the constant columns, as the end of a message; "" if there are none."""
-    which = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
-    return f"; constant in train: {', '.join(which[:8])}{', ...' * (len(which) > 8)}" if which else ""
+    flat_names = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
+    return f"; constant in train: {', '.join(flat_names[:8])}{', ...' * (len(flat_names) > 8)}" if flat_names else ""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import contents, digest, found
-from kinformer.lab.data.support.records import Record, hugging_face, json_lines, named
+from kinformer.checkpoint.files import contents, digest, existing_path
+from kinformer.lab.data.support.dataset_rows import DatasetRow, hugging_face, is_json_lines, json_lines
 
 FORMS = "write text=stdlib or text=PATH"
 FEW = 100  # files or documents; among fewer chance may leave a split without any
@@ -20,7 +20,7 @@ TABLES = (".parquet", ".arrow")  # rows that `datasets` reads
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
-class Document(NamedTuple):
+class SourceDocument(NamedTuple):
     """A text that stands for itself: where it is, by what its split is drawn, its bytes, and how many they are."""
 
     place: str
@@ -31,11 +31,11 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Texts in files, each by its name, or in the rows of a data set that `datasets` reads.
 
     field: the text of a row. between: what stands between documents of a file: "lines", "blank" (lines), or a text of
-    its own; "" leaves a file one document. held: what a pipe gave, which cannot be read twice.
+    its own; "" leaves a file one document. piped: what a pipe gave, which cannot be read twice.
     """
 
     name: str
@@ -43,32 +43,32 @@ class Source:
     data_set: str = ""
     field: str = ""
     between: str = ""
-    held: bytes = b""
+    piped: bytes = b""
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[SourceDocument]:
         """All of them, files in the order of the SHA-256 of their names."""
         if self.data_set:
             yield from (_row(row, self.field or "text") for row in hugging_face(self.data_set))
-        if self.held:
-            yield _document(self.name, self.held)
+        if self.piped:
+            yield _document(self.name, self.piped)
         for name, path in self.files:
             for document in self._inside(name, path):
                 yield document if len(self.files) < FEW else document._replace(key=_bytes(name))
 
-    def _inside(self, name: str, path: Path) -> Iterator[Document]:
-        if named(path) or (self.field and len(self.files) == 1):
+    def _inside(self, name: str, path: Path) -> Iterator[SourceDocument]:
+        if is_json_lines(path) or (self.field and len(self.files) == 1):
             yield from (_row(row, self.field or "text") for row in json_lines(path))
         elif self.between:
             yield from (_document(str(path), piece) for piece in _pieces(_text(path), self.between))
         else:
-            yield Document(str(path), _bytes(name), partial(_text, path), partial(unpacked.size, path))
+            yield SourceDocument(str(path), _bytes(name), partial(_text, path), partial(unpacked.size, path))
 
     def digest(self) -> bytes:
         """What is in it, as a hash: of the names and bytes of its files, or of all rows."""
-        sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.held)
+        sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.piped)
         for name, path in self.files:
             sha.update(digest(_bytes(name)))
-            for chunk in unpacked.stored(path):
+            for chunk in unpacked.stored_chunks(path):
                 sha.update(chunk)
         if self.data_set:
             for document in self.documents():
@@ -78,12 +78,12 @@ class Source:
     @property
     def bytes_held(self) -> int | None:
         """How many bytes the files hold; None where that is not known without unpacking them."""
-        if self.data_set or any(unpacked.packed(path) for _, path in self.files):
+        if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
             return None
         return sum(path.stat().st_size for _, path in self.files)
 
 
-def source_of(where: str, field: str = "", between: str = "") -> Source:
+def source_of(where: str, field: str = "", between: str = "") -> TextSource:
     """What "stdlib", "hf:NAME", a file, a folder or a glob names; hidden files are left out.
 
     Raises FileNotFoundError, in one line, for what is not there and a glob that nothing matches.
@@ -91,29 +91,31 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
     name = f"text={where}"
     if where.startswith("hf:"):
         _refuse_documents(name, between)
-        return Source(name, data_set=where.removeprefix("hf:"), field=field)
+        return TextSource(name, data_set=where.removeprefix("hf:"), field=field)
     if where == "stdlib":
         root = Path(sysconfig.get_paths()["stdlib"])
-        files = [one for one in _folder(root, "*.py") if not _NOT_LIBRARY & set(Path(one[0]).parts)]
+        files = [pair for pair in _folder(root, "*.py") if not _NOT_LIBRARY & set(Path(pair[0]).parts)]
     elif not Path(where).expanduser().exists() and glob.has_magic(where):
         files = [(path, Path(path)) for path in glob.glob(str(Path(where).expanduser()), recursive=True)]
         files = [(path, file) for path, file in files if file.is_file()]
         if not files:
             raise FileNotFoundError(f"no file matches {where}; {FORMS}, or a glob in quotes")
     else:
-        path = found(where, FORMS)
+        path = existing_path(where, FORMS)
         if path.is_fifo():
             _refuse_field(name, field)
             if between:
                 raise ValueError(f"documents={between} has no effect on {name}: a pipe is one document; leave it out")
-            return Source(name, held=b"".join(unpacked.decoded([contents(path)], name)))
+            return TextSource(name, piped=b"".join(unpacked.decode_text([contents(path)], name)))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
-    rows = [named(file) or bool(field and len(files) == 1) for _, file in files]
+    rows = [is_json_lines(file) or bool(field and len(files) == 1) for _, file in files]
     if not any(rows):
         _refuse_field(name, field)
     if all(rows):
         _refuse_documents(name, between)
-    return Source(name, tuple(sorted(files, key=lambda file: digest(_bytes(file[0])))), field=field, between=between)
+    return TextSource(
+        name, tuple(sorted(files, key=lambda file: digest(_bytes(file[0])))), field=field, between=between
+    )
 
 
 def _refuse_field(name: str, field: str) -> None:
@@ -140,13 +142,13 @@ def _bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def _row(row: Record, field: str) -> Document:
+def _row(row: DatasetRow, field: str) -> SourceDocument:
     text = row.text(field)
     return _document(row.place, text if text.endswith(b"\n") else text + b"\n")._replace(split=row.split)
 
 
-def _document(place: str, text: bytes) -> Document:
-    return Document(place, digest(text), lambda: iter((text,)), lambda: len(text))
+def _document(place: str, text: bytes) -> SourceDocument:
+    return SourceDocument(place, digest(text), lambda: iter((text,)), lambda: len(text))
 
 
 def _text(path: Path) -> Iterator[bytes]:
@@ -168,14 +170,14 @@ def _binary(data: bytes) -> bool:
 def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
     """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
     if between not in ("lines", "blank"):
-        yield from (piece for piece in unpacked.pieces(chunks, _bytes(between)) if piece.strip())
+        yield from (piece for piece in unpacked.split_stream(chunks, _bytes(between)) if piece.strip())
         return
-    held: list[bytes] = []
-    for line in unpacked.pieces(chunks, b"\n"):
+    lines: list[bytes] = []
+    for line in unpacked.split_stream(chunks, b"\n"):
         if line.strip():
-            held.append(line + b"\n")
-        if held and (between == "lines" or not line.strip()):
-            yield b"".join(held)
-            held = []
-    if held:
-        yield b"".join(held)
+            lines.append(line + b"\n")
+        if lines and (between == "lines" or not line.strip()):
+            yield b"".join(lines)
+            lines = []
+    if lines:
+        yield b"".join(lines)

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kinformer.checkpoint.files import digest
-from kinformer.lab.data.support.sources import FEW, Document, Source
+from kinformer.lab.data.support.sources import FEW, SourceDocument, TextSource
 
 VALID, TEST = 0.05, 0.05  # shares of the data for validation, and for the test at the very end
 
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 class Split(NamedTuple):
     """A source and the rule by which it is split, in words."""
 
-    source: Source
+    source: TextSource
     by: str
 
     def pieces(self) -> Iterator[Piece]:
@@ -37,7 +37,7 @@ class Split(NamedTuple):
                 for number, chunk in enumerate(document.chunks()):
                     yield Piece(document.place, split, not number, chunk)
 
-    def _of(self, document: Document) -> str:
+    def _of(self, document: SourceDocument) -> str:
         if self.by in NAMES:
             return self.by
         return document.split or split_of(document.key)
@@ -48,17 +48,17 @@ BY_NAME, BY_CONTENT = "by the SHA-256 of each file's name", "by the SHA-256 of e
 OWN = "as the data set itself is split"
 
 
-def split(source: Source) -> Split:
+def split(source: TextSource) -> Split:
     """How a source is split, about 90 : 5 : 5.
 
     A data set's own splits are kept. A hundred files or documents and more are split by the SHA-256 of a file's
     relative name, or of a document that is a row or a part of a file, so that each keeps its split whatever stands
     beside it. Of fewer each is cut at two places, so that all of them are in every split.
     """
-    some = [document.split for document in islice(source.documents(), FEW)]
-    if any(some):
+    own_splits = [document.split for document in islice(source.documents(), FEW)]
+    if any(own_splits):
         return Split(source, OWN)
-    if len(some) < FEW:
+    if len(own_splits) < FEW:
         return Split(source, CUT)
     return Split(source, BY_NAME if len(source.files) >= FEW else BY_CONTENT)
 
@@ -69,7 +69,7 @@ def split_of(key: bytes) -> str:
     return "train" if place < 1 - VALID - TEST else "valid" if place < 1 - TEST else "test"
 
 
-def _cut(document: Document) -> Iterator[Piece]:
+def _cut(document: SourceDocument) -> Iterator[Piece]:
     """A document in three, cut at the first whole character from 90% and from 95% on."""
     size = document.size()
     ends = iter((round(size * (1 - VALID - TEST)), round(size * (1 - TEST)), float("inf")))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.batch import Windows
+from kinformer.core.batch import SeriesWindows
 
 
 class Stretch(NamedTuple):
@@ -33,13 +33,13 @@ class Stretch(NamedTuple):
                 f"{length - min(context, self.first):,}. Give more rows, or a smaller context or horizon."
             )
 
-    def some(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
+    def sample_starts(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
         """The same: all of them, or so many from all over."""
-        there = torch.tensor(self.starts(context, length))
-        count = min(len(there), most)
-        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
+        starts = torch.tensor(self.starts(context, length))
+        count = min(len(starts), most)
+        return starts[torch.arange(count) * (len(starts) - 1) // max(count - 1, 1)]
 
-    def windows(self, starts: Int[Tensor, " W"], length: int) -> Windows:
+    def windows(self, starts: Int[Tensor, " W"], length: int) -> SeriesWindows:
         """The windows that begin there."""
         at = starts[:, None] + torch.arange(length)
-        return Windows(self.values[at], self.calendar[at])
+        return SeriesWindows(self.values[at], self.calendar[at])

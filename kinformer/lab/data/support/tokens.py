@@ -8,10 +8,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, letters, trained
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8, train_tokenizer
 from kinformer.decoding.spelling import last_break
-from kinformer.lab.data.support.cache import Entry, To, kept
-from kinformer.lab.data.support.copies import Copies, DocumentHashes, copies_of
+from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached_entry
+from kinformer.lab.data.support.copies import CopyCount, DocumentHashes, copies_of
 from kinformer.lab.data.support.splits import CUT, NAMES, Piece, Split
 
 EDITION = 2  # of how tokens are made of a source
@@ -20,7 +20,7 @@ ENCODED = 1 << 20  # bytes that are made tokens at a time
 SAMPLE = 1 << 26  # bytes that a vocabulary is learned from
 
 
-class Found(NamedTuple):
+class TokenizedData(NamedTuple):
     """Tokenized data: arrays of tokens, of document starts and of token widths, bytes of each split, and the tokenizer.
 
     loss: bytes of the data that the tokenizer loses. copies: documents that occur in several splits.
@@ -30,14 +30,14 @@ class Found(NamedTuple):
     counts: dict[str, int]
     tokenizer: Tokenizer | None
     loss: LostBytes = LostBytes()
-    copies: Copies = Copies()
+    copies: CopyCount = CopyCount()
 
 
-class Held(To):
+class MemoryArrays(ArraySink):
     """Arrays in memory."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Any] = {}
+        self.notes: dict[str, Any] = {}
         self._parts: dict[str, list[numpy.ndarray]] = {}
 
     def append(self, name: str, values: numpy.ndarray) -> None:
@@ -49,31 +49,33 @@ class Held(To):
         return {name: torch.from_numpy(numpy.concatenate(parts)) for name, parts in self._parts.items()}
 
 
-def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int | None) -> Found:
+def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int | None) -> TokenizedData:
     """The tokens of all splits: bytes, by a tokenizer, or by one of so many tokens that is learned from train."""
-    sizes = [one.source.bytes_held for one in splits]
+    sizes = [split.source.bytes_held for split in splits]
     if tokenizer is None and all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= HELD:
-        held = Held()
-        _make(splits, None, held)
-        return Found(held.arrays, held.said["counts"], None, copies=held.said["copies"])
+        memory = MemoryArrays()
+        _make(splits, None, memory)
+        return TokenizedData(memory.arrays, memory.notes["counts"], None, copies=memory.notes["copies"])
     by = tokenizer.sha256 if isinstance(tokenizer, Tokenizer) else spelled
-    parts = [EDITION, by, *((one.by, one.source.digest().hex()) for one in splits)]
+    parts = [EDITION, by, *((split.by, split.source.digest().hex()) for split in splits)]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
-    def make(entry: Entry) -> None:
-        made = trained(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
-        if made is not None:
-            entry.said["tokenizer"] = made.text
-        _make(splits, made, entry)
+    def make(entry: CacheEntry) -> None:
+        learned = train_tokenizer(_sample(splits), tokenizer) if isinstance(tokenizer, int) else tokenizer
+        if learned is not None:
+            entry.notes["tokenizer"] = learned.text
+        _make(splits, learned, entry)
 
-    entry = kept(f"tokens-{key}", make)
-    text = entry.said.get("tokenizer")
-    made, loss = None if text is None else Tokenizer(text), LostBytes(*entry.said.get("loss", ()))
-    return Found(entry.arrays, entry.said["counts"], made, loss, Copies(*entry.said.get("copies", ())))
+    entry = cached_entry(f"tokens-{key}", make)
+    text = entry.notes.get("tokenizer")
+    saved_tokenizer, loss = None if text is None else Tokenizer(text), LostBytes(*entry.notes.get("loss", ()))
+    return TokenizedData(
+        entry.arrays, entry.notes["counts"], saved_tokenizer, loss, CopyCount(*entry.notes.get("copies", ()))
+    )
 
 
 def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
-    return (piece for one in splits for piece in one.pieces())
+    return (piece for split in splits for piece in split.pieces())
 
 
 def _sample(splits: Sequence[Split]) -> Iterator[str]:
@@ -87,11 +89,11 @@ def _sample(splits: Sequence[Split]) -> Iterator[str]:
             at += len(piece.chunk)
 
 
-def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: To) -> None:
-    """All arrays of the splits, put to where they are kept."""
+def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: ArraySink) -> None:
+    """All arrays of the splits, appended where they are kept."""
     writer = _Bytes(to) if tokenizer is None else _Words(to, tokenizer)
     for name in NAMES:
-        writer.put(name, numpy.empty(0, numpy.int64))
+        writer.append(name, numpy.empty(0, numpy.int64))
     hashes = DocumentHashes()
     for split in splits:
         for piece in split.pieces():
@@ -100,10 +102,10 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: To) -> None:
                 hashes.add(piece.split, piece.first, piece.chunk)
     hashes.close()
     writer.close()
-    to.said["copies"] = copies_of(hashes.by_split)
-    to.said["counts"] = {name: writer.bytes[name] for name in NAMES}
+    to.notes["copies"] = copies_of(hashes.by_split)
+    to.notes["counts"] = {name: writer.bytes[name] for name in NAMES}
     if isinstance(writer, _Words):
-        to.said["loss"] = writer.loss
+        to.notes["loss"] = writer.loss
 
 
 class _Bytes:
@@ -111,7 +113,7 @@ class _Bytes:
 
     dtype: type = numpy.uint8
 
-    def __init__(self, to: To) -> None:
+    def __init__(self, to: ArraySink) -> None:
         self.to = to
         self.bytes, self.count, self.begins = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), _lists()
 
@@ -120,7 +122,7 @@ class _Bytes:
         self.bytes[piece.split] += len(piece.chunk)
         if piece.first:
             self.begin(piece.split)
-        self.put(piece.split, numpy.frombuffer(piece.chunk, numpy.uint8))
+        self.append(piece.split, numpy.frombuffer(piece.chunk, numpy.uint8))
 
     def begin(self, split: str) -> None:
         """A document begins here."""
@@ -128,7 +130,7 @@ class _Bytes:
         if len(self.begins[split]) >= ENCODED // 8:
             self._flush(split)
 
-    def put(self, split: str, tokens: numpy.ndarray) -> None:
+    def append(self, split: str, tokens: numpy.ndarray) -> None:
         """More tokens of a split."""
         self.count[split] += len(tokens)
         self.to.append(split, tokens.astype(self.dtype, copy=False))
@@ -146,7 +148,7 @@ class _Bytes:
 class _Words(_Bytes):
     """Writes tokens and their widths in bytes, tokenizing pieces that end between words."""
 
-    def __init__(self, to: To, tokenizer: Tokenizer) -> None:
+    def __init__(self, to: ArraySink, tokenizer: Tokenizer) -> None:
         super().__init__(to)
         self.tokenizer, size = tokenizer, tokenizer.size
         self.dtype = numpy.uint8 if size <= 1 << 8 else numpy.uint16 if size <= 1 << 16 else numpy.int32
@@ -178,18 +180,18 @@ class _Words(_Bytes):
     def _hand_on(self, data: bytes) -> None:
         """Queue the next part of a document for the tokenizer."""
         if data:
-            self.texts.append((self.split, self.first, self.place, letters(data, self.place)))
+            self.texts.append((self.split, self.first, self.place, decode_utf8(data, self.place)))
             self.first = False
             self.waiting += len(data)
             if self.waiting >= ENCODED:
                 self._encode()
 
     def _encode(self) -> None:
-        every = self.tokenizer.encoded([text for *_, text in self.texts])
+        every = self.tokenizer.encode_batch([text for *_, text in self.texts])
         for (split, first, place, _), (tokens, widths, loss) in zip(self.texts, every, strict=True):
             if first:
                 self.begin(split)
-            self.put(split, tokens)
+            self.append(split, tokens)
             if widths.max(initial=0) > numpy.iinfo(self.width).max:
                 raise ValueError(f"{place}: a token gives back {widths.max():,} bytes; use another tokenizer")
             self.to.append(f"{split}.widths", widths.astype(self.width))

@@ -9,8 +9,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import at_least
-from kinformer.core.search import LONG, ProductIndex, Search, SearchResult, VectorIndex, Vectors, check_queries, spread
+from kinformer.core.checks import check_at_least
+from kinformer.core.search import (
+    LONG,
+    ProductIndex,
+    Search,
+    SearchResult,
+    VectorIndex,
+    Vectors,
+    check_queries,
+    evenly_spaced,
+)
 from kinformer.nn.search.exact import rank_candidates
 
 SAMPLE = 64  # vectors per centre in training, at most
@@ -68,7 +77,7 @@ class FaissSearch(Search):
         index = self.make_index(vectors.count, vectors.width)
         if vectors.count and not index.is_trained:
             size = SAMPLE * max(int(getattr(index, "nlist", 0)), CODES)
-            index.train(_rows(vectors.at(spread(vectors.count, size))))
+            index.train(_rows(vectors.at(evenly_spaced(vectors.count, size))))
         for _, block in vectors.blocks():
             index.add(_rows(block))
         return FaissIndex(self, vectors, index)
@@ -85,7 +94,7 @@ class FaissIndex(VectorIndex):
 
     @torch.no_grad()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        queries, k = check_queries(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
+        queries, k = check_queries(queries, self.vectors), min(check_at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
             return rank_candidates(self.vectors, queries, queries.new_empty(len(queries), k, dtype=torch.long), k)
         count = min(self.method.more * k, self.vectors.count)

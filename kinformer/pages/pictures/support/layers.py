@@ -9,19 +9,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.keyed import KeyValueMechanism
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mechanisms.retrieval import Retrieval
-from kinformer.nn.mechanisms.sac import Chosen
-from kinformer.nn.mechanisms.sac_published import ChosenPairs
+from kinformer.nn.mechanisms.sac import EdgeAttention
+from kinformer.nn.mechanisms.sac_published import EdgePairAttention
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.topk import BestOfRow, TopK
@@ -48,7 +48,7 @@ class MechanismCall(NamedTuple):
     @property
     def pattern(self) -> Pattern:
         """The set of keys that its queries may read in this call."""
-        return self.mechanism.limited(self.ctx) if self.keys.own else self.mechanism.pattern
+        return self.mechanism.batch_pattern(self.ctx) if self.keys.own else self.mechanism.pattern
 
     @property
     def itself(self) -> bool:
@@ -80,7 +80,7 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    chosen = isinstance(module, Chosen | ChosenPairs | Clustered | ProbSparse | Retrieval | Sinkhorn)
+    chosen = isinstance(module, EdgeAttention | EdgePairAttention | Clustered | ProbSparse | Retrieval | Sinkhorn)
     return chosen or tagged(module) or best_of(module) is not None
 
 
@@ -160,7 +160,7 @@ def first_head(call: MechanismCall) -> Float[Tensor, "T S"]:
 def mask_of(pattern: Pattern, size: int, heads: range = range(1)) -> Bool[Tensor, "H T T"]:
     """A pattern over positions 0 .. size - 1."""
     at = torch.arange(size)[None, None]
-    return pairs(pattern, at, at, heads)[0].expand(len(heads), size, size)
+    return pair_mask(pattern, at, at, heads)[0].expand(len(heads), size, size)
 
 
 def inputs_of(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, ...]:

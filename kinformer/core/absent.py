@@ -1,8 +1,0 @@
-"""What every error says of a path at which nothing is, in the same words."""
-
-from pathlib import Path
-
-
-def absent(path: str | Path, advice: str = "") -> str:
-    """The line, with what to do about it, if anything."""
-    return f"there is no file or folder {path}{f'; {advice}' if advice else ''}"

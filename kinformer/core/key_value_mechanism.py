@@ -1,0 +1,148 @@
+"""KeyValueMechanism: mechanisms whose state is a cache of keys."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.cache import KV, update_cache
+from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.layer import Context, Out, Want
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern, narrow_pattern
+from kinformer.core.read import AttentionOutput, received_attention
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.scores.product import Product
+
+
+class KeyValueMechanism(Mechanism):
+    """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read.
+
+    Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
+    cache, the Request, the cache after it. A subclass writes `read`, and `ready` where queries and keys are changed
+    before they are cached. `merges` says that its reads of disjoint keys merge into its read of all of them.
+    """
+
+    pattern: Pattern
+    bias: Bias | None
+    score: Score
+    scale: float | None = None
+    dropout: float = 0.0
+    lse: bool = True
+    merges: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        # here and not in the class, whose attributes would hide the modules of the same names
+        self.bias, self.score = None, Product()
+
+    @abstractmethod
+    def read(self, request: Request) -> Out[AttentionOutput]:
+        """What the queries of a request read, and what there is to report. The state is not its business."""
+
+    def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        """Queries and new keys as they are read and cached."""
+        return queries, keys
+
+    @property
+    def receptive_field(self) -> Pattern:
+        """The keys that can change what a query reads: those of the pattern, unless the mechanism knows of fewer."""
+        return self.pattern
+
+    def batch_pattern(self, ctx: Context) -> Pattern:
+        """What the own sequence may read in this batch."""
+        return narrow_pattern(self.pattern, ctx.only, ctx.also)
+
+    def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
+        if twice := of_score.keys() & of_bias.keys():
+            raise ValueError(f"the score and the bias both want a side {min(twice)!r}; rename it in one of them")
+        return {**of_score, **of_bias}
+
+    def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
+        return {} if self.bias is None else self.bias.key_extras(sizes)
+
+    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+        self.score.start(room)
+        if self.bias is not None:
+            self.bias.start(room)
+        if not sizes.cross:
+            check_reads_no_future(self.pattern)
+        most = 0 if sizes.cross else self.pattern.capacity(room.length)
+        # one slot more than lives between calls: a new key is written before the oldest one dies
+        slots = min(room.length, most + 1) if most else 0
+        return KV.empty(room, sizes, slots, self.key_extras(sizes), self.tags)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[AttentionOutput]:
+        request, cache = self.prepare_request(queries, keys, state, ctx)
+        out = Out(AttentionOutput(queries.q[..., :0], None)) if ctx.remember else self.read_with_aux(request)
+        return out._replace(state=cache)
+
+    def prepare_request(
+        self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
+    ) -> tuple[Request, KV | None]:
+        """What a call asks for, and the cache after it."""
+        queries, keys = self.preprocess(queries, keys, ctx)
+        return self.make_request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
+
+    def read_with_aux(self, request: Request) -> Out[AttentionOutput]:
+        """What a request reads, with what its bias reports too."""
+        out = self.read(request)
+        return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.extras), **out.aux})
+
+    def make_request(
+        self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
+    ) -> tuple[Request, KV | None]:
+        """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
+        own = keys is not None and keys.own
+        # what a batch says of its own pairs says nothing of a source
+        pattern = self.batch_pattern(ctx) if own else self.pattern
+        if own and state is not None:
+            check_reads_no_future(pattern)
+        read_keys, cache = update_cache(state, keys, queries, pattern, ctx)
+        scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
+        dropout, full = self.dropout if self.training else 0.0, ctx.full and (state is None or read_keys is keys)
+        request = Request(
+            queries,
+            read_keys,
+            pattern,
+            self.score,
+            self.bias,
+            scale=scale,
+            lse=self.lse,
+            dropout=dropout,
+            run=ctx.run,
+            full=full,
+            below=ctx.below,
+            memo=ctx.memo,
+        )
+        return (request if self.bias is None or ctx.remember else request.prepared()), cache
+
+    def received_attention(
+        self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
+    ) -> Float[Tensor, "B S"]:
+        """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
+        if read.lse is None:
+            raise ValueError(
+                f"the received_attention of this {type(self).__name__} needs its lse; make it without lse=False"
+            )
+        request, _ = self.prepare_request(queries, keys, None, ctx)
+        return received_attention(request, read.lse).mean(1)
+
+
+def joined_wants(*parts: Bias | Score | None) -> tuple[Want, ...]:
+    """What a mechanism wants from below for its bias and its score."""
+    return tuple({want: None for part in parts if part is not None for want in part.wants})
+
+
+def check_reads_no_future(pattern: Pattern) -> None:
+    """NoState for a pattern that reads ahead: a later key could not be in the cache when it is asked for."""
+    ahead = pattern.reach()[1]
+    if ahead > 0:
+        raise NoState(
+            f"{pattern} reads up to {ahead} positions ahead, so it cannot be decoded with a cache; "
+            "use Causal() & it, or generate(..., recompute=True)"
+        )

@@ -1,0 +1,21 @@
+"""alone: layers that read each token by itself, for parts that hand them tokens in another way than a row."""
+
+from kinformer.core.checks import check_part
+from kinformer.core.layer import Layer
+from kinformer.core.mechanism import NoState
+from kinformer.core.state import leaves
+
+
+def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
+    """A layer that reads each token alone and sends nothing up; ValueError for another, which cannot be of this use."""
+    check_part(name, layer, Layer, "one, such as MLP(d)")
+    kind = type(layer).__name__
+    try:
+        together = bool(leaves(layer.start(1, 1)))
+    except NoState:
+        raise ValueError(f"{kind} reads a whole row at once and cannot {use}; give an MLP") from None
+    if together:
+        raise ValueError(f"{kind} has a state, so it reads tokens together and cannot {use}; give an MLP")
+    if layer.sends:
+        raise ValueError(f"{kind} sends {min(layer.sends)!r} up, which is of a whole row; give an MLP")
+    return layer

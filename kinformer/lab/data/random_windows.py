@@ -1,0 +1,66 @@
+"""Random windows: batches for models without a state."""
+
+from dataclasses import dataclass
+
+import numpy
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import check_at_least
+from kinformer.lab.data.support.split_tokens import SplitTokens
+
+
+@dataclass(frozen=True, eq=False)
+class RandomWindows:
+    """Batches of windows of `length` tokens, and `after` more, drawn anywhere in a text, by seed and step alone.
+
+    Choose it for a model that starts anew with every batch; `Lanes` for one that carries a state. What predicts the
+    next token wants one after the window, what fills in wants none. Raises ValueError where the text is shorter than
+    one window.
+
+    text: tokens, or a `SplitTokens`, whose documents read only themselves.
+    packed: a window holds whatever stands there, and a TokenBatch says which document each token is of. Without it a
+        window holds one document, or so much of it as there is room for, and padding (-1) behind.
+    """
+
+    text: Shaped[Tensor, " N"] | SplitTokens
+    batch: int
+    length: int
+    seed: int = 0
+    after: int = 1
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
+        check_at_least("seed", self.seed, 0), check_at_least("after", self.after, 0)
+        part = SplitTokens.of(self.text)
+        if len(part.tokens) < self.length + self.after and (part.begins is None or self.packed):
+            raise ValueError(
+                f"the text to learn from is too short: {len(part.tokens):,} {part.unit} are there, and a window of "
+                f"length {self.length:,} needs {self.length + self.after:,}; give more text or a smaller length"
+            )
+
+    def at(self, step: int) -> Int[Tensor, "B T"] | TokenBatch:
+        """The batch of a step, int64 tokens; with their documents where a window has several."""
+        part, width = SplitTokens.of(self.text), self.length + self.after
+        draw = numpy.random.default_rng((self.seed, step))
+        if part.begins is not None and not self.packed:
+            return self._apart(part, torch.from_numpy(draw.integers(len(part.tokens), size=self.batch)))
+        starts = draw.integers(len(part.tokens) - width + 1, size=(self.batch, 1))
+        places = torch.from_numpy(starts) + torch.arange(width)
+        tokens = part.tokens[places].long()
+        if part.begins is None:
+            return tokens
+        documents = torch.searchsorted(part.begins, places, right=True)
+        return tokens if bool((documents[:, 0] == documents[:, -1]).all()) else TokenBatch(tokens, None, documents)
+
+    def _apart(self, part: SplitTokens, positions: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
+        """The documents of some tokens, or a window of each that lies within it."""
+        number = torch.searchsorted(part.firsts, positions, right=True) - 1
+        first, end, width = part.firsts[number], part.end(number), self.length + self.after
+        first = torch.maximum(first, torch.minimum(positions, end - width))
+        places = first[:, None] + torch.arange(min(width, int((end - first).max())))
+        tokens = part.tokens[places.clamp_max(len(part.tokens) - 1)].long()
+        return torch.where(places < end[:, None], tokens, -1)

@@ -1,0 +1,67 @@
+"""resolve: from "text=stdlib", as it stands on a command line, to a source of data that is read when it is needed."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import get_type_hints
+
+from kinformer.core.discover import modules
+from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Data that a spec names, before anything is read.
+
+    A command resolves its spec once. Every later check and the reading itself use this source.
+
+    spec: the text as it was written. name: the first word of the spec. where: the file, folder or name of the data.
+    options: the options of the spec, and the tokenizer of a model if the spec names none.
+    reader: the function that reads the data. kind: the class of the data; None if the reader does not declare it.
+    """
+
+    spec: str
+    name: str
+    where: str
+    options: Mapping[str, str]
+    reader: Callable[..., Data]
+    kind: type[Data] | None
+
+    def read(self, **more: str) -> Data:
+        """Read the data, with further options.
+
+        Errors: ValueError for an option that is given twice or is unknown, and every error of the reader.
+        """
+        for name in more:
+            if name in self.options:
+                raise ValueError(f"{name} is given twice, by itself and in {self.spec!r}; give it once")
+        _check_options(self.name, self.reader, [*self.options, *more])
+        return named(self.reader, self.name)(self.where, **self.options, **more)
+
+
+def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
+    """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
+
+    tokenizer: the folder of a model whose tokenizer reads the data, unless the spec names a tokenizer.
+
+    Errors: ValueError, in one line, for a spec of another form and for an unknown kind.
+    """
+    readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
+    name, where, options = words_of(spec, {name: module.FORM for name, module in readers.items()})
+    defaults = {} if tokenizer is None else {"tokenizer": tokenizer}
+    reader = readers[name].read
+    return DataSource(spec, name, where, defaults | options, reader, _kind_of(reader))
+
+
+def _kind_of(reader: Callable[..., Data]) -> type[Data] | None:
+    """The class that a reader declares to return; None if it declares no class of data."""
+    returned = get_type_hints(reader).get("return")
+    return returned if isinstance(returned, type) and issubclass(returned, Data) else None
+
+
+def _check_options(name: str, reader: Callable[..., Data], options: Iterable[str]) -> None:
+    """ValueError, with the nearest, for an option that the reader does not have."""
+    parameters = list(inspect.signature(reader).parameters.values())[1:]
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        refuse_unknown(name, options, (parameter.name for parameter in parameters))

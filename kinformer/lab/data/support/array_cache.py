@@ -1,0 +1,160 @@
+"""Arrays on disk, by a key of all that they were made from: made once, mapped into memory, remade where damaged."""
+
+import json
+import os
+import shutil
+import warnings
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from kinformer.checkpoint.lock import locked
+from kinformer.core.from_json import from_json
+
+EDITION = 1  # of the form of an entry
+CHUNK = 1 << 24
+
+
+def home() -> Path:
+    """Where entries lie: $KINFORMER_CACHE, or kinformer in $XDG_CACHE_HOME, ~/.cache unless given."""
+    if folder := os.environ.get("KINFORMER_CACHE"):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kinformer"
+
+
+class ArraySink(ABC):
+    """Where arrays are put, part by part, and what is said of them."""
+
+    notes: dict[str, Any]
+
+    @abstractmethod
+    def append(self, name: str, values: numpy.ndarray) -> None:
+        """More of an array; all of its parts are of one dtype."""
+
+
+class CacheEntry(ArraySink):
+    """Files being written, or read: `append` adds to an array, `arrays` maps them, `notes` says more of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes: dict[str, Any] = {}
+        self._files: dict[str, Any] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def append(self, name: str, values: numpy.ndarray) -> None:
+        if name not in self._files:
+            self._files[name] = (self.folder / f"{name}.bin").open("wb")
+            self._kept[name] = {"dtype": values.dtype.name, "bytes": 0, "crc32": 0}
+        data, about = values.tobytes(), self._kept[name]
+        self._files[name].write(data)
+        about["bytes"] += len(data)
+        about["crc32"] = zlib.crc32(data, about["crc32"])
+
+    def close(self) -> None:
+        """All of it on the disk, its list last."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+        index = {"edition": EDITION, "arrays": self._kept, "said": self.notes}
+        with (self.folder / "entry.json").open("w") as file:
+            json.dump(index, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def drop(self) -> None:
+        """Nothing of it."""
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def whole(self) -> bool:
+        """Is it there as it was written, byte for byte?"""
+        try:
+            index = from_json((self.folder / "entry.json").read_text())
+            self.notes, self._kept = index["said"], index["arrays"]
+            same = [_crc(self.folder / f"{name}.bin") == about["crc32"] for name, about in self._kept.items()]
+            return index["edition"] == EDITION and all(same)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        """All arrays, mapped: what is read of them is in memory only as long as the system likes."""
+        return {name: _mapped(self.folder / f"{name}.bin", about["dtype"]) for name, about in self._kept.items()}
+
+
+def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
+    """The entry of a key, made where there is none or it is damaged.
+
+    It is written beside its place and put there in one step, so a kill leaves nothing that would be taken for whole;
+    another process that wants the same waits. A whole one is read from a folder that cannot be written too. Raises
+    OSError, in one line that names the folder, where it cannot be written.
+    """
+    place = home() / key
+    if (entry := CacheEntry(place)).whole():
+        return entry
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with locked(place.with_name(f".{key}.lock"), wait=True):
+            if not (entry := CacheEntry(place)).whole():
+                _make(place, make)
+                entry = CacheEntry(place)
+                if not entry.whole():
+                    raise OSError(5, "what was written cannot be read back")
+            return entry
+    except _Unmade as error:
+        raise error.__cause__ from None  # type: ignore[misc]  # what the data itself is refused for
+    except OSError as error:
+        raise OSError(
+            f"cannot keep tokens in {place.parent}: {error.strerror or error}; make room there, or set KINFORMER_CACHE "
+            "to a folder with room"
+        ) from error
+
+
+class _Unmade(Exception):
+    """What making an entry raised that is not about the disk that it is written to."""
+
+
+def _make(place: Path, make: Callable[[CacheEntry], None]) -> None:
+    partial = place.with_name(f".{place.name}.partial")
+    for left in (partial, place):
+        shutil.rmtree(left, ignore_errors=True)
+    partial.mkdir()
+    entry = CacheEntry(partial)
+    try:
+        make(entry)
+        entry.close()
+        os.replace(partial, place)
+    except OSError as error:
+        entry.drop()
+        if error.errno is None:  # a line of our own about a file of data
+            raise _Unmade from error
+        raise
+    except BaseException as error:
+        entry.drop()
+        if isinstance(error, Exception):
+            raise _Unmade from error
+        raise
+
+
+def _crc(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def _mapped(path: Path, dtype: str) -> Tensor:
+    if not path.stat().st_size:
+        return torch.from_numpy(numpy.empty(0, dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be written to: nobody writes to data
+        return torch.from_numpy(numpy.memmap(path, dtype=dtype, mode="r"))

@@ -1,0 +1,111 @@
+"""Rows with named fields: JSON lines, and data sets that `datasets` reads."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kinformer.checkpoint.unpacked import lines
+from kinformer.core.from_json import from_json
+from kinformer.core.keywords import nearest
+from kinformer.core.missing_path import missing_path
+
+ENDINGS = (".jsonl", ".ndjson", ".json")
+PACKINGS = (".gz", ".xz", ".zst")
+BUILDERS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".txt": "text", ".arrow": "arrow"}
+SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+
+
+class DatasetRow(NamedTuple):
+    """A row: where it stands, its fields, and its split where the data set says it."""
+
+    place: str
+    fields: dict[str, Any]
+    split: str | None = None
+
+    def text(self, field: str) -> bytes:
+        """A field as UTF-8; ValueError, with the row's place, where it is missing or no text."""
+        if isinstance(value := self.fields.get(field), bool | int | float):
+            raise ValueError(f"field {field!r} of {self.place} is no text: {value!r}; name another field")
+        return self.word(field)
+
+    def word(self, field: str) -> bytes:
+        """The same, of a number or a truth what is written, as labels often are."""
+        if field not in self.fields:
+            raise ValueError(f"{self.place} has no field {field!r}{nearest(field, map(str, self.fields))}")
+        value = self.fields[field]
+        if isinstance(value, bool | int | float):
+            value = str(value)
+        if not isinstance(value, str):
+            raise ValueError(f"the field {field!r} of {self.place} is {type(value).__name__}, and a text is wanted")
+        return value.encode("utf-8", "surrogatepass")
+
+
+def is_json_lines(path: Path) -> bool:
+    """Does a file's name say that it holds JSON lines?"""
+    inner = path.with_suffix("") if path.suffix in PACKINGS else path
+    return inner.suffix in ENDINGS
+
+
+def json_lines(path: Path) -> Iterator[DatasetRow]:
+    """The rows of a file of JSON lines; empty lines are passed over. ValueError names the line that is no object."""
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        place = f"line {number:,} of {path}"
+        try:
+            fields = from_json(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{place} is no JSON; write an object on each line, leave out field= for a plain text, or leave the "
+                "file out: 'text=FOLDER/*.txt'"
+            ) from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"{place} is no object; write {{...}} on each line, with a text in a field")
+        yield DatasetRow(place, fields)
+
+
+def hugging_face(name: str) -> Iterator[DatasetRow]:
+    """The rows of a data set by its name, NAME or NAME/CONFIG, or of a local file or folder, read as a stream.
+
+    Raises ImportError where `datasets` is not installed, and ValueError, in one line, for what it cannot read.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            "hf:NAME needs the package datasets, which is not installed; pip install 'kinformer[datasets]'"
+        ) from error
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it says is said again in one line
+    try:
+        splits = _load(datasets, name)
+        names = {split: SPLITS.get(split) for split in splits}
+        if "valid" not in names.values():  # what is learned from is split further; what is for the end is not
+            names = {split: "test" if own == "test" and len(splits) > 1 else None for split, own in names.items()}
+        for split, rows in splits.items():
+            for number, fields in enumerate(rows, 1):
+                yield DatasetRow(f"row {number:,} of hf:{name} ({split})", fields, names[split])
+    except ImportError:
+        raise
+    except Exception as error:  # whatever a library of readers raises for a file that it cannot read
+        message = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"datasets cannot read hf:{name}: {message}") from error
+
+
+def _load(datasets: Any, name: str) -> dict[str, Any]:
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix not in BUILDERS:
+            raise ValueError(f"a file is known by its ending, and {path.name} has none of {', '.join(BUILDERS)}")
+        return datasets.load_dataset(BUILDERS[path.suffix], data_files=str(path), streaming=True)
+    if path.is_dir():
+        return datasets.load_dataset(str(path), streaming=True)
+    if path.suffix in BUILDERS or name.startswith(("/", ".", "~")):
+        raise ValueError(missing_path(name))
+    owner, _, config = name.rpartition("/")
+    try:
+        return datasets.load_dataset(name, streaming=True)
+    except (FileNotFoundError, ValueError):  # OWNER/NAME and NAME/CONFIG look alike
+        if not owner:
+            raise
+        return datasets.load_dataset(owner, config, streaming=True)

@@ -1,0 +1,181 @@
+"""Worlds: environments of one kind that go on side by side, each episode begun by a seed of its own."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+from jaxtyping import Bool, Float
+
+from kinformer.core.checks import check_at_least
+from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
+
+SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
+LOOKED = 100  # steps after which it warns of numbers that float32 cannot tell apart
+ADVICE = "mend the environment, or take another; the same command with --resume goes on"
+
+
+class EnvironmentFailure(ValueError):
+    """An environment that failed, in one line: which, at which step, and why."""
+
+
+class StepOutcome(NamedTuple):
+    """What a step brought each row: what is shown after it, its reward, and whether and how its episode ended."""
+
+    observed: numpy.ndarray
+    rewards: Float[numpy.ndarray, " B"]
+    ended: Bool[numpy.ndarray, " B"]
+    cut: Bool[numpy.ndarray, " B"]
+    success: Float[numpy.ndarray, " B"]
+
+
+class EpisodeProgress(NamedTuple):
+    """Which episode of each row is under way, what was done in it, and how many steps there were in all."""
+
+    episodes: numpy.ndarray
+    history: Sequence[Sequence[Any]]
+    steps: int
+
+
+class ParallelEnvironments:
+    """So many environments of a spec, whose observations are arrays of numbers.
+
+    An episode follows from its seed and from what is done in it, so what is under way (`progress`) can be made again:
+    `resume` begins these episodes anew and does again what was done. What an observation is in
+    several parts, or one of several kinds, is flattened by Gymnasium.
+
+    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, WorldError for an environment
+    that raises, or whose observation or reward is not finite.
+    """
+
+    def __init__(self, spec: str, rows: int, seed_of: SeedOf):
+        refuse_without_gymnasium()
+        from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+        self.spec, self.rows, self.seed_of = spec, check_at_least("rows", rows, 1), seed_of
+        self.vector: Any = SyncVectorEnv(
+            [lambda: flatten_observations(make(spec))] * rows, autoreset_mode=AutoresetMode.DISABLED
+        )
+        self.episodes = numpy.full(rows, -1)
+        self.history: list[list[Any]] = [[] for _ in range(rows)]
+        self.steps = 0
+        self.shown: list[numpy.ndarray] = []
+        self.limits = limits(self.vector.single_action_space)
+
+    def begin(self, rows: Bool[numpy.ndarray, " B"]) -> numpy.ndarray:
+        """A new episode of these rows; what all rows show."""
+        self.episodes = self.episodes + rows
+        for row in numpy.flatnonzero(rows):
+            self.history[row] = []
+        return self._reset(rows)
+
+    def step(self, actions: numpy.ndarray) -> StepOutcome:
+        """Do these; where an episode ends, `begin` must come next."""
+        self.steps += 1
+        for row, action in enumerate(actions):
+            self.history[row].append(action)
+        observed, rewards, over, cut, info = self._call(self.vector.step, self._clip_actions(actions))
+        self._refuse_infinite(observed, "an observation")
+        self._refuse_infinite(rewards, "a reward")
+        self._warn_flattened(observed)
+        ended = over | cut
+        return StepOutcome(observed, rewards.astype(numpy.float64), ended, cut & ~over, _success(info, ended))
+
+    def _warn_flattened(self, observed: numpy.ndarray) -> None:
+        """Warn, once, of observations that lose information in float32, the dtype of learning."""
+        if self.steps > LOOKED or numpy.can_cast(observed.dtype, numpy.float32):
+            return
+        self.shown.append(observed.copy())
+        if self.steps == LOOKED:
+            try:
+                refuse_flattened(self.spec, "observations", numpy.concatenate(self.shown))
+            except ValueError as error:
+                warnings.warn(str(error), stacklevel=5)
+            self.shown = []
+
+    @property
+    def progress(self) -> EpisodeProgress:
+        """What is under way now."""
+        return EpisodeProgress(self.episodes.copy(), [list(actions) for actions in self.history], self.steps)
+
+    def resume(self, progress: EpisodeProgress) -> numpy.ndarray:
+        """Begin these episodes anew and do again what was done in them; what all rows show then."""
+        self.episodes, self.history, self.steps = (
+            progress.episodes.copy(),
+            [list(actions) for actions in progress.history],
+            progress.steps,
+        )
+        self._reset(numpy.ones(self.rows, bool))
+        return numpy.stack([self._call(self._replay, row) for row in range(self.rows)])
+
+    def _replay(self, row: int) -> numpy.ndarray:
+        env = self.vector.envs[row]
+        observation = env.reset(seed=self._seed(row))[0]
+        for action in self.history[row]:
+            observation = env.step(self._clip_actions(action))[0]
+        return observation
+
+    def _clip_actions(self, actions: Any) -> Any:
+        """What is done of what was drawn: numbers within their limits."""
+        return actions if self.limits is None else numpy.clip(actions, *self.limits)
+
+    def close(self) -> None:
+        """Let the environments go."""
+        self.vector.close()
+
+    def _seed(self, row: int) -> int:
+        return self.seed_of(row, int(self.episodes[row]))
+
+    def _reset(self, rows: Bool[numpy.ndarray, " B"]) -> numpy.ndarray:
+        seeds = [self._seed(row) if rows[row] else None for row in range(self.rows)]
+        observed = self._call(self.vector.reset, seed=seeds, options={"reset_mask": rows.copy()})[0]
+        self._refuse_infinite(observed, "an observation")
+        return observed
+
+    def _call(self, call: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        try:
+            return call(*args, **keywords)
+        except Exception as error:  # whatever an environment of others raises
+            raise EnvironmentFailure(
+                f"{self._place} raised {type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
+
+    def _refuse_infinite(self, numbers: numpy.ndarray, name: str) -> None:
+        if not numpy.isfinite(numbers).all():
+            row = int(numpy.argwhere(~numpy.isfinite(numbers))[0][0])
+            raise EnvironmentFailure(
+                f"{self._place} gave {name} that is not finite, in environment {row} at step "
+                f"{len(self.history[row]):,} of its episode {self.episodes[row] + 1:,}"
+            )
+
+    @property
+    def _place(self) -> str:
+        return f"{self.spec}, at step {self.steps:,} of {self.rows} environments,"
+
+
+def flatten_observations(env: Any) -> Any:
+    """The environment with arrays of numbers for observations."""
+    from gymnasium.spaces import Box
+    from gymnasium.wrappers import FlattenObservation
+
+    return env if isinstance(env.observation_space, Box) else FlattenObservation(env)
+
+
+def limits(space: Any) -> tuple[numpy.ndarray, numpy.ndarray] | None:
+    """Between what actions of numbers lie; None where they are kinds. ValueError where they are neither."""
+    from gymnasium.spaces import Box, Discrete
+
+    if isinstance(space, Discrete) and space.start == 0:
+        return None
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise ValueError(f"actions of {space} are neither kinds from 0 on nor a row of numbers; wrap the environment")
+    return space.low, space.high
+
+
+def _success(info: dict[str, Any], ended: Bool[numpy.ndarray, " B"]) -> Float[numpy.ndarray, " B"]:
+    """What those that ended said of their success; -1 elsewhere."""
+    success = info.get("success")
+    if success is None:
+        return numpy.full(len(ended), -1.0)
+    return numpy.where(ended & info.get("_success", ended), numpy.asarray(success, float), -1.0)

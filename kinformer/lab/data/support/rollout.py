@@ -1,0 +1,100 @@
+"""Rollout: steps of rows of environments, and the pieces of episodes that are learned from."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.layer import State
+from kinformer.core.rollout import Observations, RolloutBatch
+from kinformer.core.state import reset, select
+
+
+class Rollout(NamedTuple):
+    """Steps of all rows, as in Experience; `state` is what was remembered before all of them."""
+
+    transitions: Observations
+    state: State
+    actions: Tensor
+    log_p: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+    rewards: Float[Tensor, "B T"]
+    ended: Bool[Tensor, "B T"]
+    success: Float[Tensor, "B T"]
+
+    def behind(self, before: "Rollout", window: int) -> "Rollout":
+        """The same behind the last steps of the rollout before."""
+
+        def joined(old: Tensor, new: Tensor) -> Tensor:
+            return torch.cat([old[:, old.shape[1] - window :], new], 1)
+
+        transitions = Observations(
+            *(joined(old, new) for old, new in zip(before.transitions, self.transitions, strict=True))
+        )
+        rest = (joined(old, new) for old, new in zip(before[2:], self[2:], strict=True))
+        return Rollout(transitions, self.state, *rest)
+
+
+class Span(NamedTuple):
+    """Steps first .. end - 1 of a row, all of one episode."""
+
+    row: int
+    first: int
+    end: int
+
+
+def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
+    """The pieces of episodes of these rows that reach beyond the window."""
+    pieces_of_rows = []
+    for row in rows:
+        first = 0
+        for end in [*(ended[row].nonzero().squeeze(1) + 1).tolist(), ended.shape[1]]:
+            if end > max(first, window):
+                pieces_of_rows.append(Span(row, first, end))
+            first = end
+    return pieces_of_rows
+
+
+def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
+    """The pieces of episodes of these rows, a row each, padded behind; the window is read alone."""
+    row_spans = spans(rollout.ended, rows, window)
+    place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)
+    learned = [(max(span.first, window), span.end) for span in row_spans]
+    before = [(span.first, max(span.first, window)) for span in row_spans]
+    state = reset(select(rollout.state, place), torch.tensor([span.first > 0 for span in row_spans]))
+    transitions, rest = (
+        _cut(rollout.transitions, place, learned),
+        [_gathered(part, place, learned)[0] for part in rollout[2:]],
+    )
+    return RolloutBatch(transitions, _cut(rollout.transitions, place, before), state, *rest)
+
+
+def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations, State]:
+    """The last `window` steps of the running episodes, one row each, and the state before these steps.
+
+    early: the state of all rows before the last `window` steps.
+    """
+    ended = rollout.ended[:, rollout.ended.shape[1] - window :]
+    place = torch.arange(len(ended), device=ended.device)
+    after = torch.where(ended, torch.arange(1, window + 1, device=ended.device), 0).amax(1)
+    length = rollout.ended.shape[1]
+    ends = [(length - window + first, length) for first in after.tolist()]
+    return _cut(rollout.transitions, place, ends), reset(early, ended.any(1))
+
+
+def _cut(transitions: Observations, place: Tensor, ends: Sequence[tuple[int, int]]) -> Observations:
+    """Columns first .. end - 1 of each row, -1 in their marks behind."""
+    _, real = _gathered(transitions.marks, place, ends)
+    parts = (_gathered(part, place, ends)[0] for part in transitions[1:])
+    return Observations(torch.where(real, 0, -1), *parts)
+
+
+def _gathered(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:
+    """Columns first .. end - 1 of each row, anything behind, and which of them are real."""
+    firsts, lasts = torch.tensor(ends, device=part.device).unbind(1)
+    at = firsts[:, None] + torch.arange(int((lasts - firsts).max()), device=part.device)
+    real = at < lasts[:, None]
+    return part[place[:, None], at.clamp_max(part.shape[1] - 1)], real

@@ -1,0 +1,322 @@
+"""Rollouts: what an agent does in environments, as batches to learn from; on-policy, its memory carried on."""
+
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import numpy
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.after_step import FrozenBuffers
+from kinformer.core.evaluating import evaluating
+from kinformer.core.layer import State
+from kinformer.core.rollout import Observations, RolloutBatch
+from kinformer.core.state import fork, reset
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.parallel_environments import (
+    ADVICE,
+    EnvironmentFailure,
+    EpisodeProgress,
+    ParallelEnvironments,
+    StepOutcome,
+)
+from kinformer.lab.data.support.rollout import Rollout, pieces, under_way
+from kinformer.lab.data.support.scales import tells_apart
+from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
+from kinformer.models.agent import Agent
+from kinformer.models.support.recurrent_actor import PolicyOutput, single_step
+from kinformer.nn.losses.clipped_policy import advantages
+
+LONGEST = 10_000  # steps of an episode that is measured: some environments never end
+FIRST = -1  # for an action, where an episode begins
+
+
+class RolloutState(NamedTuple):
+    """What each row shows, what was done before and what that earned, and what the agent remembers."""
+
+    observed: Tensor
+    acted: Tensor
+    earned: Float[Tensor, " B"]
+    state: State
+
+    @property
+    def transition(self) -> Observations:
+        """The same as one step."""
+        return single_step(self.observed, self.acted, self.earned)
+
+
+class RolloutStream(ResumableStream):
+    """`length` steps in each of `rows` environments, learned from several times, and again with the policy they made.
+
+    What an agent does follows from the seed, the row, the episode and the step, and so from nothing that is kept but
+    the actions of the episodes that are under way: these are done again to go on. Where an episode ends the memory of
+    its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
+    an episode begins with what was remembered then, and `burn_in` steps before it. A rollout reads the same steps again
+    before it acts, and buffers that `after_step` changes stay fixed until the next rollout. So with unchanged weights
+    each action has the same probability in learning as in the rollout.
+
+    Errors: NotLearned for an environment that fails, a policy that is not finite, and an episode longer than a table of
+    positions.
+    """
+
+    def __init__(self, model: Agent, spec: str, watched: range, rows: int, length: int, seed: int) -> None:
+        self.model, self.spec, self.watched, self.length, self.seed = model, spec, watched, length, seed
+        self.rows, self.pieces = rows, min(model.pieces, rows)
+        self.worlds = ParallelEnvironments(spec, rows, lambda row, episode: _seed(seed, row, episode))
+        self.number = -1
+        self.now: RolloutState | None = None
+        self.early: State = ()
+        self.held: Rollout | None = None
+        self.window = 0
+        self.done = self.worlds.progress  # up to the end of the last whole rollout
+        self.frozen = FrozenBuffers(model)
+
+    def at(self, step: int) -> RolloutBatch:
+        number, step = divmod(step, self.model.epochs * self.pieces)
+        if number != self.number:
+            try:
+                with torch.no_grad():
+                    self.frozen.release()
+                    self.held = self._collect()
+            except EnvironmentFailure as error:
+                raise StepError(str(error), ADVICE) from error
+            self.number = number
+        assert self.held is not None
+        epoch, piece = divmod(step, self.pieces)
+        order = numpy.random.default_rng((self.seed, number, epoch)).permutation(self.rows)
+        return pieces(self.held, self.window, sorted(numpy.array_split(order, self.pieces)[piece].tolist()))
+
+    def moving(self) -> AbstractContextManager[None]:
+        return self.frozen.moving()
+
+    # Acting ----------------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> Rollout:
+        """The next steps of all rows, behind those of the rollout before that are read again before them."""
+        begun = self.now if self.now is not None else _begin_episodes(self.model, self.worlds, self.length)
+        burn_in, before = min(self.model.burn_in, self.length), self.held
+        self.window = 0 if before is None else burn_in
+        stored = self.early if self.window else begun.state
+        # a fork is what steps spend: a rollout that fails leaves where it began
+        state = self._recompute_state(before) if before is not None and self.window else fork(begun.state)
+        now = begun._replace(state=state)
+        steps, early = [], self.early
+        for t in range(self.length):
+            if burn_in and t == self.length - burn_in:
+                early = fork(now.state)
+            step, now = self._step(now)
+            steps.append(step)
+        last = _agent_output(self.model, now.transition, fork(now.state), self.worlds).value[:, 0]
+        self.now, self.early, self.done, new = now, early, self.worlds.progress, self._join_steps(steps, last, stored)
+        return new.behind(before, self.window) if before is not None and self.window else new
+
+    def _recompute_state(self, before: Rollout) -> State:
+        """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
+        transitions, state = under_way(before, self.early, self.window)
+        return self.model.says(transitions, fork(state)).state if transitions.marks.shape[1] else fork(state)
+
+    def _step(self, now: RolloutState) -> tuple["RolloutStep", RolloutState]:
+        output = _agent_output(self.model, now.transition, now.state, self.worlds)
+        done, log_p = _draw_actions(self.model, output, self.seed, self.worlds)
+        outcome = self.worlds.step(done.numpy())
+        value, state = output.value[:, 0], output.state
+        after = _state_after(outcome, done, state, now)
+        # what an episode that is cut short would have gone on to earn is expected, not 0
+        final = torch.zeros_like(value)
+        if outcome.cut.any():
+            final = (
+                _agent_output(self.model, after.transition, fork(state), self.worlds)
+                .value[:, 0]
+                .where(_to_device(outcome.cut, value), 0.0)
+            )
+        step = RolloutStep(now.transition, done.to(now.acted.device), log_p, value, final, outcome)
+        return step, _restart_ended(self.worlds, outcome, after)
+
+    def _join_steps(self, steps: list["RolloutStep"], last: Tensor, stored: State) -> Rollout:
+        """The steps of a rollout with their advantages."""
+        model = self.model
+        transitions = Observations(
+            *(torch.cat(part, 1) for part in zip(*(step.transition for step in steps), strict=True))
+        )
+        values, final = (torch.stack([getattr(step, name) for step in steps], 1) for name in ("value", "final"))
+        outcomes = StepOutcome(*(numpy.stack(part, 1) for part in zip(*(step.outcome for step in steps), strict=True)))
+        rewards, ended = _to_device(outcomes.rewards, values).to(values.dtype), _to_device(outcomes.ended, values)
+        following = torch.where(ended, final, torch.cat([values[:, 1:], last[:, None]], 1))
+        better = advantages(rewards, values, following, ended, model.discount, model.trace)
+        learned = {
+            "actions": torch.stack([step.done for step in steps], 1),
+            "log_p": torch.stack([step.log_p for step in steps], 1),
+            "advantages": normalise(better),
+            "returns": better + values,
+            "rewards": rewards,
+            "ended": ended,
+            "success": _to_device(outcomes.success, values).to(values.dtype),
+        }
+        return Rollout(transitions, stored, **learned)
+
+    # Measuring -------------------------------------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> tuple[RolloutBatch, ...]:
+        """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
+
+        Errors: ValueError for an environment that fails, and where the agent can play no further.
+        """
+        try:
+            with evaluating(self.model):
+                return (play_episodes(self.model, self.spec, self.watched),)
+        except EnvironmentFailure as error:
+            raise EnvironmentFailure(f"{error}; {ADVICE}") from error
+        except StepError as stop:
+            raise ValueError(f"{stop}; {stop.advice}") from stop
+
+    # What is kept ----------------------------------------------------------------------------------------------------
+
+    def saved_tensors(self) -> dict[str, Tensor]:
+        tensors, places = state_tensors((self.now, self.early, self.held))
+        actions = [
+            torch.as_tensor(numpy.asarray(action)) for row_actions in self.done.history for action in row_actions
+        ]
+        progress = {
+            "places": torch.tensor(places),
+            "counts": torch.tensor([self.number, self.window, self.done.steps]),
+            "episodes": torch.from_numpy(self.done.episodes),
+            "sizes": torch.tensor([len(row_actions) for row_actions in self.done.history]),
+            "history": torch.stack(actions) if actions else torch.zeros(0),
+        }
+        buffers = {f"moved/{name}": buffer for name, buffer in self.frozen.changed.items()}
+        return {f"rollouts/{name}": tensor for name, tensor in (tensors | progress | buffers).items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from there. A first rollout must have been made, which has the form of every other."""
+        saved = {
+            name.removeprefix("rollouts/"): tensor for name, tensor in tensors.items() if name.startswith("rollouts/")
+        }
+        like, device = (self.now, self.early, self.held), device_of(self.model)
+        self.now, self.early, self.held = restore_state(like, saved, saved["places"].tolist(), device)
+        self.frozen.changed = {
+            name.removeprefix("moved/"): buffer.to(device)
+            for name, buffer in saved.items()
+            if name.startswith("moved/")
+        }
+        self.number, self.window, steps = saved["counts"].tolist()
+        history = [list(part.numpy()) for part in saved["history"].split(saved["sizes"].tolist())]
+        self.done = EpisodeProgress(saved["episodes"].numpy(), history, steps)
+        try:
+            observed = torch.from_numpy(self.worlds.resume(self.done)).float().to(device)
+        except EnvironmentFailure as error:
+            raise ValueError(f"{error}; {ADVICE}") from error
+        if not torch.equal(observed, self.now.observed):
+            warnings.warn(
+                f"{self.spec} does not show the same for the same seed and actions, so this goes on with other "
+                "episodes than those that were under way",
+                stacklevel=2,
+            )
+            self.now = self.now._replace(observed=observed)
+
+
+class RolloutStep(NamedTuple):
+    """A step of all rows: what was told, done and expected, what came, and what is expected where it was cut short."""
+
+    transition: Observations
+    done: Tensor
+    log_p: Float[Tensor, " B"]
+    value: Float[Tensor, " B"]
+    final: Float[Tensor, " B"]
+    outcome: StepOutcome
+
+
+def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
+    """An episode of each seed, in one step each: what it returned, and its success."""
+    worlds = ParallelEnvironments(spec, len(seeds), lambda row, episode: seeds[row])
+    earned, success = numpy.zeros(len(seeds)), numpy.full(len(seeds), -1.0)
+    ended = numpy.zeros(len(seeds), bool)
+    now = _begin_episodes(model, worlds, 1)
+    for _ in range(LONGEST):
+        done, _ = _draw_actions(
+            model, output := _agent_output(model, now.transition, now.state, worlds), seeds[0], worlds
+        )
+        outcome = worlds.step(done.numpy())
+        earned += numpy.where(ended, 0.0, outcome.rewards)
+        success = numpy.where(ended, success, outcome.success)
+        ended |= outcome.ended
+        now = _restart_ended(worlds, outcome, _state_after(outcome, done, output.state, now))
+        if ended.all():
+            break
+    worlds.close()
+    device = now.earned.device
+
+    def of(values: numpy.ndarray) -> Tensor:
+        return torch.from_numpy(values)[:, None].to(device)
+
+    transition, nothing = now.transition, torch.zeros(len(seeds), 1, device=device)
+    before = Observations(*(part[:, :0] for part in transition))
+    return RolloutBatch(
+        transition, before, None, transition.acted, nothing, nothing, nothing, of(earned), of(ended | True), of(success)
+    )
+
+
+def normalise(better: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Standardize advantages; if they differ by rounding alone, subtract only the mean."""
+    spread = better.std(correction=0)
+    spread = spread.where(tells_apart(spread[None], better.reshape(-1, 1))[0], 1.0)
+    return (better - better.mean()) / (spread + 1e-8)
+
+
+def _begin_episodes(model: Agent, worlds: ParallelEnvironments, length: int) -> RolloutState:
+    """The first step of episodes in all rows."""
+    device, rows = device_of(model), worlds.rows
+    observed = torch.from_numpy(worlds.begin(numpy.ones(rows, bool))).float().to(device)
+    acted = torch.full((rows,), FIRST) if model.discrete else torch.zeros(rows, model.actions)
+    return RolloutState(observed, acted.to(device), torch.zeros(rows, device=device), model.start(rows, length))
+
+
+def _agent_output(model: Agent, transitions: Observations, state: State, worlds: ParallelEnvironments) -> PolicyOutput:
+    """What is said of a step of all rows; NotLearned where it is not finite or lies behind a table of positions."""
+    table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
+    if table is not None and step >= table:
+        why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
+        raise StepError(why, f"make length larger, as in stack='...(length={4 * table})', and begin anew")
+    output = model.says(transitions, state)
+    if not bool(output.policy.isfinite().all()):
+        raise StepError("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
+    return output
+
+
+def _draw_actions(
+    model: Agent, output: PolicyOutput, seed: int, worlds: ParallelEnvironments
+) -> tuple[Tensor, Float[Tensor, " B"]]:
+    """Actions on the CPU, drawn by seed, row, episode and step, and the logs of how likely they were."""
+    places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
+    chance = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
+    done = model.policy.sample(output.policy[:, 0], chance)
+    return done, model.policy.distribution(output.policy[:, 0]).log_prob(done.to(output.policy.device))
+
+
+def _state_after(outcome: StepOutcome, done: Tensor, state: State, now: RolloutState) -> RolloutState:
+    """What is told after a step, in rows that ended too."""
+    observed = torch.from_numpy(outcome.observed).float().to(now.observed.device)
+    return RolloutState(observed, done.to(now.acted), torch.from_numpy(outcome.rewards).to(now.earned), state)
+
+
+def _restart_ended(worlds: ParallelEnvironments, outcome: StepOutcome, now: RolloutState) -> RolloutState:
+    """The same, but that rows whose episode ended begin another one and remember nothing."""
+    if not outcome.ended.any():
+        return now
+    over = _to_device(outcome.ended, now.earned)
+    first = FIRST if now.acted.dim() == 1 else 0
+    acted = torch.where(over if now.acted.dim() == 1 else over[:, None], first, now.acted)
+    observed = torch.from_numpy(worlds.begin(outcome.ended)).float().to(now.observed.device)
+    return RolloutState(observed, acted, now.earned.where(~over, 0.0), reset(now.state, over))
+
+
+def _to_device(numbers: numpy.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(numbers).to(like.device)
+
+
+def _seed(seed: int, row: int, episode: int) -> int:
+    return int(numpy.random.SeedSequence((seed, row, episode)).generate_state(1)[0])

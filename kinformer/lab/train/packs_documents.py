@@ -1,0 +1,78 @@
+"""Tests whether a model reads several documents in one row as it reads each alone; parts cannot declare it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kinformer.core.model import Model
+from kinformer.core.numbering import context_of_tokens
+from kinformer.core.patterns.document import Document
+from kinformer.lab.train.out_of_memory import is_out_of_memory
+from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+
+Documents = LM | MLM
+
+
+def packs_documents(model: Model, length: int) -> bool:
+    """True if the model reads documents that share a row of `length` tokens exactly as it reads each alone.
+
+    False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
+    False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
+    memory names positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
+    if memory is too small to try it. Two rows are tried: in the first a document begins one token late, which moves
+    every pair of positions; the second has four documents of different sizes.
+
+    The model is a copy in float64 with noise on every weight (`train/probe.py`), so that nothing is hidden by a start
+    of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train mode draws
+    random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3 more to find the
+    mode: less than one optimiser step on four rows.
+    """
+    if not isinstance(model, Documents) or length < 2:
+        return False
+    with seeded(model), torch.no_grad():
+        try:
+            probe = probe_of(model)
+            tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
+            _settle(probe, tokens)
+            return all(_same(probe, tokens, sizes) for sizes in _sizes(length))
+        except (ValueError, NotImplementedError):
+            return False
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return False  # rows of one document each are always right
+
+
+def _sizes(length: int) -> list[list[int]]:
+    """The sizes of the documents of each test row."""
+    several = [length * 3 // 8 | 1, 2, 1]
+    return [[1, length - 1], *([[*several, length - sum(several)]] if sum(several) < length else [])]
+
+
+def _settle(probe: Documents, tokens: Tensor) -> None:
+    """Put the probe into train mode if that is deterministic and differs from eval mode, else into eval mode."""
+    y = _outputs(probe.eval(), tokens)
+    first, other = (_outputs(probe.train(), tokens, seed=seed) for seed in (0, 1))
+    if change(y, first) <= EXACT or change(first, other) > 0:
+        probe.eval()
+
+
+def _same(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
+    """True if documents of these sizes give the same outputs in one row as alone."""
+
+    def alone() -> Tensor:
+        return torch.cat([_outputs(probe, document) for document in tokens.split(list(sizes), 1)], 1)
+
+    ids = torch.repeat_interleave(torch.tensor(sizes, device=tokens.device))[None]
+    y = alone()
+    apart = change(y, _outputs(probe, tokens, ids))
+    return apart <= EXACT or apart <= rounding(probe, alone, y)
+
+
+def _outputs(probe: Documents, tokens: Tensor, documents: Tensor | None = None, seed: int = 0) -> Tensor:
+    torch.manual_seed(seed)
+    ctx = context_of_tokens(tokens)
+    return probe.logits(tokens, ctx=ctx if documents is None else ctx.replace(only=Document(documents))).y

@@ -1,0 +1,213 @@
+"""Checks before a training: a model that predicts the next token must not read ahead, and must be able to decode."""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from kinformer.core.example import Example
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import Model, Predictor, display_name
+from kinformer.lab.data.batches import on
+from kinformer.lab.train.out_of_memory import is_out_of_memory
+from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
+from kinformer.models.support.wrapped_lm import WrappedLM
+
+SHORT = 24  # tokens of a row that is tried before the long one
+FEWEST, TOKENS = 6, 2048  # cuts of a long row, and tokens of all rows that are read for cuts of a shorter one
+
+
+def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
+    """The declared reason why a model reads ahead; "" if it does not read ahead.
+
+    length: number of tokens in the rows that the model reads.
+    training: True tests train mode too.
+
+    Errors: ValueError for a model that reads ahead although no part declares it in `breaks` of its example.
+    """
+    model = _unwrap(model)
+    if not isinstance(model, Predictor) or not leaks(model, length, training=training):
+        return ""
+    reason = next(_declared_reasons(model), None)
+    if reason is None:
+        raise ValueError(
+            f"this {display_name(model)} reads ahead: got an output that changes with later tokens, expected one "
+            "that does not. Restrict its patterns with Causal() &, or train it as an MLM"
+        )
+    return reason
+
+
+def warn_ahead(model: Model, reason: str) -> None:
+    """Warn of a model that reads ahead, with the declared reason; no warning for the reason ""."""
+    if reason:
+        warnings.warn(f"this {display_name(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
+
+
+def warn_of_measuring(model: Model, length: int) -> None:
+    """Warn of a model that reads ahead on rows of this length, because its score is too good."""
+    try:
+        reason = reads_ahead(model, length, training=False)
+    except ValueError as error:
+        warnings.warn(str(error), stacklevel=3)
+    else:
+        warn_ahead(model, reason)
+
+
+def refuse_no_state(model: Model, length: int) -> None:
+    """Refuse, by a ValueError, a model that predicts the next token but cannot decode."""
+    if not model.predicts_next:
+        return
+    try:
+        model.start(1, length)
+    except NoState as error:
+        raise ValueError(
+            f"this {display_name(model)} predicts the next token but cannot decode token by token: {error}"
+        ) from error
+
+
+def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
+    """True if an output of the model changes with a token after its position.
+
+    The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
+    everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
+    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight (`train/probe.py`), so
+    that a start of zeros hides no leak. The test runs in eval mode, and in train mode too if that computes something
+    else.
+
+    Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
+    about as much as one optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too
+    small for the copy, the model is not tried, and a warning says so.
+    """
+    short = min(max(length, 2), SHORT)
+    with seeded(model), torch.no_grad():
+        try:
+            probe = _noisy_copy(model)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            warnings.warn(
+                f"this {display_name(model)} was not tried for reading ahead: memory is too small for its copy in "
+                "float64",
+                stacklevel=2,
+            )
+            return False
+        if _leaks_where_it_fits(probe, short, 2, training):
+            return True
+        return length > SHORT and _leaks_where_it_fits(probe, length, SHORT + 1, training)
+
+
+def _leaks_where_it_fits(probe: Predictor, length: int, least: int, training: bool) -> bool:
+    """The same for a row that is halved while memory is too small; False if no row of at least so many tokens fits."""
+    while length >= least:
+        try:
+            return _leaks(probe, length, training)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            length //= 2
+    return False
+
+
+def _noisy_copy(model: Predictor) -> Predictor:
+    """A copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
+    probe = probe_of(model).eval()
+    if bool(_Row.of(probe, 2).outputs().isnan().any()):
+        probe.load_state_dict(model.state_dict())  # into the same memory: a second copy may not fit
+    return probe
+
+
+def _leaks(probe: Predictor, length: int, training: bool) -> bool:
+    row = _Row.of(probe.eval(), length)
+    y = row.outputs()
+    if row.hears(y):
+        return True
+    if not training:
+        return False
+    probe.train()
+    for part in probe.modules():
+        if isinstance(part, _BatchNorm):
+            part.eval()  # its statistics of a batch are of all tokens, and measurements use others
+    in_training = row.outputs()
+    if change(y, in_training) <= EXACT:
+        return False
+    chance = change(in_training, row.outputs()) > 0  # which no seed fixes: it would look like a leak
+    return not chance and row.hears(in_training)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A random test row: its steps, the cuts, and further inputs of the model.
+
+    redrawn: for each cut another row; its steps from the cut on replace those of the row.
+    """
+
+    model: Predictor
+    steps: Tensor
+    cuts: Tensor
+    redrawn: Tensor
+    inputs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: Predictor, length: int) -> "_Row":
+        device, most = next(model.parameters()).device, model.longest  # the model may put a step before the row
+        steps, inputs = model.inputs(on(device, model.sample(1, length, 0)))
+        cuts = _cuts(steps[:, :most].shape[1]).to(device)
+        redrawn, _ = model.inputs(on(device, model.sample(len(cuts), length, 1)))
+        doubles = {name: _double(value) for name, value in inputs.items()}
+        return cls(model, steps[:, :most], cuts, redrawn[:, :most], doubles)
+
+    def outputs(self, rows: Tensor | None = None) -> Tensor:
+        """The outputs of the model for this row, or for other rows, always with the same random numbers."""
+        rows = self.steps if rows is None else rows
+        torch.manual_seed(0)
+        return self.model.says(rows, **{name: _repeated(value, len(rows)) for name, value in self.inputs.items()})
+
+    def hears(self, y: Tensor) -> bool:
+        """True if the outputs before a cut differ from y when the steps after the cut change."""
+        length, changes = self.steps.shape[1], [0.0]
+        # rows that draw random numbers do so each alone, or they would draw others than the row that is not cut
+        together = 1 if self.model.training else max(TOKENS // length, 1)
+        for cuts, redrawn in zip(self.cuts.split(together), self.redrawn.split(together), strict=True):
+            before = torch.arange(length, device=cuts.device) < cuts[:, None]  # [cuts T]
+            is_before = before.view(*before.shape, *(1 for _ in self.steps.shape[2:]))
+            outputs = self.outputs(torch.where(is_before, self.steps, redrawn))
+            changes.append(change(y.expand_as(outputs), torch.where(before[..., None], outputs, y)))
+        return max(changes) > EXACT and max(changes) > rounding(self.model, self.outputs, y)
+
+
+def _cuts(length: int) -> Tensor:
+    """All cuts of a short row; a few odd cuts of a longer row, because an even cut may fall on the end of a block."""
+    count = max(TOKENS // max(length, 1), FEWEST)
+    return torch.arange(1, length) if count >= length - 1 else length * torch.arange(count) // count | 1
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _repeated(value: Any, rows: int) -> Any:
+    return value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) else value
+
+
+def _unwrap(model: Model) -> Model:
+    """The model inside a wrapper with a datastore; retrieval itself uses only earlier outputs."""
+    while isinstance(model, WrappedLM):
+        model = model.model
+    return model
+
+
+def _declared_reasons(model: Model) -> Iterator[str]:
+    """The reasons by which parts of the model, or its member, declare that they read ahead."""
+    files = {type(module).__module__ for module in model.modules()}
+    record = getattr(model, "member", None)
+    if record is not None:
+        files.add(f"kinformer.members.{record.name}")
+    for file in sorted(files):
+        for entry in getattr(sys.modules.get(file), "EXAMPLES", ()):
+            if isinstance(entry, Example) and "peek" in entry.breaks:
+                yield entry.breaks["peek"]

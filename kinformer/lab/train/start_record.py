@@ -1,0 +1,163 @@
+"""The record of the member, settings and data that a run started with; resuming needs the same."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from kinformer.checkpoint.checkpoint import member_record
+from kinformer.core.model import Model
+from kinformer.core.recipe import Recipe
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.support.fingerprint import PREFIX, hashed_name
+from kinformer.lab.data.support.spec_words import options_of
+from kinformer.lab.train.settings import Settings
+
+KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
+DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())))
+LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
+
+
+Spell = Callable[[str, str, Any], str]  # of a section, a name in it and its value: how a user gives that value
+
+
+class ResumeError(ValueError):
+    """A run that cannot be resumed, because its member, data or settings differ; the message names the difference."""
+
+
+def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
+    """Everything that determines the steps of a training, except its length."""
+    record = member_record(model)
+    settled: dict[str, Any] = {
+        "member": record.name,
+        "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
+        "bytes": fingerprint(data),
+        "drawing": dict(data.drawing) if isinstance(data, Data) else {},
+        "keywords": record.keywords,
+        "settings": {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model)),
+    }
+    return json.loads(json.dumps(settled))
+
+
+def as_argument(section: str, name: str, value: Any) -> str:
+    """A value as an argument in Python: "lr=0.003"."""
+    return f"{name}={value}"
+
+
+def refuse_others(
+    where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings, spell: Spell = as_argument
+) -> None:
+    """Refuse to resume a run whose member, data or settings differ from those that it was started with.
+
+    The same data may have another name. A setting or keyword that the record lacks had its default value.
+
+    spell: how the user gives a value; arguments in Python unless given.
+
+    Errors: ResumeError that names the first difference.
+    """
+    now = in_form_of(before, start_record(model, data, settings), data)
+    keywords = json.loads(json.dumps(member_record(model).defaults))
+    if "settings" in before:
+        settings_before = DEFAULTS | before["settings"]
+        words = difference(
+            before | {"settings": settings_before, "keywords": keywords | before["keywords"]}, now, spell
+        )
+    else:
+        words = _difference_to_flat(keywords | before, now, spell)
+    if words is not None:
+        raise ResumeError(f"cannot resume {where}: {words}, or start another run in a new folder")
+
+
+def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
+    """`now`, with its fingerprint in the form of an earlier version if `before` has that form."""
+    old = before.get("bytes")
+    if isinstance(old, str) and not old.startswith(PREFIX) and isinstance(data, Data):
+        return now | {"bytes": sampled_fingerprint(data)}
+    return now
+
+
+def _difference_to_flat(before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell) -> str | None:
+    """The first difference to a flat record of an earlier version, which names its data without options."""
+    sections = ("keywords", "settings", "drawing")
+    flat = {name: value for section in sections for name, value in now[section].items()}
+    words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat}, spell)
+    if words is None and before["bytes"] != now["bytes"]:
+        return (
+            f"got {spell('', 'data', now['data'])}, expected the contents that {spell('', 'data', before['data'])} had "
+            "when the run started. Pass those data"
+        )
+    return words
+
+
+def difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell = as_argument, section: str = ""
+) -> str | None:
+    """The first difference of two records, as "got batch=4, expected batch=3. Pass batch=3"; None if there is none.
+
+    `data` is the name of the data and `bytes` their fingerprint. Data with equal fingerprints are the same.
+    """
+    for name in dict.fromkeys((*before, *now)):
+        old, new = before.get(name), now.get(name)
+        if name == "data" or old == new:
+            continue
+        if name == "bytes":
+            return _other_data(str(before["data"]), str(now["data"]), spell)
+        if not isinstance(old, dict) or not isinstance(new, dict):
+            new_word, expected = (spell(section, name, value) for value in (new, old))
+            absent = expected.startswith("no ")
+            advice = f"{'Leave out' if absent else 'Pass'} {expected.removeprefix('no ')}"
+            return f"got {new_word}, expected {expected}. {advice}"
+        if (words := difference(old, new, spell, name)) is not None:
+            return words
+    return None
+
+
+def _other_data(old: str, new: str, spell: Spell) -> str:
+    """The options in which two names of data differ; for equal names, that the contents have changed."""
+    if old == new:
+        return f"the contents of {old} have changed since the run started. Restore them"
+    (source_before, before), (source_now, now) = options_of(old), options_of(new)
+    if source_before != source_now:
+        new_word, expected = (spell("", "data", name) for name in (new, old))
+        return f"got {new_word}, expected {expected}. Pass {expected}"
+    names = [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
+    expected, new_word = (
+        ", ".join(f"{name}={options[name]}" if name in options else f"no {name}=" for name in names)
+        for options in (before, now)
+    )
+    return f"got {new_word}, expected {expected} in --data. Pass {expected}"
+
+
+def fingerprint(data: Any) -> str | None:
+    """A hash of all training and validation data; None for batches, which may be random."""
+    return data.fingerprint if isinstance(data, Data) else None
+
+
+def sampled_fingerprint(data: Data) -> str:
+    """The fingerprint in the records of earlier versions: a hash of 64 blocks from all over the data."""
+    pieces = [piece for split in ("train", "valid") for piece in _sample_pieces(getattr(data, split, None))]
+    begins = getattr(data, "begins", None) or {}  # the same bytes as other documents are other data
+    return _hash(*pieces, *(piece for split in sorted(begins) for piece in _sample_pieces(begins[split])))
+
+
+def _sample_pieces(value: Any) -> list[bytes]:
+    """Of a tensor its shape and blocks from everywhere, since gigabytes need not be read; of others all."""
+    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
+        return [piece for part in value for piece in _sample_pieces(part)]
+    if not isinstance(value, Tensor):
+        return [repr(value).replace(type(value).__qualname__, hashed_name(value), 1).encode()]
+    row, size = max(value[:1].numel(), 1), len(value)
+    each = max(LOOKED_AT // row, 1)
+    firsts = {(size - each) * n // (BLOCKS - 1) for n in range(BLOCKS)} if size > each else {0}
+    blocks = (value[first : first + each].contiguous().numpy().tobytes() for first in sorted(firsts))
+    return [f"{tuple(value.shape)} {value.dtype}".encode(), *blocks]
+
+
+def _hash(*pieces: bytes) -> str:
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return sha.hexdigest()

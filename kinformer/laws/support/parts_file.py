@@ -1,0 +1,151 @@
+"""A user's own file of parts: what its EXAMPLES are, and one clear line where they are not as they should be."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kinformer.core.discover import MemberRecord, Origin, load_user_module
+from kinformer.core.example import Example
+from kinformer.core.keywords import nearest
+from kinformer.core.pattern import Pattern
+from kinformer.laws.support.forms import FORMS
+from kinformer.laws.support.judging import JudgedPart, error_line, laws
+
+CLASSES = tuple(FORMS)
+
+
+class Unreadable(ValueError):
+    """A file that cannot be judged; the text is one line and says what to mend."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartsFile:
+    """A file and its examples."""
+
+    path: Path
+    module: ModuleType
+    examples: tuple[JudgedPart, ...]
+
+
+def read_parts(text: str) -> PartsFile:
+    """The examples of "mine.py", or those of one part or member of it: "mine.py:Name"."""
+    before, colon, name = text.rpartition(".py:")
+    path = Path(f"{before}.py" if colon else text).expanduser()
+    if path.is_dir() or (path.is_file() and path.suffix != ".py"):
+        raise Unreadable(f"{path} is no Python file; give one, like mine.py")
+    module = _run(path)
+    if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
+        return PartsFile(
+            path, module, (JudgedPart(path.stem, lambda: module, file=path),)
+        )  # an executor is judged as a file
+    examples = tuple(_examples(path, module))
+    if colon:
+        titles = {title_of(example): example for example in examples}
+        if name not in titles:
+            raise Unreadable(f"no example of {path} is a {name!r}{nearest(name, titles)}")
+        examples = tuple(example for example in examples if title_of(example) == name)
+    return PartsFile(path, module, examples)
+
+
+def title_of(example: JudgedPart) -> str:
+    """What an example is called by: its class, or its member."""
+    part = example.make()
+    if isinstance(part, ModuleType):
+        return example.name
+    return part.member.name if isinstance(getattr(part, "member", None), MemberRecord) else type(part).__name__
+
+
+def with_article(word: str) -> str:
+    """ "a pattern", "an aggregation"."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
+def _run(path: Path) -> ModuleType:
+    try:
+        return load_user_module(str(path))
+    except LookupError as error:
+        raise Unreadable(str(error)) from error
+    except ImportError as error:
+        why = error.__cause__ or error
+        raise Unreadable(f"{path} cannot be imported: {error_line(why, path)}{_import_advice(why, path)}") from error
+    except SystemExit as error:
+        raise Unreadable(f"{path} leaves Python while it is imported; put such code under __name__") from error
+
+
+def _import_advice(error: BaseException, path: Path) -> str:
+    """Advice where what is missing lies in the same folder."""
+    folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
+    is_neighbour = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
+    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if is_neighbour else ""
+
+
+def _examples(path: Path, module: ModuleType) -> Iterator[JudgedPart]:
+    entries = getattr(module, "EXAMPLES", None)
+    if entries is None:
+        raise Unreadable(f"{path} has no EXAMPLES; end it with {_advice(module)}")
+    if not isinstance(entries, tuple | list) or not entries:
+        text = "empty" if isinstance(entries, tuple | list) else with_article(type(entries).__name__)
+        raise Unreadable(f"EXAMPLES of {path} is {text}, and must be a tuple; write {_advice(module)}, with the comma")
+    for n, entry in enumerate(entries):
+        yield _example(path, f"EXAMPLES[{n}]", entry)
+
+
+def _example(path: Path, label: str, entry: Any) -> JudgedPart:
+    kind = type(entry).__name__
+    if not isinstance(entry, Pattern | Example):
+        if isinstance(entry, CLASSES):
+            raise Unreadable(
+                f"{label} of {path} is {with_article(kind)} that is already made; write lambda: {kind}(...)"
+            )
+        if not callable(entry):
+            raise Unreadable(f"{label} of {path} is {with_article(kind)}, which is neither a pattern nor a function")
+    example = Example.of(entry)
+    _check_breaks(path, label, example)
+    if not (inspect.isclass(example.make) and issubclass(example.make, Pattern)):
+        part = _build(path, label, example.make)
+        if not isinstance(part, CLASSES):
+            words = ", ".join(dict.fromkeys(filter(None, (_word(kind_of_part) for kind_of_part in CLASSES))))
+            raise Unreadable(
+                f"{label} of {path} makes {with_article(type(part).__name__)}, which is none of {words} or member"
+            )
+    return JudgedPart.of(label, example, path)
+
+
+def _build(path: Path, label: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        raise Unreadable(f"{label} of {path} cannot be built: {error_line(error, path)}") from error
+
+
+def _check_breaks(path: Path, label: str, example: Example) -> None:
+    breaks = example.breaks
+    for field, like in (("breaks", '{"chunk": "it sorts the whole row"}'), ("shares", '{"*.bias.u": "one for all"}')):
+        declared = getattr(example, field)
+        if not isinstance(declared, dict) or not all(
+            isinstance(word, str) for pair in declared.items() for word in pair
+        ):
+            key_kind = "law" if field == "breaks" else "name"
+            raise Unreadable(f"{field} of {label} of {path} must be a dict of {key_kind} and reason, like {like}")
+    for law in breaks:
+        if law not in laws():
+            raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")
+
+
+def _word(kind: type) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in kind.__name__).strip().replace("module", "norm")
+
+
+def _advice(module: ModuleType) -> str:
+    for name, value in reversed(list(vars(module).items())):
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+            continue
+        if isinstance(getattr(value, "origin", None), Origin) or (
+            inspect.isclass(value) and issubclass(value, CLASSES)
+        ):
+            pattern = inspect.isclass(value) and issubclass(value, Pattern)
+            return f"EXAMPLES = ({name}(...),)" if pattern else f"EXAMPLES = (lambda: {name}(...),)"
+    return "EXAMPLES = (MyPattern(...),) for a pattern, EXAMPLES = (lambda: MyPart(...),) for anything else"

@@ -1,0 +1,48 @@
+"""Member stacks: the layers of a language model's member, for a model of another kind."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kinformer.core.discover import members
+from kinformer.core.keywords import name_of, nearest, parse_keywords, signature, split
+from kinformer.core.needs import check_used
+from kinformer.models.lm import LM
+
+
+def parse_stack(text: str) -> LM:
+    """The language model of "gtrxl(d=64, depth=2)", whose body, position and penalties another model takes.
+
+    Errors: ValueError for what is no member of the library or of a plugin, for its keywords, and for one that is no
+    language model: a file of one's own is not run, since a text like this stands in checkpoints.
+    """
+    match = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
+    known_members, name = members(), match["name"]
+    if name not in known_members:
+        advice = nearest(name, known_members, "; give one that kinformer list members names")
+        raise ValueError(f"stack={text!r} names no member of the library{advice}")
+    try:
+        keywords = parse_keywords(known_members[name], [word for word in split(match["words"] or "") if word])
+        model = _build(known_members[name], keywords)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if type(model) is not LM:
+        kind = type(model).__name__
+        raise ValueError(f"stack={name!r} makes the model {kind}; give a plain language model, such as gpt")
+    return model
+
+
+def _build(function: Any, keywords: Mapping[str, Any]) -> Any:
+    """Build a model from keywords of a record, without refusing defaults that have no effect."""
+    every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
+    changed = [key for key, value in keywords.items() if value != every[key]]
+    check_used(function.needs, changed, {**every, **keywords})
+    return function.rebuild(**keywords)
+
+
+def format_stack(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:
+    """A member and its keywords as such a text."""
+    words = ", ".join(f"{name}={value}" for name, value in keywords.items())
+    return f"{name_of(function)}({words})" if words else name_of(function)

@@ -1,0 +1,119 @@
+"""NearestNeighbourLM: a trained language model and the tokens that followed the most similar states of a datastore."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import check_at_least, check_in_range, check_part
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Out
+from kinformer.core.neighbours import Entries, Neighbours, Store
+from kinformer.models.lm import EXAMPLES as MODELS
+from kinformer.models.lm import LM
+from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
+from kinformer.models.support.uncompiled import uncompiled
+from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
+from kinformer.nn.depth.early_exit import EarlyExit
+
+
+class NearestNeighbourLM(WrappedLM):
+    """p = weight p_kNN + (1 - weight) p_LM, p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature).
+
+    The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of what was read: its keys are
+    such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus without
+    training it: names and phrases that stand there come back. `kinformer knn-lm` finds the three numbers on valid.
+
+    Distances are of keys as the store holds them, squared as in the paper's main results, and nothing else is done to
+    them. A store with fewer entries than `k` gives all it has; an empty one leaves the model as it is. Over a
+    `ContinuousCache` it is the paper's kNN-LM with the continuous cache.
+
+    model: a trained `LM`, or a `ContinuousCache` over one.
+    store: what is searched: keys that this model made, such as a `Datastore`.
+    k: how many are looked up; the paper's 1024 unless given.
+    weight: lambda, the share of p_kNN; the paper tunes it on valid and finds 0.25 on the model's own corpus.
+    temperature: of the distances; 1 is the paper's.
+    tap: the inner state that is f(x), as the store's keys are.
+
+    Errors: ValueError for numbers without a meaning, and for a model that tokens leave early.
+    Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    """
+
+    def __init__(
+        self,
+        model: LM | WrappedLM,
+        store: Store,
+        tap: str,
+        *,
+        k: int = 1024,
+        weight: float = 0.25,
+        temperature: float = 1.0,
+    ):
+        super().__init__(model)
+        refuse_exits(self.model)
+        check_part("store", store, Store, "one, such as a Datastore")
+        self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
+        self.weight = check_in_range("weight", weight, 0, 1)
+        self.temperature = check_in_range("temperature", temperature, 1e-6, math.inf, open_end=True)
+
+    def logits(
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        """Logs of the probabilities of the token after each token, in float32 or better."""
+        out, neighbours = self.look_up(tokens, state, ctx, last)
+        own = log_probabilities(out.y)
+        return out._replace(y=mix_log_p(own, self.neighbour_log_p(neighbours, own), self.weight))
+
+    def look_up(
+        self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
+    ) -> tuple[Out, Neighbours]:
+        """What the model says, and what is nearest to each of the states it says it by."""
+        ctx = number_tokens(tokens, state) if ctx is None else ctx
+        out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
+        if self.tap not in out.taps:
+            raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
+        states = out.taps[self.tap]
+        at = slice(states.shape[1] - out.y.shape[1], None)
+        return out, self.find_neighbours(states[:, at], ctx.pos[:, at] >= 0)
+
+    @uncompiled
+    @torch.no_grad()
+    def find_neighbours(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
+        """The entries that are nearest to the state of each token that is real."""
+        return self.store.of_tokens(states, real, self.k)
+
+    @torch.no_grad()
+    def neighbour_log_p(self, neighbours: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
+        """log p_kNN, -inf of what is not among the neighbours."""
+        return log_p_by_token(-neighbours.distances.to(like) / self.temperature, neighbours.tokens, self.vocab)
+
+
+def refuse_exits(model: nn.Module) -> None:
+    """ValueError for a model that tokens leave early: looked up by a state of their last layer, none of them would."""
+    if any(isinstance(part, EarlyExit) for part in model.modules()):
+        raise ValueError(
+            "tokens leave this model early, and where a datastore is looked up by an inner state all layers are read, "
+            "for which it would be credited; give a model without exits"
+        )
+
+
+def _example() -> NearestNeighbourLM:
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, keys = MODELS[0](), torch.randn(20, 16)
+    return NearestNeighbourLM(model, Entries(keys, torch.arange(20) % 11), "1.1.input", k=5, temperature=9.0)
+
+
+EXAMPLES = (
+    Example(
+        _example,
+        breaks={
+            "compiles": "a search reads what lies on a disk, which no graph holds",
+            "derivative": "what is found is held constant: nothing is trained by it",
+            "dtype": "probabilities are mixed, and given, in float32 or better",
+        },
+    ),
+)

@@ -1,0 +1,146 @@
+"""SetRegressor: says one number of a set of vectors, whatever their order."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import kinformer as kf
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import check_at_least, check_optional_part, check_part, check_probability
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.loss import Loss, sum_over_layers
+from kinformer.core.memo import Memo
+from kinformer.core.model import EvaluationSums, Model, sum_and_count
+from kinformer.core.pooler import Pooler
+from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
+from kinformer.nn.poolers.mean import MeanPooler
+
+SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
+
+
+class SetRegressor(Model):
+    """Vectors in any order in, a number of the whole out: a body that reads no positions, a pooling, one matrix.
+
+    Choose it for what is asked of sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch is elements, a mark of
+    each (-1 where there is none, at any place), and the right answers; the loss is a mean over sets. `says(elements,
+    marks)` asks a trained one. Elements are told apart by what they are alone: permuted, they get the same answer.
+
+    inputs: how many numbers an element is.
+    d: the width of the body.
+    body: layers that read a set.
+    answer: what is said of it, any number unless given.
+    pooling: how a set becomes one vector, or several side by side; the mean over its elements unless given.
+    decoder: layers that such vectors go through, reading one another.
+    dropout: the share of pooled numbers that training drops.
+
+    Errors: NoState from `start`; ValueError for a set without elements, of which nothing can be said, and for a part
+    that wants something from below. Source: Lee et al., 2018, arXiv:1810.00825, sections 3 and 5.
+    """
+
+    reads: ClassVar[str] = "sets"
+
+    def __init__(
+        self,
+        inputs: int,
+        d: int,
+        body: Layer,
+        *,
+        answer: Answer | None = None,
+        pooling: Pooler | None = None,
+        decoder: Layer | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.inputs, self.d, self.dropout = (
+            check_at_least("inputs", inputs, 1),
+            check_at_least("d", d, 1),
+            check_probability("dropout", dropout),
+        )
+        self.answer = (
+            NumberAnswer()
+            if answer is None
+            else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
+        )
+        self.answer = (
+            NumberAnswer()
+            if answer is None
+            else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
+        )
+        default = MeanPooler() if pooling is None else pooling
+        self.pooling = check_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
+        self.embedding = nn.Linear(inputs, d)
+        self.body = check_part("body", body, Layer, "a layer, such as Stack([MAB(d, heads, cross=False)])")
+        self.decoder = check_optional_part("decoder", decoder, Layer, "a layer, such as MAB(d, heads, cross=False)")
+        self.head = nn.Linear(self.pooling.vectors * d, 1)
+        self.metric = self.answer.metric
+        self.refuse_unmet(body)
+
+    def says(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
+        """The answer to each set; marks are -1 where there is no element."""
+        return self._read(elements, marks).y
+
+    def forward(self, batch: SetBatch, state: State | None = None, progress: float = 0.0) -> Loss:
+        """The mean over sets of what its answer learns from."""
+        elements, marks, right = batch
+        out = self._read(elements, marks)
+        loss = self.answer.loss(out.y, right).mean()
+        return Loss(loss, {"loss": loss, **sum_over_layers(out.aux, marks >= 0)}, None, out.stats, len(right))
+
+    def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
+        """By what its answers are judged."""
+        elements, marks, right = batch
+        by_metric = self.answer.evaluate(self.says(elements, marks), right)
+        return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
+
+    def sample(self, rows: int, length: int, seed: int) -> SetBatch:
+        """Sets of `length` random vectors; the first number of the first decides the answer."""
+        elements = torch.randn(length, rows, self.inputs, generator=torch.Generator().manual_seed(seed)).transpose(0, 1)
+        marks = torch.zeros(rows, length, dtype=torch.long)
+        return elements.contiguous(), marks, self.answer.sample(elements[:, 0, 0])
+
+    def encode(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
+        """What the body makes of each element [B T D]; permuted with them."""
+        real = marks >= 0
+        return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))
+
+    def _read(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
+        out = self.encode(elements, marks)
+        pooled = self.pooling(out.y, marks >= 0)
+        if self.decoder is not None:
+            pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
+        # in float32 or better: half a precision tells counts beyond 256 no longer apart
+        head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
+        return out._replace(y=self.answer.says(head))
+
+
+def _context(real: Tensor) -> Context:
+    """Elements in their columns, which nothing reads; refuses a set without any."""
+    memo, full = Memo(), False
+    if not torch.compiler.is_compiling():
+        full, filled = (bool(flag) for flag in memo.look(real.all(), real.any(1).all()))
+        if not filled:
+            raise ValueError("a set has no elements, and nothing can be said of it; leave it out")
+    columns = torch.arange(real.shape[1], device=real.device)
+    pos = columns.expand(len(real), -1) if full else torch.where(real, columns, -1)
+    return Context(pos, full=full, memo=memo, is_clean=True)
+
+
+def _example() -> SetRegressor:
+    return SetRegressor(
+        2,
+        16,
+        kf.ISAB(kf.MAB(16, 2), kf.MAB(16, 2), 3),
+        pooling=kf.PMA(kf.MAB(16, 2), 2),
+        decoder=kf.MAB(16, 2, cross=False),
+    )
+
+
+def _counts() -> SetRegressor:
+
+    return SetRegressor(2, 16, kf.MAB(16, 2, cross=False), answer=CountAnswer())
+
+
+EXAMPLES = (_example, _counts)

@@ -1,0 +1,60 @@
+"""RowClassifier: the base of models that classify whole rows: an encoder, a pooling and scores of classes."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
+
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import check_part
+from kinformer.core.layer import Device, Dtype, Layer, Out
+from kinformer.core.loss import Loss, sum_over_layers, weighted_loss
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import ACCURACY
+from kinformer.core.numbering import context_of_tokens
+from kinformer.core.pooler import Pooler
+from kinformer.models.support.encoder import Encoder
+from kinformer.nn.poolers.mean import MeanPooler
+
+
+class RowClassifier(Encoder):
+    """Tokens in, scores of `outputs` classes of their row out.
+
+    pooling: how a row becomes one vector, the mean over its tokens unless given.
+    vocab, d, body, kwargs: as those of an `Encoder`; dropout drops of pooled numbers too.
+
+    Errors: NoState from `start`.
+    """
+
+    metric = ACCURACY._replace(per="row")
+    tops: ClassVar[tuple[str, ...]] = ("pooling", "head")
+
+    def __init__(self, vocab: int, d: int, body: Layer, outputs: int, *, pooling: Pooler | None = None, **kwargs: Any):
+        super().__init__(vocab, d, body, **kwargs)
+        self.pooling = (
+            MeanPooler()
+            if pooling is None
+            else check_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
+        )
+        self.own = self.pooling.own
+        self.head = nn.Linear(self.pooling.vectors * d, outputs)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("a classifier says what a whole text is and writes none; use a causal member, like gpt")
+
+    def read(self, tokens: Int[Tensor, "B T"], labels: Mapping[str, Int[Tensor, " B"]] | None = None) -> Out:
+        """The scores of each row; `labels` are whole numbers of a row that each of its tokens has, by name."""
+        rows = self.pooling.rows(tokens, mark=self.vocab)
+        of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
+        ctx = context_of_tokens(rows).replace(labels=of_tokens)
+        out = self.body(self.embed_tokens(rows, ctx), None, ctx)
+        pooled = F.dropout(self.pooling(out.y, rows >= 0), self.dropout, self.training)
+        return out._replace(y=self.head(pooled))
+
+    def class_loss(self, out: Out, tokens: Int[Tensor, "B T"], targets: Int[Tensor, " B"], progress: float) -> Loss:
+        """The loss of a reading in which these were the classes, in nats a row."""
+        nll, sums = F.cross_entropy(out.y, targets), sum_over_layers(out.aux, tokens >= 0)
+        return Loss(
+            weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets)
+        )

@@ -1,0 +1,54 @@
+"""WrappedLM: a language model beside which something else says what comes next."""
+
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import check_part
+from kinformer.core.layer import Context, Device, Dtype
+from kinformer.core.loss import Loss, masked_mean, token_nll
+from kinformer.core.numbering import NumberedState, context_of_tokens
+from kinformer.models.lm import LM
+from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
+
+
+class WrappedLM(TextModel):
+    """A trained model with other scores of what comes next; what is known of the model is known of this one.
+
+    It is read, judged and written with as the model is. It has no weights of its own: a folder holds the model.
+    """
+
+    def __init__(self, model: "LM | WrappedLM"):
+        super().__init__()
+        self.model = check_part("model", model, (LM, WrappedLM), "a language model, such as load(folder)")
+        self.vocab: int = model.vocab
+        self.d: int = model.d
+        self.lanes, self.metric = model.lanes, model.metric
+        self.trained_length, self.tokenizer, self.labels = model.trained_length, model.tokenizer, model.labels
+        self.member: Any = getattr(model, "member", None)
+
+    @property
+    def embedding(self) -> Any:
+        """The model's."""
+        return self.model.embedding
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Any:
+        return self.model.start(batch, length, dtype=dtype, device=device)
+
+    def forward(self, batch: Tokens, state: Any = None, progress: float = 0.0) -> Loss:
+        """The loss of predicting each token, or each that is scored, from those before it."""
+        batch = TokenBatch.of(batch)
+        read, targets = batch.tokens[:, :-1], next_tokens(batch)
+        out = self.logits(read, state, batch.limit_context(number_tokens(read, state), -1, state))
+        nll = masked_mean(token_nll(out.y, targets), targets >= 0)
+        return Loss(nll, {"nll": nll}, out.state, out.stats, (targets >= 0).sum())
+
+    def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
+        return self.model.sample(rows, length, seed)
+
+
+def number_tokens(tokens: Int[Tensor, "B T"], state: Any) -> Context:
+    """The context of tokens that are numbered from 0, or on from a state of any form."""
+    return context_of_tokens(tokens, None if state is None else NumberedState(state.now, ()))

@@ -1,0 +1,71 @@
+"""ConvShortener: a learned strided convolution along the row."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import check_at_least, check_flag
+from kinformer.core.heads import Keys
+from kinformer.nn.shorteners.group_shortener import Align, GroupShortener
+from kinformer.nn.shorteners.matrices import Matrices
+
+
+class ConvShortener(GroupShortener):
+    """A convolution along keys and along values, its kernel as long as its stride: a learned mixture of each group.
+
+    k'_r = b + sum over a < size of W_a k_(r size + a); values likewise. What is missing of a group counts as 0.
+
+    Choose it over `MeanPooled` where places of a group should count differently; over `Linformer` for any length, and
+    to decode: under `Causal()` it keeps the keys of the group that is not whole yet. It costs size x K x N for each new
+    key, linear in the row.
+
+    size: the kernel and the stride; the paper's 3.
+    k_dim: the width of a key.
+    v_dim: the width of a value, k_dim unless given.
+    heads: heads of keys and of values, each with kernels of its own; one for all heads unless given.
+    tied: keys and values share kernels, as in the published PyTorch package; else each have their own.
+    bias: b, or none.
+    align: groups are counted from the row's "first" key, or as in that package from its "last".
+
+    Errors: ValueError for other heads and widths than it was made for, and for mechanisms that want sides of keys.
+    Source: Liu et al., 2018, arXiv:1801.10198, section 4.2.3 (memory-compressed attention); Wang et al., 2020,
+    arXiv:2006.04768, section 4.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        k_dim: int,
+        v_dim: int | None = None,
+        *,
+        heads: int | None = None,
+        tied: bool = False,
+        bias: bool = True,
+        align: Align = "first",
+    ):
+        super().__init__(size, align)
+        widths = check_at_least("k_dim", k_dim, 1), k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)
+        self.weight = Matrices(heads, tied, *((size, width, width) for width in widths))
+        self.bias = Matrices(heads, tied, *((width,) for width in widths)) if check_flag("bias", bias) else None
+        for weight in self.parameters():  # as torch.nn.Conv1d starts
+            bound = (size * weight.shape[-1]) ** -0.5
+            nn.init.uniform_(weight, -bound, bound)
+
+    def forward(self, keys: Keys) -> Keys:
+        self.weight.check("ConvShortener", keys)
+        for name, x in (("k", keys.k), ("v", keys.v)):
+            if x.shape[3] != (width := self.weight.of(name, x).shape[-1]):
+                raise ValueError(
+                    f"ConvShortener was made for {name} of width {width}, and {x.shape[3]} came; give it {name}_dim="
+                    f"{x.shape[3]}"
+                )
+        return super().forward(keys)
+
+    def reduce_groups(
+        self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
+    ) -> Float[Tensor, "B G R N"]:
+        y = torch.einsum("bgrsn,gsnm->bgrm", pieces.masked_fill(~real, 0.0), self.weight.of(name, pieces))
+        return y if self.bias is None else y + self.bias.of(name, y)[:, None]
+
+
+EXAMPLES = (lambda: ConvShortener(3, 8, heads=2), lambda: ConvShortener(2, 8, tied=True, bias=False, align="last"))

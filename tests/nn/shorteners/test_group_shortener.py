@@ -1,0 +1,122 @@
+"""MeanPooled, MaxPooled and ConvShortener: each group by its equation, its position, padding and refusals."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.heads import Keys
+from kinformer.nn.shorteners.conv_shortener import ConvShortener
+from kinformer.nn.shorteners.max_pooled import MaxPooled
+from kinformer.nn.shorteners.mean_pooled import MeanPooled
+from tests.unhooked import refusals, unhooked
+
+pytestmark = pytest.mark.usefixtures("float64")
+POS = torch.tensor([[2, 3, 4, 7, 9, 11, -1], [0, 1, 2, 3, 4, 5, 6], [-1] * 7])  # padding last, as Shortened hands it on
+G, K, V = 2, 4, 5
+
+
+def keys(pos: Tensor = POS, extras: bool = True) -> Keys:
+    rows, n = pos.shape
+    k, v, side = torch.randn(rows, G, n, K), torch.randn(rows, G, n, V), torch.randn(rows, G, n, 1)
+    labels = {"segment": torch.zeros(rows, n).long()}
+    tags = {"bucket": torch.zeros(rows, G, n, 1).long()}
+    return Keys(k, v, pos[:, None], {"gate": side} if extras else {}, labels, tags, own=False)
+
+
+def groups(row: list[int], size: int, align: str) -> list[list[int]]:
+    """Columns of each group of real keys."""
+    real = [at for at, p in enumerate(row) if p >= 0]
+    first = len(real) % size if align == "last" else 0
+    cut = [real[:first]] if first else []
+    return cut + [real[n : n + size] for n in range(first, len(real), size)]
+
+
+def mean(part: nn.Module, name: str, head: int, x: Tensor, places: list[int]) -> Tensor:
+    return x.mean(0)
+
+
+def largest(part: nn.Module, name: str, head: int, x: Tensor, places: list[int]) -> Tensor:
+    return torch.stack([max(numbers) for numbers in x.T])
+
+
+def convolution(part: Any, name: str, head: int, x: Tensor, places: list[int]) -> Tensor:
+    """b + sum over the group of W_a x_a, the place a counted in the whole group."""
+
+    def of(matrices: Any) -> Tensor:
+        weight = matrices.k if name == "k" or matrices.v is None else matrices.v
+        return weight[head if len(weight) > 1 else 0]
+
+    return sum((row @ of(part.weight)[a] for row, a in zip(x, places, strict=True)), of(part.bias))
+
+
+CASES = [
+    (lambda size, align: MeanPooled(size, align), mean, True),
+    (lambda size, align: MaxPooled(size, align), largest, True),
+    (lambda size, align: ConvShortener(size, K, V, heads=G, align=align), convolution, False),
+    (lambda size, align: ConvShortener(size, K, V, align=align), convolution, False),
+]
+
+
+@pytest.mark.parametrize("align", ["first", "last"])
+@pytest.mark.parametrize("size", [1, 3, 20])
+@pytest.mark.parametrize(("make", "by_hand", "extras"), CASES, ids=["mean", "max", "by head", "shared"])
+def test_each_key_is_made_of_those_that_follow_one_another(
+    make: Any, by_hand: Any, extras: bool, size: int, align: str
+) -> None:
+    part, whole = make(size, align), keys(extras=extras)
+    found = part(whole)
+    assert found.k.shape[2] == -(-7 // size) and not found.own and found.labels == {} and found.tags == {}
+    pairs = [("k", found.k, whole.k), ("v", found.v, whole.v)]
+    pairs += [(name, found.extras[name], side) for name, side in whole.extras.items()]
+    for b, row in enumerate(POS.tolist()):
+        made = groups(row, size, align)
+        pos = found.pos[b, 0].tolist()
+        stands = [row[group[-1]] + (size - len(group)) * (align == "first") for group in made]
+        at = pos.index(stands[0]) if made else 0  # counted from the last, what is no group stands first
+        assert pos == [-1] * at + stands + [-1] * (len(pos) - at - len(made))
+        for n, group in enumerate(made):
+            places = list(range(size))[: len(group)] if align == "first" else list(range(size))[-len(group) :]
+            for name, one, other in pairs:
+                for head in range(one.shape[1]):
+                    wanted = by_hand(part, name, head, other[b, head, group], places)
+                    torch.testing.assert_close(one[b, head, at + n], wanted)
+    assert all(one.isfinite().all() for _, one, _ in pairs)
+
+
+@pytest.mark.parametrize("make", [lambda: MeanPooled(3), lambda: MaxPooled(3), lambda: ConvShortener(3, K, V)])
+def test_padding_gives_nothing_and_gets_no_gradient(make: Any) -> None:
+    k = torch.randn(3, G, 7, K, requires_grad=True)
+    make()(keys(extras=False)._replace(k=k)).k.sum().backward()
+    assert k.grad is not None and k.grad.isfinite().all()
+    assert k.grad[0, :, 6].count_nonzero() == 0 and k.grad[2].count_nonzero() == 0
+    assert make()(keys(POS[:, :0], extras=False)).k.shape == (3, G, 0, K)
+
+
+def test_tied_keys_and_values_share_their_kernels_and_no_bias_is_none() -> None:
+    part = ConvShortener(2, K, tied=True, bias=False)
+    assert [weight.shape for weight in part.parameters()] == [(1, 2, K, K)]
+    same = keys(extras=False)
+    found = part(same._replace(v=same.k))
+    torch.testing.assert_close(found.k, found.v)
+
+
+def said() -> list[str]:
+    narrow = keys(extras=False)
+    return refusals(
+        [
+            lambda: MeanPooled(0),
+            lambda: MeanPooled(2, "middle"),
+            lambda: ConvShortener(2, 4, 5, tied=True),
+            lambda: ConvShortener(2, K, V, heads=3)(narrow),
+            lambda: ConvShortener(2, K)(narrow),
+            lambda: ConvShortener(2, K, V)(keys()),
+        ]
+    )
+
+
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    wanted = ("size=0", "align='middle'", "cannot be tied", "made for 3 heads", "v of width 4", "nothing beside them")
+    for text, part in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
+        assert text.startswith("ValueError: ") and part in text and "\n" not in text
