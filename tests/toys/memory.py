@@ -21,7 +21,7 @@ class Kept(NamedTuple):
     now: Int[Tensor, " B"]
 
 
-class SeparableConvState(Memory):
+class Recent(Memory):
     """The own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
 
     kind = Kept
@@ -44,4 +44,4 @@ class SeparableConvState(Memory):
         return both.to(x.dtype), plan.positions, Kept(kept, plan.pos, plan.now), {}
 
 
-EXAMPLES = (lambda: SeparableConvState(3),)
+EXAMPLES = (lambda: Recent(3),)

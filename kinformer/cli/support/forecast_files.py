@@ -39,7 +39,7 @@ def write(model: Forecaster, data: SeriesData, out: Path) -> None:
 def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Path) -> float:
     """Draw windows from all over a split, a row of plots for each column; return the model's error in them."""
     series, rows = getattr(data, split), rows_of(model)
-    begin = series.some(model.context, rows, windows)
+    begin = series.sample_starts(model.context, rows, windows)
     batch = series.windows(begin, rows)
     context, future = batch.values.split([model.context, model.horizon], 1)
     forecasts = {member_record(model).name: _forecast(model, batch), **data.plain(model, context)}

@@ -54,7 +54,7 @@ class SweepResult(NamedTuple):
 def sweep_result(measured: Any) -> SweepResult:
     """Convert a `Measured` sweep to bits per byte."""
     width = measured.bytes_per_token
-    choices = {SweepChoice.of(name): value / width for name, value in measured.others.items() if name.count(" ") == 2}
+    choices = {SweepChoice.of(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2}
     return SweepResult(measured.value, choices)
 
 

@@ -75,7 +75,7 @@ class Learning:
         """The largest difference between the log-probability of an action now and when it was done."""
         batch = self.rollouts.at(step)
         now = self.agent.policy.distribution(self.agent.replay(batch).policy).log_prob(batch.actions)
-        return float((now - batch.log_p)[batch.told.marks >= 0].abs().max())
+        return float((now - batch.log_p)[batch.observations.marks >= 0].abs().max())
 
     def without_learning(self, steps: int) -> list[float]:
         """How far the policy moves while no weight changes, before each of some steps."""

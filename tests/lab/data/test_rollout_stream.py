@@ -59,7 +59,7 @@ def rollouts(stack: str, spec: str = MAZE, rows: int = 3, length: int = 11, **ke
 
 def replayed(model: Agent, batch: RolloutBatch) -> tuple[Tensor, Tensor]:
     """The logs of what was done as the model says them now, and as it said them when it acted."""
-    real = batch.told.marks >= 0
+    real = batch.observations.marks >= 0
     said = model.policy.distribution(model.replay(batch).policy).log_prob(batch.actions)
     return said[real], batch.log_p[real]
 
@@ -95,7 +95,8 @@ def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
         first = 0
         for end in (held.ended[row].nonzero().squeeze(1) + 1).tolist():
             alone = Observations(*(part[row : row + 1, first:end] for part in held.transitions))
-            said = model.policy.of(model.says(alone, model.start(1, 8)).policy).log_prob(held.actions[row, first:end])
+            policy = model.policy.distribution(model.says(alone, model.start(1, 8)).policy)
+            said = policy.log_prob(held.actions[row, first:end])
             torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
             seen, first = seen + (first > 0), end
     assert seen >= 4
