@@ -1,6 +1,6 @@
 """What every member takes at its default size: parameters, memory, multiplications, bytes of a decoding state.
 
-    python bench/members.py --out kinformer/cli/support/members.json
+    python bench/members.py --out kinformer/lab/advise/members.json
 
 `kinformer advise` reads the table. All of it is counted by `kinformer.lab.cost`, so it is the same on every machine;
 nothing is timed. Beside it stand what `bench/crossover.py` has timed of steps of one block, and what comparisons have
@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from interleave import commit
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
 from kinformer.core.discover import members
+from kinformer.lab.advise.estimates import ROWS, at_length, fixed_bytes, model_of
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.errors import UserError
 
 TIMED = Path(__file__).parent / "results" / "crossover.json"
 ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, commits 6d8b903 to fb96d02, 2026-11-22 and 23"
@@ -36,7 +36,7 @@ def counted(name: str, length: int) -> dict[str, Any]:
     except (UserError, ValueError, LookupError) as error:
         return {"refused": str(error)}
     return {
-        "row_bytes": round((found.peak - fixed(found.weights)) / rows),
+        "row_bytes": round((found.peak - fixed_bytes(found.weights)) / rows),
         "row_flops": found.step_flops // rows,
         "state_bytes": found.state,
     }

@@ -16,8 +16,8 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from kinformer.cli.support.wanted import spelled
 from kinformer.lab.data.spec import read_spec
+from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import TrainingStopped, train
 from kinformer.lab.train.settings import Settings
@@ -37,7 +37,7 @@ def reached(member: str, data: str, rate: str, seed: int, steps: int) -> Reached
     settings = Settings(batch=4, length=128, seed=seed, measures=1, valid_bytes=16_384)
     with contextlib.redirect_stderr(io.StringIO()):
         try:
-            model = spelled(member).build(seed)
+            model = parse_member_text(member).build(seed)
             own = settings.recipe(model)
             lr, _, warmup = rate.partition(":")
             plan = replace(own, lr=float(lr), warmup=float(warmup or own.warmup))

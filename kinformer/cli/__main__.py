@@ -17,7 +17,7 @@ from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import FAILED, INTERRUPTED, WRONG, UserError, after_the_first, debugging, ended_by, several
+from kinformer.cli.errors import after_the_first, debugging, ended_by, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -28,6 +28,7 @@ from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
+from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again
@@ -37,22 +38,12 @@ GROUPS = {"datastore"}  # words that another command follows
 SPIN_COUNT = "1000"
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
-app.command("show")(show)
-app.command("train")(train)
-app.command("generate")(generate)
-app.command("read")(read)
-app.command("fill")(fill)
-app.command("forecast")(forecast)
-app.command("calibrate")(calibrate)
-app.command("play")(play)
-app.command("evaluate")(evaluate)
 app.add_typer(datastore, name="datastore")
-app.command("knn-lm")(knn_lm)
-app.command("compare")(compare)
-app.command("cost")(cost)
-app.command("advise")(advise)
-app.command("check")(check)
-app.command("claim")(claim)
+for command in (
+    *(show, train, generate, read, fill, forecast, calibrate, play, evaluate),
+    *(knn_lm, compare, cost, advise, check, claim),
+):
+    app.command(command.__name__.replace("_", "-"))(command)
 
 
 @app.callback()
@@ -146,7 +137,7 @@ def _unwritten(error: OSError) -> str:
 def _what_is_missing(error: Any) -> str:
     """The help of an option or argument that did not come."""
     param = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
-    return f" It is: {told}" if (told := getattr(param, "help", None)) else ""
+    return f" It is: {help_text}" if (help_text := getattr(param, "help", None)) else ""
 
 
 def _code(code: object) -> tuple[str, int]:

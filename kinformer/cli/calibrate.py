@@ -1,44 +1,23 @@
 """`kinformer calibrate DIR --data SPEC --delta D --epsilon E`: how early tokens may leave, proven on data."""
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
-from kinformer.cli.options import MOST, Data, Device, Json, Own
-from kinformer.cli.support import early
+from kinformer.cli.errors import refuse_useless
+from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, count, flag, trained_folder
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.searched import By
-    from kinformer.decoding.prompts import Prompts
-    from kinformer.nn.exits.decaying_threshold import Threshold
-    from kinformer.nn.exits.learn_then_test import LearnThenTestResult
+    from kinformer.lab.calibrate.threshold_search import By
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
 TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
-PROVEN = "learn then test"
-Calibrated = tuple["Threshold | None", dict[str, Any], list[str]]  # what is told in the file, and in lines
 
 
-class How(NamedTuple):
-    """What is asked for."""
-
-    split: str
-    samples: int | None
-    length: int
-    tokens: int
-    delta: float
-    epsilon: float
-    consistency: Literal["textual", "risk"]
-    thresholds: int | None
-    search: "By | None"
-    within: float
-
-
-def _searching(text: str) -> int | str:
+def _parse_search(text: str) -> int | str:
     """How thresholds by layer are searched; UserError for neither a number of draws nor a kind of search."""
     if text in ("grid", "coordinates"):
         return text
@@ -52,10 +31,7 @@ def _searching(text: str) -> int | str:
 
 def calibrate(
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(callback=early.trained, help="A folder that train wrote, of a member with exits, like calm."),
-    ],
+    folder: Annotated[Path, trained_folder("of a member with exits, like calm.")],
     *,
     data: Data,
     delta: Annotated[float, typer.Option(help="The mean loss that is allowed, between 0 and 1.")] = 0.1,
@@ -70,16 +46,14 @@ def calibrate(
             "combinations (10000 in the paper). grid: try every combination of the --thresholds values. coordinates: "
             "change one layer at a time.",
             metavar="N|grid|coordinates",
-            parser=_searching,
+            parser=_parse_search,
         ),
     ] = None,
     within: Annotated[
         float | None,
         typer.Option(help=f"With --search: how much worse than the full model the metric may be; default: {WITHIN:g}."),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
-    ] = None,
+    samples: Annotated[int | None, count("How many texts; twice as many as it takes unless given.")] = None,
     thresholds: Annotated[
         int | None,
         typer.Option(
@@ -89,10 +63,10 @@ def calibrate(
             max=1000,
         ),
     ] = None,
-    split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")] = "valid",
-    length: Annotated[int, typer.Option(help="Of a text: tokens that each begins with.", min=1, max=MOST)] = PROMPT,
-    tokens: Annotated[int, typer.Option(help="Of a text: tokens that are written.", min=1, max=MOST)] = TOKENS,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of --search: also what was proven.")] = False,
+    split: Split = "valid",
+    length: Annotated[int, count("Of a text: tokens that each begins with.")] = PROMPT,
+    tokens: Annotated[int, count("Of a text: tokens that are written.")] = TOKENS,
+    overwrite: Annotated[bool, flag("overwrite", "Of --search: also what was proven.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -115,37 +89,43 @@ def calibrate(
     threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
     it.
     """
-    from kinformer.cli.support.loaded import loaded, source_for
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support import calibration
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
+    from kinformer.decoding.calibrated import FILE, save_calibration
     from kinformer.lab.data.text import TextData
 
     by = cast("By | None", search)  # as the option's callback reads it
-    within = _read_by(ctx, by, within, overwrite)
+    within = _check_search_options(ctx, by, within, overwrite)
     if search is None:
-        samples = _enough(samples, delta, epsilon)
-    model = loaded(folder, member, device)
-    _refuse_without_exits(model)
+        samples = _text_count(samples, delta, epsilon)
+    model = load_model(folder, member, device)
+    calibration.refuse_without_exits(model)
     if search is not None and not overwrite:
-        _refuse_proven(folder, model)
-    with from_user(ValueError, OSError, ImportError), noted():
-        found = source_for(model, folder, data).read()
-    if search is None and not isinstance(found, TextData):
-        refuse_useless(ctx, f"on {found.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
-    refuse_length(ctx, found)
-    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
-    said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
-    threshold, told, lines = said
+        calibration.refuse_replacing_proof(folder, model)
+    dataset = read_for_model(model, data, folder)
+    if search is None and not isinstance(dataset, TextData):
+        refuse_useless(ctx, f"on {dataset.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
+    refuse_length(ctx, dataset)
+    thresholds = thresholds or (TESTED if search is None else GRID)
+    settings = calibration.CalibrationSettings(
+        split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within
+    )
+    if search is None:
+        threshold, record, lines = calibration.calibrate_by_test(model, dataset, settings)
+    else:
+        threshold, record, lines = calibration.calibrate_by_search(model, dataset, settings, folder)
     with from_user(OSError, code=FAILED):
-        from kinformer.decoding.calibrated import FILE, save_calibration
-
-        save_calibration(folder, model, threshold, told)
+        save_calibration(folder, model, threshold, record)
     if as_json:
-        print(json.dumps({"folder": str(folder), "threshold": threshold, **told}, indent=2))
+        print(json.dumps({"folder": str(folder), "threshold": threshold, **record}, indent=2))
     else:
         print("\n".join(lines) + f"; noted in {folder / FILE}")
 
 
-def _enough(samples: int | None, delta: float, epsilon: float) -> int:
+def _text_count(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
     from kinformer.nn.exits.learn_then_test import fewest_losses
 
@@ -159,7 +139,7 @@ def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     return 2 * least if samples is None else samples
 
 
-def _read_by(ctx: typer.Context, search: "By | None", within: float | None, overwrite: bool) -> float:
+def _check_search_options(ctx: typer.Context, search: "By | None", within: float | None, overwrite: bool) -> float:
     """How near a search has to come; UserError for options that are not read, and for a number without a meaning."""
     if search is None:
         if within is not None:
@@ -181,164 +161,3 @@ def _read_by(ctx: typer.Context, search: "By | None", within: float | None, over
     if not 0 <= within < float("inf"):
         raise UserError(f"--within {within:g} is no loss of quality; give 0 or more")
     return within
-
-
-def _refuse_proven(folder: Path, model: Any) -> None:
-    """UserError where a threshold was proven for these weights, which a search would overwrite with what is not."""
-    from kinformer.decoding.calibrated import FILE, CalibrationError, calibration
-
-    try:
-        told = calibration(folder, model)
-    except (CalibrationError, OSError):  # of no use to anyone
-        return
-    if told is not None and told.get("by") == PROVEN:
-        raise UserError(
-            f"{folder / FILE} holds what was proven, at delta {told.get('delta')} and epsilon {told.get('epsilon')}, "
-            "and a search proves nothing; give --overwrite, or keep it elsewhere"
-        )
-
-
-def _by_test(model: Any, data: Any, how: How) -> Calibrated:
-    """By Learn then Test."""
-    grid, delta, epsilon = model.exits.rule.grid(how.thresholds or TESTED), how.delta, how.epsilon
-    with from_user(ValueError, LookupError), noted():
-        given = _prompts(model, data, how.split, how.samples or 1, how.length, how.tokens)
-        result, layers = _tested(model, given, how.consistency, grid, delta, epsilon)
-    told = {
-        "by": PROVEN,
-        "data": data.name,
-        "split": how.split,
-        "samples": len(given.prompts),
-        "tokens": given.tokens,
-        "delta": delta,
-        "epsilon": epsilon,
-        "consistency": how.consistency,
-        "layers": layers,
-        "tested": [one._asdict() for one in result.tested],
-    }
-    return result.threshold, told, _lines(result, model.exits.rule, (layers, len(model.exits.layers)), delta, epsilon)
-
-
-def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
-    """By a search of thresholds by layer, which also draws a picture."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.searched import LEAST, lines, plot, rows_of, searched
-    from kinformer.nn.exits.thresholds import SEGMENTS
-    from kinformer.pages.plots import save_plots
-
-    depth, rows, by = len(model.exits.layers), how.samples or LEAST, how.search or 1
-    with from_user(ValueError, LookupError), noted():
-        batches = rows_of(model, data, how.split, rows, how.length)
-        with progress("searching", SEGMENTS, "thresholds, at most") as tell:
-            found = searched(model, batches, by, how.within, tell, thresholds=how.thresholds or GRID)
-    told = {
-        "by": {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search"),
-        "data": data.name,
-        "split": how.split,
-        "samples": rows,
-        "within": how.within,
-        "draws": len(found.tried[1]),
-        "metric": found.metric.name,
-        "full": found.value(found.full),
-        "layers": (found.chosen or found.full).layers,
-        "kept": [{"threshold": one.threshold, "value": found.value(one), "layers": one.layers} for one in found.kept],
-    }
-    with from_user(OSError, code=FAILED):
-        save_plots((plot(found, depth),), "", folder / "exits.png", size=(7, 4.2))
-    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within)
-
-
-def _refuse_without_exits(model: Any) -> None:
-    """UserError for a model that nothing leaves early, or whose rule has no threshold; it names members that can."""
-    from kinformer.decoding.layers_used import exits_of
-
-    body = exits_of(model)
-    if body is None:
-        raise UserError(
-            f"no token of this {model.member.name} leaves early; calibrate one of {', '.join(_members_with_exits())}"
-        )
-    try:
-        body.rule.grid(2)
-    except ValueError as error:
-        raise UserError(
-            f"tokens of this {model.member.name} leave by no threshold that could be calibrated; train one that has "
-            "them, such as depth_adaptive classifier=geometric"
-        ) from error
-
-
-def _members_with_exits() -> list[str]:
-    """Members whose models have exits, by what they say they return."""
-    from typing import get_args, get_type_hints
-
-    from kinformer.core.discover import members
-    from kinformer.models.support.exits import ManyExits
-
-    def made(function: Any) -> tuple[Any, ...]:
-        hint = get_type_hints(function)["return"]
-        return get_args(hint) or (hint,)
-
-    return [
-        name
-        for name, function in members().items()
-        if any(isinstance(one, type) and issubclass(one, ManyExits) for one in made(function))
-    ]
-
-
-def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens: int) -> "Prompts":
-    from kinformer.lab.data.kind import refuse_other_tokens, refuse_unread
-
-    refuse_unread(model, data)
-    refuse_other_tokens(model, data)
-    given: Prompts = data.prompts(model, split, count, length, tokens)
-    return given
-
-
-def _tested(
-    model: Any, given: "Prompts", by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
-) -> "tuple[LearnThenTestResult, float]":
-    """What is found on these texts, and the layers that a token takes with it."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.decoding.consistency import losses, use_rule, write_texts
-    from kinformer.nn.exits.learn_then_test import fewest_losses, learn_then_test
-    from kinformer.nn.exits.never_exit import NeverExit
-
-    body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
-    print(
-        f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take "
-        "less time",
-        file=sys.stderr,
-    )
-    with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
-        with use_rule(body, NeverExit()):
-            full = write_texts(model, given, tell)
-
-        def lost(threshold: Any) -> list[float]:
-            body.rule.leave_at(threshold)
-            done = count * (len(layers) + 1)
-            early = write_texts(model, given, lambda some: tell(done + some))
-            layers[threshold] = early.layers
-            return losses(by, given, early.texts, full.texts)
-
-        found = learn_then_test(grid, lost, delta, epsilon)
-    return found, full.layers if found.threshold is None else layers[found.threshold]
-
-
-def _lines(
-    found: "LearnThenTestResult", rule: Any, layers: tuple[float, int], delta: float, epsilon: float
-) -> list[str]:
-    """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
-    from kinformer.cli.support.leaving import at_of
-
-    told = [
-        f"threshold {at_of(rule, one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, "
-        f"{'proven' if one.p <= epsilon else 'not proven'}"
-        for one in found.tested
-    ]
-    if found.threshold is None:
-        return [*told, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
-    last = (
-        f"tokens leave at {at_of(rule, found.threshold)}, after {layers[0]:.2f} of {layers[1]} layers in the mean; the "
-        f"loss is at most {delta:g}, but for a chance of {epsilon:g}"
-    )
-    return [*told, last]

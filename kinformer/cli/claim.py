@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
-from kinformer.cli.support import parts, unrun
-from kinformer.core.discover import load_plugins, modules, part_files
+from kinformer.cli.errors import refuse_useless
+from kinformer.cli.support.static_source import first_sentences
+from kinformer.core.discover import modules
 from kinformer.core.keywords import nearest
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.lab.claims.support.verdict import Claim
@@ -28,7 +29,7 @@ def claim(
     "holds": each effect is more than two standard errors of the seeds and meets its threshold. "does not hold": a
     threshold is missed by more than two. "not resolved": neither.
     """
-    sentences = _claim_sentences()
+    sentences = first_sentences("claims", "claim")
     if name is None:
         refuse_useless(ctx, "when claims are listed", "seeds", "out", instead="name a claim")
         widest = max(map(len, sentences)) + 2
@@ -38,8 +39,9 @@ def claim(
     if name not in sentences:
         raise UserError(f"there is no claim {name!r}{nearest(name, sentences, '; kinformer claim has them all')}")
 
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint.files import write
-    from kinformer.cli.support.training import make_folder
+    from kinformer.cli.support.run_folder import make_folder
     from kinformer.pages.plots import save_plots
 
     make_folder(out)
@@ -51,15 +53,6 @@ def claim(
     title = f"{result.statement}: {result.verdict}"
     save_plots(result.plots, title, out / f"{name}.png")
     _print(lines, result.verdict)
-
-
-def _claim_sentences() -> dict[str, str]:
-    """Every claim with the first sentence of its file; only plugins are run for it."""
-    files = {name: file for name, file in part_files("claims").items() if unrun.defines(file, "claim")}
-    with noted():
-        plugins = {name: module for name, module in load_plugins("claims", files).items() if hasattr(module, "claim")}
-    sentences = {name: unrun.first_sentence(file) for name, file in files.items()}
-    return sentences | {name: parts.first_sentence(module) for name, module in plugins.items()}
 
 
 def _lines(result: "Claim") -> list[str]:

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import UserError, from_user, refuse_useless
-from kinformer.cli.support import early
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.errors import refuse_useless
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import parse_member_text
 
 SEEDS = 1000  # trainings of each member, at most
 
@@ -18,14 +19,16 @@ def compare(
     ctx: typer.Context,
     members: Annotated[
         list[str],
-        typer.Argument(callback=early.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."),
+        typer.Argument(
+            callback=option_checks.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."
+        ),
     ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each, instead of --minutes.")] = None,
     flops: Annotated[float | None, typer.Option(help="Additions and multiplications of each, such as 1e13.")] = None,
-    out: Annotated[Path, typer.Option(callback=early.folder, help=options.OUT)],
+    out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
@@ -55,45 +58,45 @@ def compare(
     In the folder: results.json with the same numbers, report.html with more pictures, curves.png, and a folder per
     member that `generate` reads. After a kill the same command with --resume goes on.
     """
-    from kinformer.cli.support.trials import Spent, rates
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.trials import TrialBudget, parse_rates
 
     if len(members) == 1:
         refuse_useless(ctx, "with one member", "match")
-    spent, tried = Spent(minutes, steps, flops), rates(lr, lrs)
+    spent, tried = TrialBudget(minutes, steps, flops), parse_rates(lr, lrs)
 
-    from kinformer.cli.support.lending import lent
+    from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
     with from_user(ValueError):
         source = resolve(data)
-    wanted = [spelled(member, lambda name, texts: lent(name, texts, source)) for member in members]
+    choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, source)) for member in members]
 
     from rich.console import Console
 
-    from kinformer.cli.support.compared import Comparison, compared, equals, ready, written
-    from kinformer.cli.support.training import claimed, prepare, refuse_kind
-
-    for one in wanted:
-        refuse_kind(one, source, ctx)
-    job = prepare(
-        source,
-        steps if flops is None else 1,
-        minutes,
-        valid=valid,
-        device=device,
-        batch=batch,
-        length=length,
-        lr=tried[0],
-        seed=seed,
-        check_out=partial(early.refuse_comparison, out, overwrite, resume),
+    from kinformer.cli.support.comparison import (
+        Comparison,
+        matched_members,
+        prepare_comparison,
+        train_and_measure,
+        write_report,
     )
+    from kinformer.cli.support.run_folder import claimed_folder
+    from kinformer.cli.support.training import prepare, refuse_kind
+
+    for choice in choices:
+        refuse_kind(choice, source, ctx)
+    check_out = partial(option_checks.refuse_comparison, out, overwrite, resume)
+    settings = {**options.settings(ctx), "lr": tried[0]}
+    count = steps if flops is None else 1
+    job = prepare(source, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
-    named, changed = equals(wanted, job, match is not None)
+    named, changed = matched_members(choices, job, match is not None)
     split = "valid" if lrs is None else "test"
-    with claimed(out, within=True):
-        it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
-        it, taken, every = ready(it, overwrite)
-        results = compared(it, taken, every)
-        written(results, out)
+    with claimed_folder(out, within=True):
+        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
+        comparison, costs, every = prepare_comparison(comparison, overwrite)
+        results = train_and_measure(comparison, costs, every)
+        write_report(results, out)
     results.show(Console(width=None if Console().is_terminal else options.WIDTH, highlight=False), out)

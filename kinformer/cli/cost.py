@@ -1,21 +1,11 @@
 """`kinformer cost MEMBER [key=value ...]`: what a training takes, before it is begun."""
 
-import json
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
 import typer
 
-from kinformer.cli.errors import UserError, from_user, refuse_useless
+from kinformer.cli.errors import refuse_useless
 from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
-from kinformer.cli.support.wanted import wanted
-
-if TYPE_CHECKING:
-    from kinformer.core.memory import MemoryCost
-    from kinformer.lab.cost.cost import Cost
-    from kinformer.lab.cost.temporal_range import TemporalRange
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import parse_member
 
 
 def cost(
@@ -42,88 +32,22 @@ def cost(
     still change an output, through all layers. Attention over a segment of L tokens, a memory of m states and m_cm
     compressed states scores L^2 + L (m + m_cm) pairs in each layer and head.
     """
-    one = wanted(member, keywords or ())
+    choice = parse_member(member, keywords or ())
 
-    from kinformer.cli.support.afford import decides_length, memory, refuse_too_large
-    from kinformer.cli.support.progress import progress
-    from kinformer.core.model import Forecaster
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.cost_table import print_json, print_table
+    from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
-    from kinformer.pages.units import size
 
-    refuse_too_large(one, batch, length)
+    refuse_too_large(choice, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
         try:
-            model = one.build(0)
+            model = choice.build(0)
             if decides_length(model):
-                refuse_useless(ctx, f"on {one.text}, which fixes the length of rows itself", "length")
-            found = cost_of(model, batch, length, hear)
+                refuse_useless(ctx, f"on {choice.text}, which fixes the length of rows itself", "length")
+            measured = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
-            raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
-    if as_json:
-        memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in found.memories.items()}
-        more = {"step_flops": found.step_flops, "memories": memories}
-        print(json.dumps({"member": one.text, **asdict(found), **more}, indent=2))
-        return
-    series = isinstance(model, Forecaster)  # whose windows are as long as it says
-    each = f"{model.context:,} known rows and {model.horizon:,} that come" if series else f"{length:,}"
-    print(f"{one.text}, batches of {batch:,} x {each}")
-    rows = {
-        "parameters": f"{found.parameters:,} ({size(found.weights)} with buffers)",
-        "forward": f"{_giga(found.flops)} additions and multiplications",
-        "training step": _giga(found.step_flops),
-        "activations": size(found.activations),
-        "memory": _memory(found, memory()),
-        "decoding state": "none: it reads a whole row at once" if found.state is None else f"{size(found.state)} a row",
-        "read by": "; ".join(_read_by(found)) or "its mechanisms themselves",
-    }
-    if found.temporal_range is not None:
-        rows["temporal range"] = _range(found.temporal_range)
-    if found.memories:
-        rows["attention"] = "; ".join(_pairs(found.memories))
-    for name, text in rows.items():
-        print(f"{name:<16}{text}")
-
-
-def _giga(flops: int) -> str:
-    return f"{flops / 1e9:,.4g} GFLOP"
-
-
-def _memory(found: "Cost", there: int | None) -> str:
-    from kinformer.pages.units import size
-
-    whole = "" if found.process is None else f", {size(found.process)} of a whole process"
-    free = "" if there is None else f"; {size(there)} are free here"
-    return f"{size(found.peak)} of tensors at the highest{whole}{free}"
-
-
-def _range(tokens: "TemporalRange") -> str:
-    if not tokens.exact:
-        return f"at most {tokens.most:,} tokens back"
-    if tokens.least == tokens.most:
-        return f"{tokens.most:,} tokens back"
-    return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
-
-
-def _pairs(memories: "Mapping[str, MemoryCost]") -> list[str]:
-    """The scores of a segment, by what its tokens read, layers that read alike together."""
-    texts = {}
-    for layer, part in memories.items():
-        kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
-        keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
-        texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"
-    return _alike(texts)
-
-
-def _read_by(found: "Cost") -> list[str]:
-    """Executors with the layers that they read, those that read alike together."""
-    texts = {}
-    for layer, readers in found.readers.items():
-        texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
-    return _alike(texts)
-
-
-def _alike(texts: dict[str, str]) -> list[str]:
-    """What is said of layers, with the number of layers of which the same is said."""
-    counts = Counter(texts.values())
-    return [f"{text} ({count} layer{'s' if count > 1 else ''})" for text, count in counts.items()]
+            raise UserError(f"{choice.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
+    (print_json if as_json else print_table)(choice.text, model, measured, batch, length)

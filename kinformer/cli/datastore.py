@@ -2,25 +2,19 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
-from kinformer.cli.support import early
+from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.options import Data, Device, Json, Own, Split, Trained, count, flag
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import FAILED, UserError, from_user
 
-if TYPE_CHECKING:
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.search.support.faiss import FaissSearch
-
-BEFORE, AFTER = 24, 12  # tokens that are shown around a key
-Split = Literal["train", "valid", "test"]
 Store = Annotated[
-    Path, typer.Argument(callback=early.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
+    Path, typer.Argument(callback=option_checks.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
 ]
 datastore = typer.Typer(help="What a trained model made of a text, kept on a disk and searched.")
 
@@ -30,22 +24,18 @@ def build(
     folder: Trained,
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder of the datastore; made where it is missing.")],
-    split: Annotated[Split, typer.Option(help="Which part of the data.")] = "train",
+    split: Split = "train",
     tap: Annotated[
         str, typer.Option(help="The inner state: last_ffn_input, or a place, such as 3.1.input.")
     ] = "last_ffn_input",
     dtype: Annotated[Literal["float16", "float32"], typer.Option(help="The numbers of a key.")] = "float16",
-    length: Annotated[
-        int | None, typer.Option(help="Tokens of a window; as in training unless given.", min=1, max=MOST)
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Tokens from one window to the next; half of one unless given.", min=1, max=MOST)
-    ] = None,
+    length: Annotated[int | None, count("Tokens of a window; as in training unless given.")] = None,
+    stride: Annotated[int | None, count("Tokens from one window to the next; half of one unless given.")] = None,
     index: Annotated[
         str | None, typer.Option(help="Search by an index: flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Put it behind what the datastore has.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")] = False,
+    append: Annotated[bool, flag("append", "Put it behind what the datastore has.")] = False,
+    resume: Annotated[bool, flag("resume", "Go on with what was begun and not finished.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -56,46 +46,49 @@ def build(
     files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
     it.
     """
-    from kinformer.cli.support.loaded import loaded, source_for
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.wanted_text import text_of
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support import datastore_tables
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.model_data import read_text, source_for
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.core.evaluating import evaluating
     from kinformer.lab.datastore.datastore import Datastore
     from kinformer.lab.datastore.indexing import read_index_record
     from kinformer.lab.datastore.manifest import BUILDING
     from kinformer.models.support.taps import Tap
 
-    search = None if index is None else _index_named(index)
-    model = loaded(folder, member, device)
+    search = None if index is None else datastore_tables.index_named(index)
+    model = load_model(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refused before a text is read
     source = source_for(model, folder, data)
-    text = text_of(model, source, split)
+    text = read_text(model, source, split)
     part, began = text.part(split), monotonic()
-    how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about, gone = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}, append and read_index_record(out)
+    settings = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
+    about = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}
+    dropped_index = append and read_index_record(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
-            store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
+            store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
     except KeyboardInterrupt as stop:
         go_on = "stopped; go on with --resume" if (out / BUILDING).is_file() else "stopped; nothing is kept"
         raise UserError(go_on, ended_by(stop)) from stop
-    if gone and index is None:
-        print(f"its index ({gone.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
+    if dropped_index and index is None:
+        print(f"its index ({dropped_index.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
     if index is not None:
         try:
-            _indexed(store, out, index)
+            datastore_tables.make_index(store, out, index)
         except UserError as error:
             raise UserError(f"{out} is built, and has no index: {error}", FAILED) from error
     seconds = monotonic() - began
     if as_json:
-        print(json.dumps({**_about(store, out), "seconds": round(seconds, 3)}, indent=2))
+        print(json.dumps({**datastore_tables.describe_datastore(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
-    _print(store, out)
+    datastore_tables.print_datastore(store, out)
     print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
     print(f"let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
 
@@ -108,26 +101,23 @@ def index_keys(
 
     Distances of what it finds are exact. It lies beside the keys; an append takes it away.
     """
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.nn.search.exact import ExactSearch
+    from kinformer.cli.support import datastore_tables
 
-    with from_user(ValueError, OSError):
-        there = Datastore.open(store, ExactSearch())
-    _indexed(there, store, name)
-    _print(there, store)
+    opened = datastore_tables.open_datastore(store, exact=True)
+    datastore_tables.make_index(opened, store, name)
+    datastore_tables.print_datastore(opened, store)
 
 
 @datastore.command("info")
 def info(store: Store, as_json: Json = False) -> None:
     """What a datastore holds: its keys, of which model and state, and of which texts."""
-    from kinformer.lab.datastore.datastore import Datastore
+    from kinformer.cli.support import datastore_tables
 
-    with from_user(ValueError, OSError):
-        there = Datastore.open(store)
+    opened = datastore_tables.open_datastore(store)
     if as_json:
-        print(json.dumps(_about(there, store), indent=2))
-        return
-    _print(there, store)
+        print(json.dumps(datastore_tables.describe_datastore(opened, store), indent=2))
+    else:
+        datastore_tables.print_datastore(opened, store)
 
 
 @datastore.command("search")
@@ -135,125 +125,17 @@ def search(
     store: Store,
     prompt: Annotated[str, typer.Option(help="The text whose last token's neighbours are wanted.")],
     k: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 8,
-    exact: Annotated[bool, typer.Option("--exact", help="Look at every key, whatever index there is.")] = False,
+    exact: Annotated[bool, flag("exact", "Look at every key, whatever index there is.")] = False,
     model: Annotated[Path | None, typer.Option(help="The model's folder, where it is no longer where it was.")] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
-    import torch
+    from kinformer.cli.support import datastore_tables
 
-    from kinformer.cli.support.loaded import loaded
-    from kinformer.core.evaluating import evaluating
-    from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
-    from kinformer.lab.data.batches import device_of
-    from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.models.support.taps import Tap
-    from kinformer.nn.search.exact import ExactSearch
-
-    with from_user(ValueError, OSError):
-        there = Datastore.open(store, ExactSearch() if exact else None)
-    home = model or there.home(store)
-    if home is None:
-        where = f"is no longer in {there.manifest.home}" if there.manifest.home else "was in no folder"
-        raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
-    read = loaded(home, member, device)
-    with from_user(ValueError):
-        there.check(read)
-    spelled = tokenizer_of_model(read)
-    tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-there.manifest.parts[0].length :]
-    if not tokens:
-        raise UserError("--prompt is empty; give a text")
-    with noted():
-        warn_of_loss(read, [prompt.encode(errors="surrogateescape")])
-    with from_user(ValueError, LookupError), evaluating(read):
-        states = Tap(read, there.tap)(torch.tensor([tokens], device=device_of(read))).states
-        found = there.search(states[0, -1:], k)
-    rows = _rows(there, spelled, *(x[0].tolist() for x in found))
-    if not rows:
-        raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
+    rows = datastore_tables.find_neighbours(store, prompt, k, exact, model, device, member)
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
-        return
-    _table(rows)
-
-
-def _indexed(store: "Datastore", folder: Path, name: str) -> None:
-    """Make an index of a datastore; UserError for one that there is not."""
-    from kinformer.lab.datastore.indexing import write_index
-
-    try:
-        with from_user(ValueError):
-            write_index(folder, store.keys, _index_named(name))
-    except OSError as error:
-        raise UserError(str(error), FAILED) from error
-
-
-def _index_named(name: str) -> "FaissSearch":
-    """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
-    from kinformer.core.search import search_named
-    from kinformer.lab.datastore.indexing import check_faiss_search
-
-    with from_user(ValueError):
-        return check_faiss_search(search_named(name))
-
-
-def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
-    """What is said of a datastore, for programs."""
-    from dataclasses import asdict
-
-    from kinformer.lab.datastore.indexing import read_index_record
-
-    told = asdict(store.manifest)
-    parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
-    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    kept = read_index_record(folder)
-    index = None if kept is None else asdict(kept)
-    return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "index": index, "parts": parts}
-
-
-def _print(store: "Datastore", folder: Path) -> None:
-    told = _about(store, folder)
-    print(
-        f"{folder}: {told['keys']:,} keys of {told['width']} numbers in {told['dtype']}, {told['bytes']:,} bytes; "
-        f"the state {told['tap']} at each token, of the model in {told['home'] or '?'}"
-    )
-    if (kept := told["index"]) is not None:
-        print(f"  searched by {kept['search']}, which finds {kept['recall']:.1%} of the nearest 16")
-    for part in told["parts"]:
-        read = (
-            f"windows of {part['length']} tokens, {part['stride']} apart"
-            if part["stride"]
-            else "read from begin to end, a state carried"
-        )
-        of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
-        print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
-
-
-def _rows(
-    store: "Datastore", spelled: Any, distances: Sequence[float], tokens: Sequence[int], places: Sequence[int]
-) -> list[dict[str, Any]]:
-    """What is told of each neighbour."""
-    rows = []
-    for distance, token, place in zip(distances, tokens, places, strict=True):
-        if place < 0:
-            continue
-        context = store.context(place, BEFORE, AFTER)
-        before, after = (spelled.decode(x).decode(errors="replace") for x in (context.before, context.after))
-        came = {"token": token, "next": spelled.decode([token]).decode(errors="replace")}
-        where = {"data": context.data, "document": context.document, "place": place}
-        rows.append({"distance": distance, **came, "before": before, "after": after, **where})
-    return rows
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """A neighbour a line, what came next marked in its text; and where that is, if not all are in one."""
-    print("  distance  a text like the prompt, [what came next], and how it went on")
-    one = len({(row["data"], row["document"]) for row in rows}) == 1
-    for row in rows:
-        before, came, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
-        where = "" if one else f"  ({row['data']}, document {row['document']})"
-        print(f"{row['distance']:10.4f}  {before}[{came}]{after}{where}")
-    if one:
-        print(f"all in document {rows[0]['document']} of {rows[0]['data']}")
+    else:
+        datastore_tables.print_neighbours(rows)

@@ -11,31 +11,14 @@ from time import sleep
 from typing import Any
 
 from kinformer.core.missing_path import missing_path
+from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
-WRONG, FAILED, INTERRUPTED = 2, 1, 130  # a signal's own code is 128 and its number
 
 
 def ended_by(stop: BaseException) -> int:
     """The exit code of a command that a signal stopped: 128 and its number."""
     return 128 + getattr(stop, "number", signal.SIGINT)
-
-
-class UserError(Exception):
-    """Something that the user can mend; the message is the one line to print."""
-
-    def __init__(self, message: str, code: int = WRONG) -> None:
-        super().__init__(" ".join(message.split()))
-        self.code = code
-
-
-@contextmanager
-def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
-    """Turn the given exceptions, raised by what the user wrote, into a UserError."""
-    try:
-        yield
-    except kinds as error:
-        raise UserError(str(error), code) from error
 
 
 def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> None:
@@ -59,16 +42,22 @@ def refuse_no_folder(out: Path, option: str = "--out") -> None:
         raise UserError(missing_path(out.parent, f"{option} names a file in a folder that is there"))
 
 
+def refuse_existing(path: Path) -> None:
+    """UserError for a file or folder to be made that is there already."""
+    if path.exists():
+        raise UserError(f"{path} is there already; give another name, or take it away")
+
+
 @contextmanager
 def noted() -> Iterator[None]:
     """What the library warns of goes to stderr, a line each, once."""
-    told: set[str] = set()
+    printed: set[str] = set()
 
     def note(message: Warning | str, category: type[Warning], *_: object) -> None:
         text = " ".join(str(message).split())
-        if text not in told:
+        if text not in printed:
             print(f"warning: {text}", file=sys.stderr)
-        told.add(text)
+        printed.add(text)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -1,23 +1,18 @@
 """`kinformer evaluate DIR --data SPEC`: what a trained model is worth on data."""
 
 import json
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
-from kinformer.cli.support import early
+from kinformer.cli.errors import noted
+from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window, count, flag
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import FAILED, from_user
 
 if TYPE_CHECKING:
-    from kinformer.lab.train.evaluate import Measurement
-    from kinformer.lab.train.head_values import LayerValues
+    pass
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
@@ -28,24 +23,16 @@ def evaluate(
     ctx: typer.Context,
     folder: Trained,
     keywords: Annotated[
-        list[str] | None, typer.Argument(callback=early.changed, help="Keywords of its member to change: memory=512.")
+        list[str] | None,
+        typer.Argument(callback=option_checks.changed, help="Keywords of its member to change: memory=512."),
     ] = None,
     *,
     data: Data,
     split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",
-    length: Annotated[
-        int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Read windows, each so many tokens after the one before.", min=1, max=MOST)
-    ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Of windows: leave out what has less than length - stride before it.")
-    ] = False,
-    lanes: Annotated[
-        int | None,
-        typer.Option(help="Read so many lanes side by side, a state carried; 1 is one piece.", min=1, max=MOST),
-    ] = None,
+    length: Window = None,
+    stride: Annotated[int | None, count("Read windows, each so many tokens after the one before.")] = None,
+    full: Annotated[bool, flag("full", "Of windows: leave out what has less than length - stride before it.")] = False,
+    lanes: Annotated[int | None, count("Read so many lanes side by side, a state carried; 1 is one piece.")] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -84,169 +71,48 @@ def evaluate(
     number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
     over all measured tokens is printed; with --split all, the mean over the last split.
     """
-    from kinformer.cli.support.leaving import leave
-    from kinformer.cli.support.loaded import beside, loaded, source_for
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
+    from kinformer.cli.support.evaluation import (
+        evaluate_split,
+        refuse_picture,
+        row_length,
+        sentence,
+        value_of_all_layers,
+    )
+    from kinformer.cli.support.load_model import load_model, with_datastore
+    from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
     from kinformer.lab.train.reads_ahead import warn_of_measuring
+    from kinformer.pages.head_values import save_head_values, tables
 
-    model = loaded(folder, member, device, keywords or (), datastore)
-    calibrated = None if keywords else leave(folder, model)
-    model = beside(model, folder, knn, datastore)
-    _refuse_picture(model, out)
-    with from_user(ValueError, OSError, ImportError), noted():
-        found = source_for(model, folder, data).read()
-    refuse_length(ctx, found)
+    model = load_model(folder, member, device, keywords or (), datastore)
+    calibrated = None if keywords else leave_as_calibrated_here(folder, model)
+    model = with_datastore(model, folder, knn, datastore)
+    refuse_picture(model, out)
+    dataset = read_for_model(model, data, folder)
+    refuse_length(ctx, dataset)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
-    parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
+    parts = [name for name in SPLITS if len(getattr(dataset, name, ()))] if split == "all" else [split]
     with from_user(ValueError), noted():
-        warn_of_measuring(model, _row_length(model, found, parts, length))
+        warn_of_measuring(model, row_length(model, dataset, parts, length))
     scores = {}
-    heads: dict[str, LayerValues] = {}
     with from_user(ValueError, LookupError), noted():
         for part in parts or SPLITS[-1:]:
-            scores[part], heads = _judged(model, found, part, limit, reading)
+            scores[part], heads = evaluate_split(model, dataset, part, limit, reading)
             if calibrated is not None:
-                scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)
+                scores[part]["levels"][ALL] = value_of_all_layers(model, dataset, part, limit, reading)
     if out is not None:
-        from kinformer.pages.head_values import save_head_values
-
         with from_user(OSError, code=FAILED):
             save_head_values(heads, out, f"{folder}: {model.member.name}")
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
-        of = {"data": found.name, "bytes": limit, **reading}
-        told = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
+        of = {"data": dataset.name, "bytes": limit, **reading}
+        result = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
-        print(json.dumps({**about, **of, **exits, **told}, indent=2))
+        print(json.dumps({**about, **of, **exits, **result}, indent=2))
         return
-    from kinformer.pages.head_values import tables
-
-    for part, its in scores.items():
-        _print(folder, found, part, its)
+    for part, score in scores.items():
+        print(f"{folder}: {sentence(dataset, part, score)}")
     print(*tables(heads), sep="\n", end="\n" if heads else "")
-
-
-def _refuse_picture(model: Any, out: Path | None) -> None:
-    """UserError where heads are to be drawn that learn no number, or into a file that cannot be made."""
-    from kinformer.lab.train.head_values import has_head_values
-
-    if out is None:
-        return
-    if not has_head_values(model):
-        raise UserError(f"heads of this {model.member.name} learn no number that can be drawn; leave out --out")
-    if out.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--out {out}: give a file that ends with .png, .svg or .pdf")
-    refuse_no_folder(out)
-
-
-def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
-    """The number of tokens in each row that the model reads."""
-    from kinformer.lab.data.text import TextData
-
-    if not isinstance(data, TextData):
-        return data.longest(length) or length
-    return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
-
-
-def _judged(
-    model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
-) -> "tuple[dict[str, Any], dict[str, LayerValues]]":
-    """The metric of a model on a split with all that is told of it, and what its heads have learned."""
-    from kinformer.lab.train.head_values import head_values_by_layer
-
-    began = monotonic()
-    with head_values_by_layer(model) as heads:
-        score = scored(model, data, split, limit, reading)
-    width = score.bytes_per_token
-    if not math.isfinite(score.value):
-        raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
-    told = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
-    perplexity = {"perplexity": 2 ** (score.value * width)} if told else {}
-    numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
-    seconds = round(monotonic() - began, 3)
-    # lanes of some bytes are of the first, and levels of those from all over the split
-    same = limit is None or reading["lanes"] is None
-    levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    others = {"others": dict(score.extras), "levels": dict(levels), **_limited(data, split, limit, reading)}
-    metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
-    learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
-    return {"metric": metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
-
-
-def _in_bytes(data: Any, metric: Any) -> bool:
-    """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
-    from kinformer.lab.data.text import TextData
-
-    return isinstance(data, TextData) and metric.unit == "bits"
-
-
-def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
-    """Which bytes of a text are measured, in words, where not all of them are."""
-    from kinformer.lab.data.text import TextData
-
-    if not isinstance(data, TextData) or limit is None or limit >= data.part(split).bytes:
-        return {}
-    if reading["lanes"] is not None:
-        return {"measured": f"the first {limit:,} bytes of {split}"}
-    return {"measured": data.measured(split, reading["length"], limit)}
-
-
-def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
-    """The same metric where nobody leaves early."""
-    from kinformer.decoding.consistency import use_rule
-    from kinformer.nn.exits.never_exit import NeverExit
-
-    with use_rule(model.exits, NeverExit()):
-        return scored(model, data, split, limit, reading).value
-
-
-def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
-    named = {name: its[name] for name in ("perplexity",) if name in its} | its["others"]
-    more = "".join(f", {name} {value:.3f}" for name, value in named.items())
-    there = f"{its['count']:,} judged of {split} of {data.name}{_share(data, split)}"
-    there += f"; of these {its['measured']}" if "measured" in its else ""
-    beside = "; ".join(f"{name} {value:.4f}" for name, value in its["levels"].items())
-    print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}{beside and f' ({beside})'}")
-
-
-def _share(data: Any, split: str) -> str:
-    """How much of a text a split is, in words."""
-    from kinformer.lab.data.text import TextData
-
-    if not isinstance(data, TextData):
-        return ""
-    part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
-    return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
-
-
-def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measurement":
-    """Measure a model on a split of data; ValueError if the model does not read such data."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.lab.data.batches import Batches
-    from kinformer.lab.data.kind import stream
-    from kinformer.lab.data.text import TextData
-    from kinformer.lab.train.evaluate import evaluate, evaluate_batches
-
-    lot, most = getattr(data, split), limit or sys.maxsize
-    if not len(lot):
-        raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
-    split_data = replace(data, valid=lot)
-    if isinstance(data, TextData):
-        stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
-        part = data.part(split)
-        sample = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
-        with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
-            return evaluate(model, sample, hear=hear, probe=False, **reading)
-    if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
-        wrong = "leave out --stride, --full and --lanes"
-        raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
-    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).measured
-    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
-        return evaluate_batches(model, _told(batches, hear))
-
-
-def _told(batches: Iterable[Any], hear: Callable[[int], None]) -> Iterator[Any]:
-    for number, batch in enumerate(batches):
-        hear(number)
-        yield batch

@@ -8,16 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import noted
 from kinformer.cli.options import Device, Json, Own
-from kinformer.cli.support import early
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.printable import for_stream
 
 
 def fill(
     folder: Annotated[
         Path,
-        typer.Argument(callback=early.masked, help="A folder that train wrote, of a member that fills in, like bert."),
+        typer.Argument(
+            callback=option_checks.masked, help="A folder that train wrote, of a member that fills in, like bert."
+        ),
     ],
     text: Annotated[str, typer.Option(help=r"The text; _ is a blank, \_ an underscore, \\ a backslash.")],
     best: Annotated[int, typer.Option(help="How many answers to show for each blank.", min=1)] = 5,
@@ -30,37 +33,37 @@ def fill(
     A blank is one token: a byte, unless the model was trained with a tokenizer. The probabilities are those with all
     blanks open; the text below them is filled in, the surest first, each with those before it known.
     """
-    from kinformer.cli.support.loaded import loaded
-    from kinformer.cli.support.writing import INSTEAD
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.load_model import load_model
     from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
     from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
+    from kinformer.lab.writing import INSTEAD
 
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     if model.reads != "masked":
-        instead = INSTEAD.get(model.reads, "generate with it")
-        raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
+        raise option_checks.no_blanks(INSTEAD.get(model.reads, "generate with it"))
     spelled = tokenizer_of_model(model)
     tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        found = blank_probabilities(model, tokens)
+        probabilities = blank_probabilities(model, tokens)
         whole = spelled.decode(fill_blanks(model, tokens).tolist()).decode(errors="replace")
-    likely, which = found.topk(min(best, found.shape[1]))
+    likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [
             {"text": _shown(spelled.decode([token])), "token": token, "probability": chance}
             for token, chance in zip(*row, strict=True)
         ]
-        for row in zip(which.tolist(), likely.tolist(), strict=True)
+        for row in zip(best_tokens.tolist(), likely.tolist(), strict=True)
     ]
     if as_json:
         about = {"folder": str(folder), "text": text, "blanks": answers, "filled": whole}
         print(for_stream(json.dumps(about, ensure_ascii=False)))
         return
     for number, row in enumerate(answers, 1):
-        print(f"blank {number}: " + ", ".join(f"{one['text']!r} {one['probability']:.3f}" for one in row))
+        print(f"blank {number}: " + ", ".join(f"{answer['text']!r} {answer['probability']:.3f}" for answer in row))
     print(for_stream(whole))
 
 

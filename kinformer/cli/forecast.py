@@ -5,28 +5,23 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder, refuse_useless
-from kinformer.cli.options import Data, Device, Own
-from kinformer.cli.support import early
+from kinformer.cli.errors import noted, refuse_existing, refuse_no_folder, refuse_useless
+from kinformer.cli.options import Data, Device, Own, count, trained_folder
+from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
 
 
 def forecast(
     ctx: typer.Context,
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            callback=early.trained, help="A folder that train wrote, of a member that forecasts, like informer."
-        ),
-    ],
+    folder: Annotated[Path, trained_folder("of a member that forecasts, like informer.")],
     out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
     *,
     data: Data,
     split: Annotated[
         Literal["train", "valid", "test"], typer.Option(help="Of a .png: where windows are from.")
     ] = "test",
-    windows: Annotated[int, typer.Option(help="Of a .png: how many, from all over it.", min=1, max=MOST)] = 3,
+    windows: Annotated[int, count("Of a .png: how many, from all over it.", MOST)] = 3,
     device: Device = None,
     member: Own = None,
 ) -> None:
@@ -42,16 +37,16 @@ def forecast(
     refuse_no_folder(out)
     if out.suffix == ".csv":
         refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
-    if out.suffix == ".csv" and out.exists():
-        raise UserError(f"{out} is there already; give another name, or take it away")
-    from kinformer.cli.support import forecasts
-    from kinformer.cli.support.loaded import loaded
+        refuse_existing(out)
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support import forecast_files as forecasts
+    from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, display_name
     from kinformer.lab.data.kind import refuse_unfit
     from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
 
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():

@@ -1,22 +1,17 @@
 """`kinformer generate DIR`: let a trained model write."""
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
-from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
-from kinformer.cli.support import early
+from kinformer.cli.errors import noted, refuse_useless
+from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
+from kinformer.cli.support import option_checks
 from kinformer.core.missing_path import missing_path
-from kinformer.pages.printable import for_stream
-
-if TYPE_CHECKING:
-    from kinformer.cli.support.writing import How, Written
-    from kinformer.decoding.prefill import PrefilledText
+from kinformer.lab.errors import UserError, from_user
 
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
@@ -31,9 +26,10 @@ def generate(
     source: Annotated[str | None, typer.Option(help="The source, for what was trained on pairs.")] = None,
     sources: Annotated[Path | None, typer.Option(help="A file with a source in each line.")] = None,
     state: Annotated[
-        Path | None, typer.Option(callback=early.state, help="Go on from what `kinformer read` has kept in this file.")
+        Path | None,
+        typer.Option(callback=option_checks.state, help="Go on from what `kinformer read` has kept in this file."),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="How many tokens to write at most.", min=1, max=MOST)] = 200,
+    tokens: Annotated[int, count("How many tokens to write at most.", MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="End a text where this was written.")] = None,
     temperature: Temperature = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest alone.", min=1)] = None,
@@ -88,107 +84,73 @@ def generate(
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    from kinformer.cli.support.leaving import layers_can_be_left, leave
-    from kinformer.cli.support.loaded import beside, loaded
-    from kinformer.cli.support.writing import How
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support import generation, image_generation
+    from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
+    from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.decoding.saved import load_reading
     from kinformer.decoding.spelling import warn_of_loss
+    from kinformer.lab.writing import WritingSettings
 
-    model = loaded(folder, member, device, datastore=datastore)
-    _refuse_layers(model, layers, beam)
+    model = load_model(folder, member, device, datastore=datastore)
+    generation.refuse_layers(model, layers, beam)
     if model.reads == "images":
-        from kinformer.cli.support import gallery
-
         if (prompt, prompts, source, sources, state) != (None,) * 5:
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
         _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
         _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
         count = SOME if pictures is None else pictures
-        return gallery.write(model, out, count, enlarge, temperature, seed, label, as_json)
+        return image_generation.write(model, out, count, enlarge, temperature, seed, label, as_json)
     _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
-    _asked(model, started, read, state)
+    generation.check_inputs(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
-    told = leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
-    model = beside(model, folder, knn, datastore, kept=state is not None)
-    how = How(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        beam=beam,
-        length_penalty=length_penalty,
-        seed=seed,
-        stop=None if stop is None else os.fsencode(stop),
+    # after the checks whether a file is of this model, whose rule may go
+    calibration = leave_as_calibrated_here(folder, model)
+    model = with_datastore(model, folder, knn, datastore, continues=state is not None)
+    settings = WritingSettings(
+        temperature, top_k, top_p, beam, length_penalty, seed, None if stop is None else os.fsencode(stop)
     )
     starts = started or [b""] * len(read or [b""])
     with noted():
         warn_of_loss(model, [*starts, *(read or [])])
-    _refuse_no_room(model, starts, tokens, beam, read, reading)
+    generation.check_room(model, starts, tokens, beam, read, reading)
     more: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), noted():
         if not as_json and prompts is None and sources is None:
-            alone = _stream if beam == 1 else _searched
-            written = alone(model, starts[0], tokens, how, more)
+            alone = generation.stream_text if beam == 1 else generation.search_text
+            written = alone(model, starts[0], tokens, settings, more)
         else:
-            written, milliseconds = _in_batch(model, starts, tokens, how, more)
+            written, milliseconds = generation.write_batch(model, starts, tokens, settings, more)
             if as_json:
-                _print_json(folder, written, starts, read)
+                generation.print_json(folder, written, starts, read)
             else:
-                _print(starts, written, milliseconds)
-    _said_layers(model, written, layers, "" if told is None else ", as calibrated")
-    if told is None and layers_can_be_left(model):
+                generation.print_texts(starts, written, milliseconds)
+    generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
+    if calibration is None and layers_can_be_left(model):
         find = f"kinformer calibrate {folder} --data SPEC"
         print(f"not calibrated: tokens leave at the member's own threshold; {find} finds one", file=sys.stderr)
 
 
-def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
-    """UserError where layers are asked for and none can be told."""
-    from kinformer.decoding.layers_used import exits_of
-
-    if layers is not None and exits_of(model) is None:
-        raise UserError(f"every token of this {model.member.name} takes all layers; leave out --layers")
-    if layers is not None and (beam > 1 or layers.suffix != ".png"):
-        raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
-    if layers is not None:
-        refuse_no_folder(layers, "--layers")
-
-
-def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how: str) -> None:
-    """How many layers the tokens took, on stderr and into a picture; nothing where all take all."""
-    took = [n for one in written for n in one.layers]
-    if not took:
-        return
-    most = len(model.exits.layers)
-    print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
-    if picture is not None:
-        from kinformer.decoding.spelling import tokenizer_of_model
-        from kinformer.pages.exit_layers import save_exit_layers
-
-        with from_user(OSError, code=FAILED):
-            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
-            texts = [(text.tokens, text.layers) for text in written]
-            save_exit_layers(tokenizer_of_model(model), texts, most, picture, title)
-
-
 def _refuse_empty(**texts: str | None) -> None:
     """UserError for an option whose text is empty."""
-    for name, given in texts.items():
-        if given == "":
+    for name, text in texts.items():
+        if text == "":
             raise UserError(f"the {name} is empty; give --{name} at least one character")
 
 
-def _refuse_given(whose: str, **options: object) -> None:
+def _refuse_given(readers: str, **options: object) -> None:
     """UserError for options that only another kind of model reads."""
-    for name, given in options.items():
-        if given is not None:
-            raise UserError(f"--{name.replace('_', '-')} is of {whose}, and this one does not; leave it out")
+    for name, value in options.items():
+        if value is not None:
+            raise UserError(f"--{name.replace('_', '-')} is of {readers}, and this one does not; leave it out")
 
 
 def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
     """UserError for a text and a file of texts at once."""
-    for name, both in pairs.items():
-        if None not in both:
+    for name, alternatives in pairs.items():
+        if None not in alternatives:
             raise UserError(f"give one of --{name} and --{name}s")
 
 
@@ -204,25 +166,6 @@ def _refuse_choices(
         raise UserError("--temperature 0 takes the likeliest token and draws nothing; leave out --top-k and --top-p")
     if length_penalty is not None and beam == 1:
         raise UserError("--length-penalty is of --beam, which did not come; give --beam 4, or leave it out")
-
-
-def _refuse_no_room(
-    model: Any,
-    starts: list[bytes],
-    tokens: int,
-    beam: int,
-    sources: list[bytes] | None,
-    reading: "PrefilledText | None",
-) -> None:
-    """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
-    from kinformer.cli.support.room import refuse_no_room
-    from kinformer.cli.support.writing import decodes, rows_of
-
-    with from_user(ValueError, LookupError):
-        length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
-        refuse_no_room(model, len(starts) * beam, length + (0 if reading is None else reading.tokens))
-        if not decodes(model, length):
-            print("this model has no state, so each token reads the whole text again", file=sys.stderr)
 
 
 def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None:
@@ -246,107 +189,3 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
     if b"" in lines:
         raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; give it at least one character, or drop it")
     return lines
-
-
-def _asked(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None, state: Path | None) -> None:
-    """UserError where what a model writes from is missing, or is given to one that does not read it."""
-    if model.reads == "pairs":
-        if sources is None:
-            raise UserError("this model writes from a source; give --source TEXT or --sources FILE")
-        if state is not None:
-            raise UserError("this model writes from a source, and no text is kept for it; leave out --state")
-        if prompts is not None and len(prompts) != len(sources):
-            raise UserError(f"there are {len(prompts):,} prompts and {len(sources):,} sources; give each source one")
-    elif sources is not None:
-        raise UserError("this model reads no source; give --prompt TEXT alone")
-    elif prompts is None and state is None:
-        raise UserError("there is nothing to go on from; give --prompt TEXT, --prompts FILE or --state FILE")
-
-
-def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
-    """Write on from one prompt, and print what comes as it comes."""
-    from kinformer.cli.support.writing import write_all
-    from kinformer.decoding.spelling import tokenizer_of_model
-
-    speak, stop, printed, said = tokenizer_of_model(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
-    begun = False
-
-    def begin() -> None:
-        """The prompt, once what is warned of beforehand has been said."""
-        nonlocal begun
-        if not begun:
-            print(for_stream(start.decode(errors="replace")), end="", flush=True)
-        begun = True
-
-    def say(new: list[int]) -> None:
-        nonlocal printed, said
-        begin()
-        said += speak(new[0])
-        end = said.find(stop) + len(stop) if stop and stop in said else len(said)
-        print(for_stream(said[len(printed) : end]), end="", flush=True)
-        printed = said[:end]
-
-    try:
-        (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
-        text = one.text.decode(errors="replace")
-        begin()
-        print(
-            for_stream(text[len(printed) :]) if text.startswith(printed) else "", end=""
-        )  # a letter that is not whole
-    finally:
-        if begun:
-            print()
-    _said(len(one.tokens), milliseconds)
-    return [one]
-
-
-def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
-    """Search for what goes on from one prompt, and print what was found."""
-    (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
-    print(for_stream((start + one.text).decode(errors="replace")))
-    _said(len(one.tokens), milliseconds)
-    return [one]
-
-
-def _in_batch(
-    model: Any, starts: list[bytes], tokens: int, how: "How", more: dict[str, Any]
-) -> "tuple[list[Written], float]":
-    """Write on from all prompts at once, and say how far it is."""
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.writing import write_all
-
-    with progress("writing", tokens, f"tokens of each of {len(starts):,}") as tell:
-        steps = 0
-
-        def hear(new: list[int]) -> None:
-            nonlocal steps
-            steps += 1
-            tell(steps)
-
-        return write_all(model, starts, tokens, how, hear=hear, look=tell, **more)
-
-
-def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
-    for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{for_stream((start + one.text).decode(errors='replace'))}")
-    _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
-
-
-def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sources: list[bytes] | None) -> None:
-    texts = [
-        {
-            "source": None if sources is None else sources[number].decode(errors="replace"),
-            "prompt": start.decode(errors="replace"),
-            "text": one.text.decode(errors="replace"),
-            "tokens": one.tokens,
-            "log_probability": one.log_probability,
-            "ended": one.ended,
-            **({"layers": one.layers} if one.layers else {}),
-        }
-        for number, (start, one) in enumerate(zip(starts, found, strict=True))
-    ]
-    print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
-
-
-def _said(tokens: int, milliseconds: float) -> None:
-    print(f"{tokens:,} tokens, {milliseconds:.1f} ms each", file=sys.stderr)

@@ -7,25 +7,20 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, refuse_useless
-from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
-from kinformer.cli.support import early
+from kinformer.cli.errors import refuse_existing, refuse_useless
+from kinformer.cli.options import LAST_SEED, SEED, Device, Own, count, flag, trained_folder
+from kinformer.lab.errors import UserError, from_user
 
 
 def play(
     ctx: typer.Context,
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            callback=early.trained, help="A folder that train wrote, of a member that acts; none: chance acts."
-        ),
-    ] = None,
+    folder: Annotated[Path | None, trained_folder("of a member that acts; none: chance acts.")] = None,
     *,
     env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
-    asked: Annotated[
-        list[float] | None, typer.Option("--return", help="The return to ask for, such as 500; again for others.")
+    returns: Annotated[
+        list[float] | None, flag("return", "The return to ask for, such as 500; again for others.")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="How many are played, of each return.", min=1, max=MOST)] = 10,
+    episodes: Annotated[int, count("How many are played, of each return.")] = 10,
     random: Annotated[float, typer.Option(help="The share of steps, 0.3, in which chance acts.", min=0, max=1)] = 0.0,
     out: Annotated[Path | None, typer.Option(help="A new folder for the animation, returns.json, a picture.")] = None,
     save: Annotated[Path | None, typer.Option(help="A new FILE.npz for the episodes: --data offline=FILE.npz.")] = None,
@@ -50,9 +45,9 @@ def play(
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"--save {save} is no .npz; give FILE.npz")
-    if not all(map(math.isfinite, asked or ())):
+    if not all(map(math.isfinite, returns or ())):
         raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
-    if folder is None and asked:
+    if folder is None and returns:
         raise UserError(
             "--return has no effect when all actions are drawn at random; leave it out, or give a folder of train"
         )
@@ -62,19 +57,21 @@ def play(
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
-        from kinformer.cli.support.playing import played
+        # imported here, so that --help and early refusals need not wait for torch or rich
+        from kinformer.cli.support.play_session import play_episodes
     from kinformer.core.acting import Player
     from kinformer.lab.data.support.roll_out import PlaySettings
 
     model = None
     if folder is not None:
-        from kinformer.cli.support.loaded import loaded
+        from kinformer.cli.support.load_model import load_model
 
-        model = loaded(folder, member, device)
+        model = load_model(folder, member, device)
         if not isinstance(model, Player):
             advice = "use one of a member that does, like decision_transformer"
             raise UserError(f"this model reads {model.reads} and does not act; {advice}")
-    for path in (out, save):
-        if path is not None and path.exists():
-            raise UserError(f"{path} is there already; give another name, or take it away")
-    played(model, PlaySettings(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)
+    for path in filter(None, (out, save)):
+        refuse_existing(path)
+    play_episodes(
+        model, PlaySettings(env, episodes, None, random, seed), tuple(dict.fromkeys(returns or (None,))), out, save
+    )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
-from kinformer.cli.options import Device, Json, Own, Trained
+from kinformer.cli.errors import noted
+from kinformer.cli.options import Device, Json, Own, Trained, flag
+from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +26,7 @@ def read(
     folder: Trained,
     file: Annotated[Path, typer.Argument(help="The text to read.")],
     save: Annotated[Path, typer.Option(help="The file to keep what was read in.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a file that is there.")] = False,
+    overwrite: Annotated[bool, flag("overwrite", "Write over a file that is there.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -36,11 +37,12 @@ def read(
 
     What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
     """
+    # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint import unpacked
     from kinformer.checkpoint.files import existing_path
-    from kinformer.cli.support.loaded import loaded
-    from kinformer.cli.support.progress import progress
-    from kinformer.cli.support.room import refuse_no_room
+    from kinformer.cli.support.load_model import load_model
+    from kinformer.cli.support.memory_limits import refuse_no_room
+    from kinformer.cli.support.progress_bar import progress
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
     from kinformer.decoding.prefill import prefill as read_once
@@ -52,7 +54,7 @@ def read(
         size = 0 if existing_path(str(file), "give a file to read").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
-    model = loaded(folder, member, device)
+    model = load_model(folder, member, device)
     _refuse_place(save, overwrite)
     encode, began = tokenizer_of_model(model).encode, monotonic()
     length = _length(file, size, encode)
@@ -63,13 +65,13 @@ def read(
         save_reading(reading, model, save)
     except OSError as error:
         raise UserError(str(error), FAILED) from error
-    seconds, kept = monotonic() - began, {id(leaf): leaf for _, leaf in leaves(reading.state)}
-    taken = sum(leaf.numel() * leaf.element_size() for leaf in kept.values())
+    seconds, tensors = monotonic() - began, {id(leaf): leaf for _, leaf in leaves(reading.state)}
+    state_bytes = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
     if as_json:
-        said = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
-        print(json.dumps({**said, "state_bytes": taken, "seconds": round(seconds, 3)}, indent=2))
+        record = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
+        print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
         return
-    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {taken:,} bytes of state in {save}")
+    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of state in {save}")
     print(f"go on from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
 
 

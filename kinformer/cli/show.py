@@ -1,14 +1,13 @@
 """`kinformer show WORDS`: a part, a member, a public function, an expression or a topic, drawn."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_no_folder, refuse_useless
-
-if TYPE_CHECKING:
-    from kinformer.pages.pictures.support.panel import Picture
+from kinformer.cli.errors import refuse_no_folder, refuse_useless
+from kinformer.cli.options import count, flag
+from kinformer.lab.errors import UserError
 
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
@@ -24,19 +23,16 @@ def show(
             "'Causal() & Band(64)', file.py:Name, or a topic such as sparse; then a member's keywords, such as d=64.",
         ),
     ],
-    length: Annotated[
-        int | None, typer.Option(help="How many positions to draw; as many as show what there is.", min=1, max=MOST)
-    ] = None,
-    cost: Annotated[bool, typer.Option("--cost", help="Measure time and memory against length, here and now.")] = False,
+    length: Annotated[int | None, count("How many positions to draw; as many as show what there is.", MOST)] = None,
+    cost: Annotated[bool, flag("cost", "Measure time and memory against length, here and now.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file for the pictures: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Show a part or member, with its patterns drawn.
 
     The class one came for, its equation, its arguments, and pictures of who reads whom; helpers last.
     """
-    from rich.console import Console
-
-    from kinformer.cli.support.find import Topic, found, refuse_unknown
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
 
     if out is not None:
         _check(out)
@@ -44,38 +40,17 @@ def show(
     name, keywords = " ".join(words[:first]), tuple(words[first:])
     refuse_unknown(name)
 
-    from kinformer.cli.support.page import (
-        measured,
-        pictures,
-        sentences,
-        topic_pictures,
-        write,
-        write_helpers,
-        write_topic,
-    )
+    from kinformer.cli.support.show_page import print_pages, save_pictures
 
-    told = found(name, keywords)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    drawn: list[Picture] = []
-    if isinstance(told, Topic):
+    pages = find_pages(name, keywords)
+    if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
-        write_topic(told, console)
-        drawn += _printed(topic_pictures(told, length), console)
-    else:
-        for n, page in enumerate(told):
-            console.print() if n else None
-            write(page, console)
-            for n, line in enumerate(sentences(page, length)):
-                console.print(f"\n  {line}" if n == 0 else f"  {line}")
-            drawn += _printed(pictures(page, length), console)
-            for line in measured(page) if cost else ():
-                console.print(line)
-            write_helpers(page, console)
-    if not drawn:
+    images = print_pages(pages, length, cost)
+    if not images:
         refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:
-        _save(" ".join(words), drawn, out)
-        console.print(f"\nthe pictures are in {out}")
+        save_pictures(" ".join(words), images, out)
+        print(f"\nthe pictures are in {out}")
 
 
 def _is_keyword(word: str) -> bool:
@@ -84,33 +59,8 @@ def _is_keyword(word: str) -> bool:
     return bool(equals) and before.strip().isidentifier()
 
 
-def _printed(pictures: list["Picture"], console: object) -> list["Picture"]:
-    from rich.console import Console
-
-    from kinformer.cli.support.page import width_of
-    from kinformer.pages.pictures.support.terminal import lines
-
-    assert isinstance(console, Console)
-    for picture in pictures:
-        console.print()
-        for line in lines(picture, width_of(console)):
-            console.print(line)
-    return pictures
-
-
 def _check(out: Path) -> None:
     """Refuse a file that could not be written before anything is made."""
     if out.suffix.lower() not in KINDS:
         raise UserError(f"--out {out} is no picture; give a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     refuse_no_folder(out)
-
-
-def _save(title: str, drawn: list["Picture"], out: Path) -> None:
-    from kinformer.pages.pictures.support.plate import save
-
-    if not drawn:
-        raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")
-    try:
-        save(title, drawn, out)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror or error}") from error

@@ -7,31 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, refuse_useless, several
-from kinformer.cli.options import (
-    BATCH,
-    LENGTH,
-    OUT,
-    SEED,
-    Batch,
-    Betas,
-    Data,
-    Device,
-    Eps,
-    Keywords,
-    Length,
-    Member,
-    Minutes,
-    Overwrite,
-    Rate,
-    Resume,
-    Schedule,
-    Seed,
-    Valid,
-    Warmup,
-)
-from kinformer.cli.support import early
-from kinformer.cli.support.wanted import Wanted
+from kinformer.cli import options
+from kinformer.cli.errors import refuse_useless, several
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
@@ -40,38 +20,40 @@ if TYPE_CHECKING:
 
 def train(
     ctx: typer.Context,
-    member: Member,
-    keywords: Keywords = None,
+    member: options.Member,
+    keywords: options.Keywords = None,
     *,
-    data: Data,
-    valid: Valid = None,
-    out: Annotated[Path, typer.Option(callback=early.folder, help=OUT)],
+    data: options.Data,
+    valid: options.Valid = None,
+    out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
-    minutes: Minutes = None,
-    batch: Batch = BATCH,
-    length: Length = LENGTH,
-    lr: Rate = None,
-    schedule: Schedule = None,
-    warmup: Warmup = None,
-    betas: Betas = None,
-    eps: Eps = None,
-    seed: Seed = SEED,
+    minutes: options.Minutes = None,
+    batch: options.Batch = options.BATCH,
+    length: options.Length = options.LENGTH,
+    lr: options.Rate = None,
+    schedule: options.Schedule = None,
+    warmup: options.Warmup = None,
+    betas: options.Betas = None,
+    eps: options.Eps = None,
+    seed: options.Seed = options.SEED,
     clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
     accumulate: Annotated[
         int, typer.Option(help="Number of pieces in which a batch is read: less memory, other dropout.", min=1)
     ] = 1,
     precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
-    checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Less memory, a third more time.")] = False,
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model before the first step.")] = False,
-    device: Device = None,
-    overwrite: Overwrite = False,
+    checkpointing: Annotated[bool, options.flag("checkpointing", "Less memory, a third more time.")] = False,
+    compile: Annotated[bool, options.flag("compile", "Compile the model before the first step.")] = False,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
     then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
-    resume: Resume = False,
+    resume: options.Resume = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", callback=early.trained, is_eager=True, help="Start from the weights in this folder."),
+        typer.Option(
+            "--from", callback=option_checks.trained, is_eager=True, help="Start from the weights in this folder."
+        ),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, options.flag("tensorboard", "Also write events for TensorBoard.")] = False,
     parallel: Annotated[
         Literal["ddp", "shard"], typer.Option(help="Under torchrun: each process holds all weights, or a share.")
     ] = "ddp",
@@ -121,83 +103,66 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
-    from kinformer.cli.support.lending import lent
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
     with from_user(ValueError):
         source = resolve(data)
-    one = lent(member, keywords or (), source)
+    choice = lend_layers(member, keywords or (), source)
 
-    from kinformer.cli.support.together import together
-    from kinformer.cli.support.training import FIRST, begins_from, fitting_weights, prepare, refuse_kind
+    from kinformer.cli.support.torchrun import process_group
+    from kinformer.cli.support.training import FIRST, fit_to_weights, prepare, refuse_kind, start_folder
 
-    with together(parallel) as group:
-        refuse_kind(one, source, ctx)
-        job = prepare(
-            source,
-            steps,
-            minutes,
-            valid=valid,
-            device=device,
-            tensorboard=tensorboard,
-            group=group,
-            batch=batch,
-            length=length,
-            lr=lr,
-            schedule=schedule,
-            warmup=warmup,
-            betas=betas,
-            eps=eps,
-            seed=seed,
-            clip=clip,
-            accumulate=accumulate,
-            precision=precision,
-            checkpointing=checkpointing,
-            compile=compile,
-            check_out=partial(early.refuse_model, out, overwrite or bool(then), resume),  # phases are checked first
-        )
+    with process_group(parallel) as group:
+        refuse_kind(choice, source, ctx)
+        may_replace = overwrite or bool(then)  # phases are checked first
+        check_out = partial(option_checks.refuse_model, out, may_replace, resume)
+        job = prepare(source, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
-        one, job = fitting_weights(one, job, begins_from(start, first, resume))
-        _run(one, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
+        choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
+        _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 
 
-def _run(one: Wanted, job: "Job", out: Path, then: Sequence[str], **how: Any) -> None:
+def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **options: Any) -> None:
     """Train a member, in phases where further ones are named."""
     if not then:
-        return _in_one(one, job, out, **how)
+        return _in_one(choice, job, out, **options)
     if job.group.size > 1:
         raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
-    from kinformer.cli.support.phases import in_phases
+    from kinformer.cli.support.training_phases import train_in_phases
 
-    in_phases(one, job, then, out, **how)
+    train_in_phases(choice, job, then, out, **options)
 
 
-def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
+def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
-    from kinformer.cli.support.afford import refuse_too_large
-    from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
+    from kinformer.cli.support.memory_limits import refuse_too_large
+    from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
+    from kinformer.cli.support.training import tell_split, train_member
+    from kinformer.lab.train.member_fit import check_readable
     from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
-    refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
-    model = job.build(one)
-    readable(one.text, model, job)
-    with claimed(out, job.group):
+    refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length)
+    model = job.build(choice)
+    check_readable(choice.text, model, job.data, settings)
+    with claimed_folder(out, job.group):
         whole = resume and RunFolder(out).step is not None
         if not whole:
-            starting(start, one.function, model, job.data)
-            spare(out, model, overwrite, resume)
+            load_start(start, choice.function, model, job.data)
+            refuse_occupied(out, model, overwrite, resume)
         job = job.settled(out, model) if whole else job.fixed([model])
         tell_split(job)
-        _tell(one.text, learn(one.text, model, job, out, resume=resume), job, out)
+        _tell(choice.text, train_member(choice.text, model, job, out, resume=resume), job, out)
 
 
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
-    others = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
+    extras = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
-        f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
+        f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
         f"{history.speed:,.0f} {job.data.counted}/s"
     )

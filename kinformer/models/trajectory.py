@@ -145,7 +145,7 @@ class Trajectory(TrajectoryModel):
         return Loss(whole, parts, None, out.stats, real.sum())
 
     def judge(self, batch: EpisodeSteps, state: State | None = None) -> EvaluationSums:
-        """Sums for the accuracy of kinds and their negative log-likelihood in nats, or for the squared error of numbers.
+        """Sums for the accuracy of kinds and their negative log-likelihood in nats, or for squared errors of numbers.
 
         Numbers are divided by their largest in the training data first.
         """

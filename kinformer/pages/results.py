@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kinformer.checkpoint.files import write as write_file
+from kinformer.lab.units import size
 from kinformer.pages.interval import SURE, Interval, unresolved
 from kinformer.pages.printable import printable
-from kinformer.pages.units import size
 
 MEMORY = (
     "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kinformer.cli.errors import from_user
-from kinformer.cli.support.wanted import Wanted
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.errors import from_user
+from kinformer.lab.member_choice import MemberChoice
 
 
 @pytest.fixture(autouse=True)
 def costs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:
+    def costs(one: MemberChoice, batch: int, length: int) -> dict[str, Any]:
         with from_user(ValueError, LookupError):
             found = cost(one.build(0), batch, length)
         return asdict(found) | {"step_flops": found.step_flops}
 
-    monkeypatch.setattr("kinformer.cli.support.trials.costs", costs)
+    monkeypatch.setattr("kinformer.cli.support.member_cost.measure_in_new_process", costs)

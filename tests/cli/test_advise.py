@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.advice import READS, room
-from kinformer.cli.support.members import ROWS, at_length, fixed, model_of, table, taken
-from kinformer.cli.support.wanted import wanted
 from kinformer.core.discover import members
+from kinformer.lab.advise.estimates import ROWS, at_length, estimate_training, fixed_bytes, model_of, table
+from kinformer.lab.advise.ranking import READS, memory_bytes
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.member_choice import parse_member
 from tests.cli.test_commands import fails
 
 FEW = ("gpt", "llama", "linear_transformer", "transformer_xl", "bert", "bigbird", "bert_classifier")
@@ -24,7 +24,7 @@ QUICK = {"gpt"}  # of every run; the others take long
 def few(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Some members, since all of them take seconds to ask."""
     found = {name: member for name, member in members().items() if name in FEW}
-    monkeypatch.setattr("kinformer.cli.support.advice.members", lambda: found)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", lambda: found)
     return found
 
 
@@ -47,7 +47,7 @@ def test_what_can_do_it_is_there_by_its_work_and_the_commands_run(
 ) -> None:
     words = ["--task", task, "--data", text, "--length", "16", "--memory", "64GB", "--batch", "2"]
     found = advice(capsys, *words)
-    able = {name for name in few if model_of(wanted(name, ())).reads == READS[task]}
+    able = {name for name in few if model_of(parse_member(name, ())).reads == READS[task]}
     there = [one["member"] for one in found["members"]]
     assert not found["too_large"] and set(there) | set(found["refused"]) == able and baseline in there
     work = [one["step_flops_of_a_row"] for one in found["members"]]
@@ -82,14 +82,14 @@ def test_labels_have_their_own_and_what_nobody_reads_is_said(
     words = ["--task", "classify", "--data", f"labelled={labelled}", "--length", "16", "--memory", "64GB"]
     found = advice(capsys, *words)
     assert {one["member"] for one in found["members"]} == {"bert_classifier"} and "classes=3" in found["commands"][0]
-    monkeypatch.setattr("kinformer.cli.support.advice.members", dict)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", dict)
     fails(capsys, ["advise", *words], "no member reads labelled data yet, so there is nothing to rank for --task class")
 
 
 def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.advice.before_training", lambda: 0)
+    monkeypatch.setattr("kinformer.lab.advise.ranking.before_training", lambda: 0)
     words = ["--task", "lm", "--data", text, "--length", "256"]
     whole = advice(capsys, *words, "--memory", "64GB", "--batch", "4")
     sizes = {one["member"]: one["process_bytes"] for one in whole["members"]}
@@ -109,8 +109,8 @@ def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.Ca
     words = ["--task", "lm", "--data", text, "--batch", "1", "--memory", "900GB"]
     found = advice(capsys, *words, "--length", "900")
     assert not any("drawn out" in one for one in found["not_known"])
-    with_table = taken(at_length("gpt", 8192), 8192)
-    assert with_table.one.keywords == {"length": 8192} and not with_table.sure
+    with_table = estimate_training(at_length("gpt", 8192), 8192)
+    assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
 
 
@@ -132,7 +132,7 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_bytes_are_written_as_usual() -> None:
-    assert [room(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
+    assert [memory_bytes(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
         8 * 10**9,
         8 * 10**9,
         15 * 10**8,
@@ -145,8 +145,8 @@ def test_a_member_that_is_in_no_table_is_named(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer = {**table(), "members": {name: row for name, row in table()["members"].items() if name != "llama"}}
-    for place in ("members", "advice"):
-        monkeypatch.setattr(f"kinformer.cli.support.{place}.table", lambda: fewer)
+    for place in ("estimates", "ranking"):
+        monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
     found = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
     assert found["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
 
@@ -168,8 +168,10 @@ def test_the_table_says_what_cost_says(name: str) -> None:
         return
     found = cost(at_length(name, length).build(0), ROWS[length], length)
     assert row[str(length)]["row_flops"] == pytest.approx(found.step_flops / ROWS[length], rel=0.05)
-    assert row[str(length)]["row_bytes"] == pytest.approx((found.peak - fixed(found.weights)) / ROWS[length], rel=0.15)
-    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(wanted(name, ())).reads
+    assert row[str(length)]["row_bytes"] == pytest.approx(
+        (found.peak - fixed_bytes(found.weights)) / ROWS[length], rel=0.15
+    )
+    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(parse_member(name, ())).reads
 
 
 @pytest.mark.parametrize(
@@ -177,9 +179,9 @@ def test_the_table_says_what_cost_says(name: str) -> None:
 )
 def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str) -> None:
     length, batch = 700, 3
-    one = wanted(name, ["vocab=600"])
+    one = parse_member(name, ["vocab=600"])
     with torch.random.fork_rng(devices=[]):
-        found, told = cost(one.build(0), batch, length), taken(one, length)
+        found, told = cost(one.build(0), batch, length), estimate_training(one, length)
     assert told.parameters == found.parameters and told.weights == found.weights
     assert told.peak(batch) == pytest.approx(found.peak, rel=0.15)
     assert batch * told.row_flops == pytest.approx(found.step_flops, rel=0.05)

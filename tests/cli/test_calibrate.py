@@ -102,7 +102,7 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0, confidence="probe")
-    monkeypatch.setattr("kinformer.decoding.consistency.losses", lambda *_: [0.5] * 20)
+    monkeypatch.setattr("kinformer.cli.support.calibration.losses", lambda *_: [0.5] * 20)
     assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
     assert "so no token leaves early: the full model" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None

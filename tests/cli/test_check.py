@@ -481,7 +481,7 @@ def test_a_law_without_an_answer_is_counted_apart(said: dict) -> None:
     ],
 )
 def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[float], found: float | None) -> None:
-    from kinformer.cli.support.growth import power
+    from kinformer.lab.cost.growth import power
 
     assert power(values) == found
 

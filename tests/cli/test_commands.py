@@ -13,13 +13,13 @@ import pytest
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
-from kinformer.cli.support import unrun
-from kinformer.cli.support.parts import first_sentence
-from kinformer.cli.support.progress import progress
-from kinformer.cli.support.wanted import folder_name, spelled, titles
+from kinformer.cli.support import static_source
+from kinformer.cli.support.module_docs import first_sentence
+from kinformer.cli.support.progress_bar import progress
 from kinformer.core.discover import find_member, kinds, members, modules, part_files
 from kinformer.core.keywords import signature
 from kinformer.lab.data.resolve import resolve
+from kinformer.lab.member_choice import folder_name, parse_member_text, titles
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
 ROOT = Path(__file__).parents[2]
@@ -115,11 +115,11 @@ for words in {words}:
 def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
     for kind in kinds():
         for name, file in part_files(kind).items():
-            assert unrun.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
+            assert static_source.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
     there = members()
-    assert sorted(unrun.member_names()) == sorted(there)
+    assert sorted(static_source.member_names()) == sorted(there)
     for name, function in there.items():
-        like = unrun.member_like(name)
+        like = static_source.member_stub(name)
         assert like is not None, name
         mine = signature(like).parameters.values()
         wanted = [one.replace(kind=one.KEYWORD_ONLY) for one in signature(function).parameters.values()]
@@ -383,8 +383,8 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("kinformer.cli.support.progress.monotonic", lambda: now[0])
-    monkeypatch.setattr("kinformer.cli.support.progress.SILENT", 0.01)
+    monkeypatch.setattr("kinformer.cli.support.progress_bar.monotonic", lambda: now[0])
+    monkeypatch.setattr("kinformer.cli.support.progress_bar.SILENT", 0.01)
     with progress("writing", 200, "texts") as hear:
         for _ in range(500):
             sleep(0.01)
@@ -523,15 +523,15 @@ def test_a_wrong_word_of_compare_is_said_before_anything_is_trained(
 
 
 def test_a_member_with_keywords_in_brackets() -> None:
-    assert spelled("gpt").keywords == {}
-    one = spelled(" gpt( depth = 2, heads=4 ) ")
+    assert parse_member_text("gpt").keywords == {}
+    one = parse_member_text(" gpt( depth = 2, heads=4 ) ")
     assert one.function.__name__ == "gpt" and one.keywords == {"depth": 2, "heads": 4}
-    assert spelled(f"{BIGRAM}(d=3)").keywords == {"d": 3}
-    assert spelled("gpt()").keywords == {}
+    assert parse_member_text(f"{BIGRAM}(d=3)").keywords == {"d": 3}
+    assert parse_member_text("gpt()").keywords == {}
 
 
 def test_titles_tell_members_apart_and_make_folders() -> None:
-    found = titles([spelled(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
+    found = titles([parse_member_text(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
     assert found == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
     assert [folder_name(title) for title in found] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
 

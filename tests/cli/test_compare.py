@@ -13,11 +13,11 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.lengths import against_length
-from kinformer.cli.support.match import matched, parameters
-from kinformer.cli.support.trials import Spent
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.support.trials import TrialBudget
+from kinformer.lab.compare.lengths import against_length
+from kinformer.lab.compare.parameters import count_parameters, match_parameters
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.train.loop import Training
 from tests.cli.test_commands import BIGRAM, QUICK, fails
 from tests.lab.train.tiny import bigram, lane
@@ -245,15 +245,15 @@ def test_rates_need_something_to_be_reported_on(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.prove
 def test_members_are_brought_to_the_parameters_of_the_first() -> None:
-    small = spelled("gpt(d=32, depth=2, heads=2)")
-    wanted = parameters(small)
+    small = parse_member_text("gpt(d=32, depth=2, heads=2)")
+    wanted = count_parameters(small)
     assert wanted == sum(p.numel() for p in small.build(0).parameters())
     others = ("llama(heads=2, depth=3)", "gpt(d=16, heads=2, length=64)", "gpt(d=32, depth=2, heads=2)")
-    found, told = matched([small, *map(spelled, others)])
+    found, told = match_parameters([small, *map(parse_member_text, others)])
     assert found[0] is small and found[3].text == small.text and "as it is" in told[2]
     for one, name in zip(found[1:3], ("d", "depth"), strict=True):
         assert abs(sum(p.numel() for p in one.build(0).parameters()) - wanted) <= 0.1 * wanted
-        assert f"{name}={one.keywords[name]}" in one.text and spelled(one.text).keywords == one.keywords
+        assert f"{name}={one.keywords[name]}" in one.text and parse_member_text(one.text).keywords == one.keywords
     assert "has d=" in told[0] and "in place of 128: " in told[0] and "has depth=" in told[1]
 
 
@@ -273,12 +273,12 @@ def test_what_cannot_be_matched_is_said(
 
 
 def test_rows_grow_until_the_member_takes_no_longer_ones() -> None:
-    found = against_length(spelled("gpt(d=8, depth=1, heads=1, length=16)"), 8, 60.0)
+    found = against_length(parse_member_text("gpt(d=8, depth=1, heads=1, length=16)"), 8, 60.0)
     assert [at["length"] for at in found] == [2, 4, 8, 16]
     states = [at["state_bytes"] for at in found]
     assert all(at["milliseconds"] > 0 for at in found) and found[0]["peak_bytes"] < found[-1]["peak_bytes"]
     assert states == sorted(states) and states[-1] >= 4 * states[0]
-    assert len(against_length(spelled("gpt(d=8, depth=1, heads=1)"), 8, 0.0)) == 1
+    assert len(against_length(parse_member_text("gpt(d=8, depth=1, heads=1)"), 8, 0.0)) == 1
 
 
 class Page(HTMLParser):
@@ -322,5 +322,5 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_budget_says_what_it_is() -> None:
-    assert str(Spent(minutes=2.0)) == "2 minutes" and str(Spent(steps=1000)) == "1,000 steps"
-    assert Spent(flops=1e12).told == {"flops": 1e12}
+    assert str(TrialBudget(minutes=2.0)) == "2 minutes" and str(TrialBudget(steps=1000)) == "1,000 steps"
+    assert TrialBudget(flops=1e12).as_record == {"flops": 1e12}

@@ -10,8 +10,8 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.writing import How, write_all
 from kinformer.decoding.generate import generate
+from kinformer.lab.writing import WritingSettings, write_all
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_said_in_one_line(
     ]
     for words, said in wrong:
         fails(capsys, ["generate", *words], said)
-    monkeypatch.setattr("kinformer.cli.support.room.memory", lambda: 10**6)
+    monkeypatch.setattr("kinformer.cli.support.memory_limits.free_memory", lambda: 10**6)
     rotary = folder(tmp_path / "long", "gpt", position="rotary")
     many = ["--prompt", "a", "--tokens", "10000000"]
     fails(capsys, ["generate", rotary, *many], "of memory are there; give fewer tokens")
@@ -179,5 +179,5 @@ def test_what_is_wrong_is_said_in_one_line(
 
 def test_a_search_tells_how_far_it_is(tmp_path: Path) -> None:
     heard: list[int] = []
-    write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, How(beam=2), look=heard.append)
+    write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, WritingSettings(beam=2), look=heard.append)
     assert heard == [1, 2, 3]

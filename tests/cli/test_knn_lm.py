@@ -12,7 +12,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.knn_lm import _refuse_known
+from kinformer.cli.support.knn_lm_tuning import refuse_measured_text
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.knn_lm_settings import FILE, KnnLMSettings
@@ -84,7 +84,7 @@ def test_what_is_measured_is_not_looked_up_in_itself(
     assert run(made.tune()) == 0
     assert "stretches of valid stand in the datastore" in capsys.readouterr().err, "the text repeats itself"
     data = read_spec(f"text={made.text}")
-    _refuse_known(Datastore.open(made.store), replace(data, test=data.test[:0]))
+    refuse_measured_text(Datastore.open(made.store), replace(data, test=data.test[:0]))
     assert "of test stand" not in capsys.readouterr().err, "an empty split stands nowhere"
     (tmp_path / "other").write_bytes(bytes(range(32, 127)) * 8)
     assert run([*made.tune()[:4], "--data", f"text={tmp_path / 'other'}", *made.data[2:], "--k", "8"]) == 0

@@ -8,8 +8,8 @@ import pytest
 from matplotlib import image
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.gallery import write
+from kinformer.cli.support.image_generation import write
+from kinformer.lab.errors import UserError
 from kinformer.members.image_transformer import image_transformer
 from tests.cli.test_commands import fails
 

@@ -39,7 +39,7 @@ def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
 def test_an_episode_is_drawn_as_an_animation_and_steps_are_told_before_it_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.progress.EVERY", 0.0)
+    monkeypatch.setattr("kinformer.cli.support.progress_bar.EVERY", 0.0)
     out = tmp_path / "o"
     assert run(["play", "--env", "key_to_door,size=3,steps=4", "--episodes", "1", "--out", str(out)]) == 0
     first, *_, last = capsys.readouterr().err.splitlines()

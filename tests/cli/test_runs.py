@@ -13,10 +13,10 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.phases import _planned
 from kinformer.cli.support.training import prepare
-from kinformer.cli.support.wanted import wanted
+from kinformer.cli.support.training_phases import plan_phases
 from kinformer.lab.data.resolve import resolve
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
@@ -132,16 +132,16 @@ def test_a_phase_that_was_stopped_goes_on_where_it_was(
 def test_longformer_s_five_phases_are_four_words(tmp_path: Path) -> None:
     """Lengths, steps, rates and windows of appendix B of arXiv:2004.05150, from the first phase and what follows it."""
     (tmp_path / "text").write_bytes(b"x" * 1000)
-    one = wanted("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
+    one = parse_member("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
     job = prepare(resolve(f"text={tmp_path}/text"), 430_000, None, batch=1, length=2048, lr=2.5e-4)
-    phases = _planned(one, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path)
+    phases = plan_phases(one, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path)
     settings = [phase.job.settings for phase in phases]
     assert [given.length for given in settings] == [2048, 4096, 8192, 16384, 23040]
     assert [given.plan.lr for given in settings if given.plan] == [2.5e-4 / 2**n for n in range(5)]
     assert settings[4].plan is not None and settings[4].plan.lr == 1.5625e-5
     assert [phase.job.budget.count for phase in phases] == [430_000, 50_000, 50_000, 35_000, 5_000]
-    assert [phase.one.keywords["window"] for phase in phases] == [32, 64, 128, 256, 512]
-    assert {phase.one.keywords["top"] for phase in phases} == {8192}
+    assert [phase.choice.keywords["window"] for phase in phases] == [32, 64, 128, 256, 512]
+    assert {phase.choice.keywords["top"] for phase in phases} == {8192}
     warm = [given.plan.warmup * phase.job.budget.count for given, phase in zip(settings, phases, strict=True)]
     assert warm == pytest.approx([10_000, 5_000, 5_000, 3_500, 500])  # a tenth, at most 10,000 steps
 
@@ -190,7 +190,7 @@ def test_a_damaged_file_of_the_trainer_says_what_to_do(
     fails(capsys, command("--resume", steps=9), advice)
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=f"; {tmp_path}/run/best may have weights to load .* overwrite=True begins"):
-        model = wanted("gpt", ["d=16", "depth=1", "heads=2", "length=8"]).build(0)
+        model = parse_member("gpt", ["d=16", "depth=1", "heads=2", "length=8"]).build(0)
         data_spec = f"text={tmp_path}/text"
         fit(model, data_spec, steps=9, batch=4, length=8, out=tmp_path / "run", resume=True)
 

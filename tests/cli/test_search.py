@@ -10,9 +10,9 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
 from kinformer.core.numbering import context_of_tokens
 from kinformer.decoding.calibrated import apply_calibration, save_calibration
+from kinformer.lab.calibrate.threshold_search import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -93,18 +93,18 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     batches = [torch.randint(0, 7, (4, 9)) for _ in range(2)]
     drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
-        "kinformer.cli.support.searched.search",
+        "kinformer.lab.calibrate.threshold_search.search",
         lambda measure, depth, draws: (
             measure(torch.tensor(drawn)),
             [MeasuredThresholds(one, 0.0, 0.0) for one in drawn],
         )[1],
     )
     heard: list[int] = []
-    found = searched(model, batches, 4, within, heard.append)
+    found = search_thresholds(model, batches, 4, within, heard.append)
     assert heard == [1, 2, 3, 4] and found.metric.name == "bits per byte"
     with torch.no_grad():
         by_hand = [judged(model, one, batches) for one in drawn]
-    assert [(found.value(one), one.layers) for one in found.kept] == [pytest.approx(one) for one in by_hand]
+    assert [(found.value(one), one.layers) for one in found.candidates] == [pytest.approx(one) for one in by_hand]
     assert found.value(found.full) == pytest.approx(by_hand[0][0]), "nobody leaves above 1"
     good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + within + 1e-12]
     assert found.chosen is not None
@@ -118,7 +118,7 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     for p in model.parameters():
         torch.nn.init.normal_(p, std=1.0)
     model.trained_length, batches = 12, [torch.randint(0, 7, (4, 9)) for _ in range(2)]
-    found = searched(model, batches, 30, 100.0, lambda done: None)
+    found = search_thresholds(model, batches, 30, 100.0, lambda done: None)
     leaves = []
     with torch.no_grad():
         for batch in batches:
@@ -127,21 +127,22 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
             best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
             leaves.append(best[..., 0] - best[..., 1])
     sure, fall = torch.cat(leaves), 0.1 * torch.exp(-4 * torch.arange(8) / 12)
-    for one in found.kept:
+    for one in found.candidates:
         (scale,) = one.threshold
         assert one.layers == pytest.approx(2 - float((sure >= 0.9 * scale + fall).double().mean()), abs=1e-12)
     drawn = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     by_hand = 2 - (sure >= 0.9 * drawn[..., None] + fall).double().mean((1, 2))
     assert torch.allclose(found.tried[1].double(), by_hand, atol=1e-6)
     assert not torch.allclose(by_hand, 2 - (sure >= drawn[..., None]).double().mean((1, 2)), atol=1e-2)
-    assert found.chosen and model.exits.rule.threshold == DecayingThreshold(found.kept[-1].threshold, 32)
+    assert found.chosen and model.exits.rule.threshold == DecayingThreshold(found.candidates[-1].threshold, 32)
 
 
 def test_where_none_is_as_good_it_is_the_full_model(
     out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "kinformer.cli.support.searched._kept", lambda t, found: MeasuredThresholds(t, -float(len(t)), 2.0)
+        "kinformer.lab.calibrate.threshold_search._candidate",
+        lambda t, found: MeasuredThresholds(t, -float(len(t)), 2.0),
     )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out
@@ -169,8 +170,10 @@ def test_rows_of_pairs_and_of_a_text_are_searched_too(tmp_path: Path) -> None:
         (f"text={tmp_path / 'text'}", calm(**TINY, temperature=None)),
         (f"pairs={tmp_path / 'pairs.tsv'}", depth_adaptive(**TINY, classifier="probability", form="encoder_decoder")),
     ):
-        found = searched(model.eval(), rows_of(model, read_spec(spec), "valid", 16, 20), 30, 100.0, lambda done: None)
-        assert found.chosen == min(found.kept, key=lambda one: one.layers) and found.metric.unit == "bits"
+        found = search_thresholds(
+            model.eval(), rows_of(model, read_spec(spec), "valid", 16, 20), 30, 100.0, lambda done: None
+        )
+        assert found.chosen == min(found.candidates, key=lambda one: one.layers) and found.metric.unit == "bits"
 
 
 def test_what_cannot_be_written_or_measured_leaves_what_was_there(
@@ -188,7 +191,7 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         model.body.layers[0].layers[1].up.weight.fill_(math.nan)
     batches = [torch.randint(0, 7, (2, 5))]
     with pytest.raises(ValueError, match="^bits per byte of the full model is nan on these rows"):
-        searched(model.eval(), batches, 5, 0.1, lambda done: None)
+        search_thresholds(model.eval(), batches, 5, 0.1, lambda done: None)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.docs import arguments, doc, heading
-from kinformer.cli.support.find import FOLDERS, Page, Topic, found
-from kinformer.cli.support.page import pictures
-from kinformer.cli.support.parts import named
-from kinformer.cli.support.sparsity import numbers
-from kinformer.cli.support.topics import ALSO, TOPICS
+from kinformer.cli.support.docstrings import arguments, doc, heading
+from kinformer.cli.support.module_docs import public_parts
+from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
+from kinformer.cli.support.show_page import pictures
+from kinformer.cli.support.topics import TOPICS
 from kinformer.core.discover import kinds, members, modules
 from kinformer.core.expression import parse
 from kinformer.core.keywords import signature
@@ -23,6 +22,7 @@ from kinformer.core.layout import Near, Residue
 from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
+from kinformer.lab.cost.sparsity import count_pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 from kinformer.pages.pictures import who_reads
@@ -69,8 +69,8 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
 def test_a_page_of_each_name_that_the_folders_hold() -> None:
     for kind in kinds():
         for file, module in modules(kind).items():
-            for name in (f"{kind}/{file}", *(title for title, _ in named(module))):
-                told = found(name)
+            for name in (f"{kind}/{file}", *(title for title, _ in public_parts(module))):
+                told = find_pages(name)
                 assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
 
 
@@ -86,7 +86,7 @@ def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itsel
     capsys: pytest.CaptureFixture[str], name: str, own: str, written: str
 ) -> None:
     """Of examples that begin with one of their file's own, the first that does not, or none."""
-    told = found(name)
+    told = find_pages(name)
     assert isinstance(told, list) and own in inspect.getsource(told[0].examples[0])
     page = shown(capsys, name)
     assert written in page and "_Decay(" not in page and "_example(" not in page
@@ -109,11 +109,10 @@ def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
     places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
-    assert ALSO.keys() == TOPICS.keys()
     for name, told in TOPICS.items():
         assert places.issuperset(told.places), name
-        for word in (name, *ALSO[name]):
-            what = found(word)
+        for word in (name, *TOPICS[name].also):
+            what = find_pages(word)
             if isinstance(what, Topic):  # otherwise a file has the name
                 assert [one.place for one in what.places][: len(told.places)] == list(told.places)
 
@@ -127,7 +126,7 @@ def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) ->
         ("linear attention", "members/linear_transformer"),
         ("memory", "memories/compressive"),
     ):
-        told = found(words)
+        told = find_pages(words)
         assert isinstance(told, Topic) and place in [one.place for one in told.places]
 
 
@@ -220,7 +219,7 @@ def test_a_docstring_is_taken_apart() -> None:
 
 def test_no_page_of_a_window_promises_a_cost() -> None:
     for name in ("band", "block", "dilated", "longformer"):
-        (page,) = [one for one in found(name) if isinstance(one, Page) and one.heading.endswith(name)]
+        (page,) = [one for one in find_pages(name) if isinstance(one, Page) and one.heading.endswith(name)]
         text = " ".join(one.__doc__ or "" for _, one in page.main).lower()
         assert not any(word in text for word in ("linear cost", "same cost", "cheap", "faster", "long texts")), name
 
@@ -234,7 +233,7 @@ def test_no_page_of_a_window_promises_a_cost() -> None:
 def test_numbers_are_those_of_a_loop(text: str) -> None:
     length, pattern = 19, parse(text)
     read = [[bool(pattern(0, 0, q, k)) for k in range(length)] for q in range(length)]
-    told = numbers(pattern, length)
+    told = count_pattern(pattern, length)
     keys = [sum(row) for row in read]
     assert (told.least, told.most) == (min(keys), max(keys))
     assert told.mean == pytest.approx(sum(keys) / length) and told.share == pytest.approx(sum(keys) / length**2)
@@ -269,7 +268,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
 
 def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "100.0% of pairs" not in (out := shown(capsys, "Strided(3)")) and "in however many layers" in out
-    assert numbers(Strided(3), 24).reached == pytest.approx(1 / 3)
+    assert count_pattern(Strided(3), 24).reached == pytest.approx(1 / 3)
 
 
 # Pictures ------------------------------------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ def test_heads_and_layers_stand_side_by_side() -> None:
     (picture,) = who_reads.pictures(Heads(Causal(), Band(1)), 6)
     assert [panel.title for panel in picture.panels] == ["head 0: Causal()", "head 1: Band(1)"]
     assert torch.equal(picture.panels[1].kind > 0, Band(1).matrix(6))
-    (page,) = found("longformer", ("d=16", "heads=2", "depth=3", "window=2,2,6"))
+    (page,) = find_pages("longformer", ("d=16", "heads=2", "depth=3", "window=2,2,6"))
     (picture,) = pictures(page, 16)
     assert [panel.title.partition(":")[0] for panel in picture.panels] == ["layers 0, 1", "layer 2"]
     whole = parse("Band(6) | Tokens(1) | Rows(1)").matrix(16)
@@ -303,14 +302,14 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
         usual = {key: parameter.default for key, parameter in signature(members()[name]).parameters.items()}
         needs = members()[name].needs  # type: ignore[attr-defined]
         sizes = {key: n for key, n in (("d", 16), ("heads", 2), ("depth", 1)) if key in usual}
-        small = found(name, tuple(f"{key}={n}" for key, n in sizes.items() if has_effect(key, needs, usual)))
+        small = find_pages(name, tuple(f"{key}={n}" for key, n in sizes.items() if has_effect(key, needs, usual)))
         drawn = [one for page in small if page.heading == f"members/{name}" for one in pictures(page, 12)]
         assert all(isinstance(one, Picture) and one.panels for one in drawn)
         assert bool(drawn) != (name in without), name
 
 
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinformer.cli.support.growth.LENGTHS", (16, 32))
+    monkeypatch.setattr("kinformer.lab.cost.growth.LENGTHS", (16, 32))
     out = shown(capsys, "causal", "--cost", "--length", "3")
     assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
     out = shown(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")

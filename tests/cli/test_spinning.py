@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import SPIN_COUNT
-from kinformer.cli.support import fresh
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.support.member_cost import measure_in_new_process
+from kinformer.core.from_json import from_json
+from kinformer.lab.member_choice import parse_member_text
 
 ROOT = Path(__file__).parents[2]
 # stands in for torch, so that no test waits for its import, and says what libgomp would read
@@ -34,7 +35,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 def spins(environment: dict[str, str], *words: str) -> str | None:
     """The spin count in the environment of `import torch`, in a process of these words."""
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, str | None] = fresh.from_json(done.stdout)
+    found: dict[str, str | None] = from_json(done.stdout)
     return found["spins"]
 
 
@@ -63,7 +64,7 @@ def test_so_does_a_process_that_torchrun_starts(environment: dict[str, str]) -> 
 
 def test_so_does_a_process_that_compare_starts(environment: dict[str, str]) -> None:
     """It is another process than the one that runs this test, where nothing is set."""
-    assert fresh.costs(spelled("gpt"), 1, 8) == {"spins": SPIN_COUNT}
+    assert measure_in_new_process(parse_member_text("gpt"), 1, 8) == {"spins": SPIN_COUNT}
     assert "GOMP_SPINCOUNT" not in os.environ
 
 

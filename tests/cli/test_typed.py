@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import COMMANDS, run
-from kinformer.cli.support.typed import OPTIONS, as_typed
+from kinformer.cli.support.typed_options import OPTIONS, as_typed
 from kinformer.core.recipe import Recipe
 from kinformer.lab.train.settings import Settings
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.wanted import member_named
 from kinformer.core import discover
 from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.core.keywords import as_texts, describe, nearest, signature, split
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import find_member_function
 from kinformer.laws.support import parts_file
 
 
@@ -290,7 +290,7 @@ def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
     file = discover.PACKAGE / "members" / "gpt.py"
     assert find_member(f"{file}:gpt") is members()["gpt"]
     with pytest.raises(UserError, match=r"gpt.py is a file; name a member in it too, like .*gpt.py:gpt \(it has gpt\)"):
-        member_named(str(file))
+        find_member_function(str(file))
 
 
 # Texts --------------------------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.cli.support.writing import How, write_all
 from kinformer.core.discover import find_member
 from kinformer.core.evaluating import evaluating
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.train.evaluate import evaluate
+from kinformer.lab.writing import WritingSettings, write_all
 
 SIZES = {"d": 16, "depth": 3, "heads": 2}
 DOCUMENTS = [[7, 3, 1, 1, 2], [5, 5], [1, 2, 3, 4, 5, 6, 0, 2, 4, 9], [6], [2, 2, 2]]
@@ -55,9 +55,9 @@ def test_a_measurement_counts_each_predicted_token_of_each_document(
 def test_a_text_has_a_number_of_layers_for_each_token_that_was_written(float64: None) -> None:
     """In a batch of unequal prompts, of which one ends early, as each has alone."""
     model = build("calm", threshold=0.05, length=64)
-    prompts, how = [b"a", b"bcdefgh", b"ij"], How(temperature=0.0)
+    prompts, how = [b"a", b"bcdefgh", b"ij"], WritingSettings(temperature=0.0)
     (free, *_), _ = write_all(model, prompts, 8, how)
-    how = How(temperature=0.0, stop=free.text[2:4])
+    how = WritingSettings(temperature=0.0, stop=free.text[2:4])
     together, _ = write_all(model, prompts, 8, how)
     assert len(together[0].tokens) < 8
     for prompt, text in zip(prompts, together, strict=True):

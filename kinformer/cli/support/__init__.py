@@ -1,1 +1,1 @@
-"""What several commands are made of; a command itself is a file of the folder above."""
+"""Pieces of commands, which may import torch; a command itself is a file of the folder above."""

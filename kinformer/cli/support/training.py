@@ -1,41 +1,42 @@
 """A training as the commands run it: everything that may be wrong is said before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from kinformer.checkpoint.checkpoint import built_by, columns_of, find_conflict, keywords_of, load
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
-from kinformer.cli.support.afford import without_numbers
-from kinformer.cli.support.damaged import ANEW, advised, instead_of, refuse_damaged
-from kinformer.cli.support.made import telling_what_is_past
-from kinformer.cli.support.typed import as_typed
-from kinformer.cli.support.wanted import Wanted
-from kinformer.core.keywords import name_of, signature
+from kinformer.checkpoint.checkpoint import columns_of, keywords_of
+from kinformer.cli.errors import ended_by, noted, refuse_useless
+from kinformer.cli.support.run_folder import (
+    advice_instead_of_resuming,
+    make_folder,
+    warn_of_outdated_files,
+    with_advice,
+)
+from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.model import ColumnScales, Model
-from kinformer.core.needs import as_word
-from kinformer.lab.data.kind import Data, refuse_other_tokens, refuse_unread
+from kinformer.lab.cost.free_memory import build_without_numbers
+from kinformer.lab.data.kind import Data, refuse_unread
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.data.text import TextData
+from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions, decide
 from kinformer.lab.train.evaluate import settle_measuring
-from kinformer.lab.train.folder_lock import FolderInUse, lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped, stream, train
+from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.progress import show
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry_weights
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 
@@ -59,9 +60,9 @@ class Job:
     group: SingleProcess = SINGLE_PROCESS
     columns: ColumnScales | None = None
 
-    def build(self, one: Wanted) -> Model:
+    def build(self, choice: MemberChoice) -> Model:
         """A new model, which reads a series by the columns of the weights that it starts from."""
-        model: Model = one.build(self.settings.seed)
+        model: Model = choice.build(self.settings.seed)
         if self.columns is not None:
             model.columns = self.columns
         return model
@@ -91,12 +92,12 @@ class Job:
             return self
         least = min(budgets, key=lambda budget: -budget.spent(1, 1.0), default=self.budget)
         with from_user(ValueError, LookupError):
-            there = [model.to(self.device) for model in models]
-            return replace(self, settings=settle_measuring(there, self.data, least, self.settings, self.group))
+            placed = [model.to(self.device) for model in models]
+            return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
 
     def settled(self, folder: Path, model: Model) -> "Job":
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
-        with advised(instead_of(folder)), from_user(ValueError, LookupError):
+        with with_advice(advice_instead_of_resuming(folder)), from_user(ValueError, LookupError):
             state = RunFolder(folder).state()
             refuse_others(folder, state["begun"], model, self.data, self.settings, as_typed)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
@@ -106,7 +107,6 @@ def prepare(
     source: DataSource,
     steps: int | None,
     minutes: float | None,
-    *,
     valid: str | None = None,
     device: str | None = None,
     tensorboard: bool = False,
@@ -118,17 +118,17 @@ def prepare(
 
     check_out: called once the options are checked, before any data is read, which may take long.
     """
-    where = device_named(device)
+    where = parse_device(device)
     with from_user(ValueError):
         budget: Budget = StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
-        found = Settings(**settings)
+        parsed = Settings(**settings)
     check_out()
     with from_user(ValueError, OSError, ImportError), noted():
-        there = source.read(**({} if valid is None else {"valid": valid}))
-    return Job(there, budget, found, where, tensorboard and not group.rank, group)
+        dataset = source.read(**({} if valid is None else {"valid": valid}))
+    return Job(dataset, budget, parsed, where, tensorboard and not group.rank, group)
 
 
-def refuse_kind(one: Wanted, source: DataSource, context: Any = None) -> None:
+def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -> None:
     """Refuse, before any data is read, a member that does not read this kind of data.
 
     context: the context of the command; if given, a --length without effect on such data is refused too.
@@ -136,11 +136,11 @@ def refuse_kind(one: Wanted, source: DataSource, context: Any = None) -> None:
     kind = source.kind
     if context is not None:
         refuse_length(context, kind)
-    if kind is not None and (model := _unfitted(one, kind)) is not None:
+    if kind is not None and (model := _build_unfitted(choice, kind)) is not None:
         try:
             refuse_unread(model, kind)
         except ValueError as error:
-            raise UserError(f"{one.text}: {error}") from error
+            raise UserError(f"{choice.text}: {error}") from error
 
 
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
@@ -149,10 +149,10 @@ def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
         refuse_useless(context, f"on {kind.noun}, because the data or the member fixes the length of rows", "length")
 
 
-def _unfitted(one: Wanted, kind: type[Data]) -> Any | None:
+def _build_unfitted(choice: MemberChoice, kind: type[Data]) -> Any | None:
     """The member without numbers; None also where it does not come about before the data has decided its keywords."""
     try:
-        return without_numbers(one)
+        return build_without_numbers(choice)
     except UserError:
         if kind.keywords is Data.keywords:
             raise
@@ -173,12 +173,12 @@ def tell_split(job: Job) -> None:
         )
 
 
-def begins_from(start: Path | None, out: Path, resume: bool) -> Path | None:
+def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
     """The folder of the weights with which a training begins: its own run if it goes on, or else `start`."""
     return out if resume and RunFolder(out).step is not None else start
 
 
-def fitting_weights(one: Wanted, job: Job, folder: Path | None) -> tuple[Wanted, Job]:
+def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
     """The member as it fits the data, and the job, which reads a series by the columns of the weights in a folder.
 
     A file may have more columns than the weights know, so the sizes that follow from columns are those of the weights.
@@ -186,38 +186,15 @@ def fitting_weights(one: Wanted, job: Job, folder: Path | None) -> tuple[Wanted,
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
         sizes = {} if folder is None or columns is None else keywords_of(folder)
-    return fitting(one, job.data, sizes), replace(job, columns=columns)
+    return fit_keywords(choice, job.data, sizes), replace(job, columns=columns)
 
 
-def fitting(one: Wanted, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
-    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given.
-
-    sizes: keywords that take the place of those that the data decides.
-    """
-    takes = {name: parameter.default for name, parameter in signature(one.function).parameters.items()}
-    more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
-    keywords = {name: sizes.get(name, value) for name, value in data.keywords.items()}
-    found = {name: value for name, value in {**more, **keywords}.items() if name in takes}
-    return replace(one, keywords={**found, **one.keywords})
-
-
-def readable(name: str, model: Any, job: Job) -> None:
-    """Refuse data that the model does not read, or too little data; the UserError names the model.
-
-    This check is fast. The training itself, or `trainable`, tests whether the model can learn from the data.
-    """
-    try:
-        stream(model, job.data, job.settings, Decisions())
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
-
-
-def trainable(name: str, model: Any, job: Job) -> Decisions:
+def check_trainable(name: str, model: Any, job: Job) -> Decisions:
     """Check a model and data before a training; return the training's decisions.
 
     Errors: UserError, which names the model, for everything that the training would refuse.
     """
-    readable(name, model, job)
+    check_readable(name, model, job.data, job.settings)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         stream(model, job.data, job.settings, decisions)
@@ -226,80 +203,24 @@ def trainable(name: str, model: Any, job: Job) -> Decisions:
     return decisions
 
 
-@contextmanager
-def claimed(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
-    """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
-    with ExitStack() as stack:
-        with from_user(FolderInUse), noted():
-            stack.enter_context(lock_folder(out, group, within=within))
-        yield
-
-
-def make_folder(out: Path) -> None:
-    """Make a folder and try to write there, before anything long begins."""
-    with from_user(OSError):
-        if out.is_file():
-            raise NotADirectoryError(f"{out} is a file; --out names a folder")
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / ".writable").touch()
-            (out / ".writable").unlink()
-        except OSError as error:
-            raise OSError(f"cannot write to {out}: {error.strerror}") from error
-
-
-def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
-    """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
-    if resume:
-        refuse_damaged(folder)
-        if (missing := RunFolder(folder).missing_trainer()) is not None:
-            raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
-    other = find_conflict(folder, model)
-    if other is not None and not overwrite:
-        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
-
-
-def starting(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
-    """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
-    if folder is None:
-        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
-    else:
-        with from_user(ValueError, OSError), noted():
-            trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
-            refuse_other_tokens(trained, data)
-            carry_weights(trained, model, str(folder))
-
-
-def refuse_frozen(name: str, model: Any, advice: str) -> None:
-    """Refuse a new model with frozen weights, because these would stay random."""
-    weights = list(model.parameters())
-    still = sum(not weight.requires_grad for weight in weights)
-    if still:
-        record = getattr(model, "member", None)
-        word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
-        raise UserError(
-            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others would stay random;{advice}"
-        )
-
-
-def learn(
+def train_member(
     name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
 ) -> History:
     """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind.
 
-    decisions: those that `trainable` has made of the model.
+    decisions: those that `check_trainable` has made of the model.
     """
     if resume and RunFolder(folder).step is not None:
         try:
             done = History.read(folder, RunFolder(folder).state()["metrics"])
         except (ValueError, LookupError, OSError) as error:
-            raise UserError(f"{error}; {instead_of(folder)}") from error
-        print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
-    with noted(), telling_what_is_past(folder), advised(instead_of(folder)):
-        return taught(name, model, job, folder, resume=resume, decisions=decisions)
+            raise UserError(f"{error}; {advice_instead_of_resuming(folder)}") from error
+        print(f"{name}: {_resume_text(done, job.budget)}", file=sys.stderr)
+    with noted(), warn_of_outdated_files(folder), with_advice(advice_instead_of_resuming(folder)):
+        return train_until(name, model, job, folder, resume=resume, decisions=decisions)
 
 
-def _from_here(done: History, budget: Budget) -> str:
+def _resume_text(done: History, budget: Budget) -> str:
     if budget.spent(done.step, done.seconds) >= 1:
         more = "give more --steps or --minutes to go on"
         return f"it already has {done.step:,} steps, and there is nothing to do; {more}"
@@ -309,7 +230,7 @@ def _from_here(done: History, budget: Budget) -> str:
     return f"goes on from step {done.step:,}{whole}"
 
 
-def taught(
+def train_until(
     name: str,
     model: Any,
     job: Job,
@@ -325,15 +246,15 @@ def taught(
         make_folder(folder)
     try:
         model.to(job.device)
-        with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError):
-            with heard(job, folder) as hear:
+        with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
+            with tensorboard_events(job, folder) as hear:
                 return train(
                     model,
                     job.data,
                     job.budget,
                     job.settings,
                     folder=folder,
-                    show=shown,
+                    show=display,
                     hear=hear,
                     resume=resume,
                     until=until,
@@ -356,7 +277,7 @@ def taught(
 
 
 @contextmanager
-def heard(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
+def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
     """What else hears the lines of metrics.jsonl: TensorBoard's events, where they are wanted."""
     if not job.tensorboard:
         yield None
@@ -367,18 +288,18 @@ def heard(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
         yield events
 
 
-def device() -> torch.device:
+def default_device() -> torch.device:
     """The GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def device_named(name: str | None) -> torch.device:
+def parse_device(name: str | None) -> torch.device:
     """The device of a name like "cpu" or "cuda:1", the GPU where there is one unless named; UserError for no such."""
     if name is None:
-        return device()
+        return default_device()
     try:
-        found = torch.device(name)
-        torch.zeros(1, device=found).item()
+        chosen = torch.device(name)
+        torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"there is no device {name!r} here; give --device cpu, or cuda where there is a GPU") from error
-    return found
+    return chosen

@@ -3,24 +3,22 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import remove, write
-from kinformer.cli.errors import UserError, from_user, noted
-from kinformer.cli.support.damaged import ANEW, advised
-from kinformer.cli.support.early import PLAN, RESULTS
-from kinformer.cli.support.fresh import costs
-from kinformer.cli.support.training import Job, taught
-from kinformer.cli.support.typed import as_typed
-from kinformer.cli.support.wanted import Wanted, folder_name
+from kinformer.cli.errors import noted
+from kinformer.cli.support.option_checks import PLAN, RESULTS
+from kinformer.cli.support.run_folder import ANEW, with_advice
+from kinformer.cli.support.training import Job, train_until
+from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
-from kinformer.core.model import Model
-from kinformer.lab.cost.cost import predicts_last
-from kinformer.lab.data.text import TextData
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, folder_name
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
@@ -42,7 +40,7 @@ class Trial:
 
     member: str
     name: str
-    one: Wanted
+    choice: MemberChoice
     job: Job
     folder: Path
     decisions: Decisions | None = None
@@ -59,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TrialBudget:
     """What each member may spend; one of the three is given."""
 
     minutes: float | None = None
@@ -78,51 +76,30 @@ class Spent:
         return f"{self.steps:,} steps" if self.steps is not None else f"{self.minutes:g} minutes"
 
     @property
-    def told(self) -> dict[str, float]:
+    def as_record(self) -> dict[str, float]:
         """The one that is given, under its name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def of(self, one: Wanted, step_flops: int) -> Budget:
+    def of(self, choice: MemberChoice, step_flops: int) -> Budget:
         """The budget of a member; UserError where it does not pay for a single step."""
         if self.flops is None:
             with from_user(ValueError):
                 return MinuteBudget(self.minutes or 0.0) if self.steps is None else StepBudget(self.steps)
         if step_flops > self.flops:
             each = f"{step_flops:.3g}"
-            raise UserError(f"--flops {self.flops:.3g} pays for no step of {one.text}, which takes {each}; give more")
+            raise UserError(
+                f"--flops {self.flops:.3g} pays for no step of {choice.text}, which takes {each}; give more"
+            )
         return StepBudget(int(self.flops // step_flops))
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What a member takes: additions and multiplications of a step, bytes of a state, and of a process that trains."""
-
-    step_flops: int
-    state: int | None
-    process: int
-
-    @classmethod
-    def of(cls, one: Wanted, model: Model, job: Job) -> "Taken":
-        """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = predicts_last(model) and not isinstance(
-            job.data, TextData
-        )  # rows of other data end with what is predicted
-        found = costs(one, job.settings.batch, length_of(job) - int(ends))
-        return cls(found["step_flops"], found["state"], found["process"] or found["peak"])
-
-
-def length_of(job: Job) -> int:
-    """The tokens of the longest row that is learned from."""
-    return job.data.longest(job.settings.length) or job.settings.length
-
-
-def rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
+def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
     """The learning rates to try; UserError for words that are no rates."""
     if lrs is None:
         return (lr,)
     if lr is not None:
         raise UserError("give one of --lr and --lrs")
-    found: list[float | None] = []
+    values: list[float | None] = []
     for word in lrs.split(","):
         try:
             value = float(word)
@@ -130,28 +107,33 @@ def rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
             value = 0.0
         if not 0 < value < math.inf:
             raise UserError(f"--lrs takes rates above 0 with commas between, such as 1e-3,3e-3, and {word!r} came")
-        if value in found:
+        if value in values:
             raise UserError(f"--lrs names {word} twice")
-        found.append(value)
-    return tuple(found)
+        values.append(value)
+    return tuple(values)
 
 
-def trials(
-    members: Iterable[tuple[str, Wanted, Budget]], job: Job, lrs: Sequence[float | None], seeds: int, out: Path
+def list_trials(
+    members: Iterable[tuple[str, MemberChoice, Budget]],
+    job: Job,
+    lrs: Sequence[float | None],
+    seeds: int,
+    out: Path,
+    decisions: Mapping[str, Decisions],
 ) -> list[Trial]:
     """All trainings, in the order of members, rates, seeds; several of a member lie in folders within its own."""
-    found = []
-    for title, one, budget in members:
+    trainings = []
+    for title, choice, budget in members:
         for lr in lrs:
             for seed in range(job.settings.seed, job.settings.seed + seeds):
                 words = ([f"lr={lr:g}"] if len(lrs) > 1 else []) + ([f"seed={seed}"] if seeds > 1 else [])
-                its = replace(job, budget=budget, settings=replace(job.settings, lr=lr, seed=seed))
+                own_job = replace(job, budget=budget, settings=replace(job.settings, lr=lr, seed=seed))
                 folder = out.joinpath(folder_name(title), "+".join(words))
-                found.append(Trial(title, " ".join((title, *words)), one, its, folder))
-    return found
+                trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder, decisions.get(title)))
+    return trainings
 
 
-def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, UserError]]:
+def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, UserError]]:
     """Train all of them, a piece of the budget each and then the next piece; what became of each, by its name.
 
     Each is read from its folder at its turn and saved there at its end, so one alone is in memory, and a kill loses
@@ -163,7 +145,7 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
     titles = {trial.name: f"{trial.name} ({n} of {len(trials)})" for n, trial in enumerate(trials, 1)}
     for trial in trials:
         if (step := RunFolder(trial.folder).step) is not None:
-            with advised(ANEW), from_user(ValueError, OSError):
+            with with_advice(ANEW), from_user(ValueError, OSError):
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
@@ -174,21 +156,15 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
                 if trial.name in failed or (history and _spent(trial, history) >= until):
                     continue
                 try:
-                    model = trial.one.build(trial.seed)
-                    with advised(ANEW):
-                        done[trial.name] = taught(
-                            titles[trial.name],
-                            model,
-                            trial.job,
-                            trial.folder,
-                            resume=history is not None,
-                            until=until,
-                            decisions=trial.decisions,
-                        )
+                    model = trial.choice.build(trial.seed)
+                    with with_advice(ANEW):
+                        run = (titles[trial.name], model, trial.job, trial.folder)
+                        more = history is not None
+                        done[trial.name] = train_until(*run, resume=more, until=until, decisions=trial.decisions)
                 except UserError as error:
                     failed[trial.name] = error
-                    bad = {one.lr for one in trials if one.name in failed and one.member == trial.member}
-                    every = {one.lr for one in trials if one.member == trial.member}
+                    bad = {other.lr for other in trials if other.name in failed and other.member == trial.member}
+                    every = {other.lr for other in trials if other.member == trial.member}
                     if bad == every or not isinstance(error.__cause__, TrainingStopped):
                         raise
     return done, failed
@@ -198,15 +174,18 @@ def _spent(trial: Trial, history: History) -> float:
     return trial.job.budget.spent(history.step, history.seconds)
 
 
-def plan(members: Iterable[tuple[str, Wanted]], job: Job, spent: Spent, **more: Any) -> dict[str, Any]:
+def comparison_plan(
+    members: Iterable[tuple[str, MemberChoice]], job: Job, spent: TrialBudget, **more: Any
+) -> dict[str, Any]:
     """All that a comparison follows from, as it stands in its folder from before the first step on."""
-    there = {title: {"member": one.function.__name__, "keywords": dict(one.keywords)} for title, one in members}
-    settings = asdict(job.settings)
-    told = {"data": job.data.name, "bytes": fingerprint(job.data), "members": there, **spent.told, **more, **settings}
-    return json.loads(json.dumps(told))
+    entries = {
+        title: {"member": choice.function.__name__, "keywords": dict(choice.keywords)} for title, choice in members
+    }
+    record = {"data": job.data.name, "bytes": fingerprint(job.data), "members": entries, **spent.as_record, **more}
+    return json.loads(json.dumps(record | asdict(job.settings)))
 
 
-def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
+def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
     """The job with what the comparison in a folder had fixed; UserError where that one is another."""
     try:
         before = from_json(read_file(out / PLAN))
@@ -218,14 +197,14 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
         words = difference(whole | fixed, now | fixed, as_typed)
-        if (names := ", ".join(before["members"])) != (others := ", ".join(now["members"])):
-            words = f"got {others}, expected {names}. Pass the same members"
+        if (names := ", ".join(before["members"])) != (current_names := ", ".join(now["members"])):
+            words = f"got {current_names}, expected {names}. Pass the same members"
         if words is not None:
             raise ValueError(f"cannot resume the comparison in {out}: {words}, or choose another --out")
         return replace(job, settings=replace(job.settings, **fixed))
 
 
-def begin(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
+def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
     """A new comparison in a folder: what an earlier one found is taken away."""
     with from_user(OSError):
         for name in WRITTEN:
@@ -235,15 +214,18 @@ def begin(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
         write(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
 
-def best_rate(
-    trials: Sequence[Trial], failed: Iterable[str], value: Callable[[Trial], float], sign: int
-) -> tuple[float | None, dict[str, float | None]]:
-    """The rate with the least mean over seeds, times `sign`, and each one's mean; None where a loss was not finite."""
-    found: dict[float | None, float | None] = {}
+def best_trials(
+    trials: Sequence[Trial], done: Mapping[str, History], failed: Collection[str]
+) -> tuple[list[Trial], dict[str, float | None]]:
+    """The trainings of a member at the rate with the best mean over seeds, and each one's mean.
+
+    A mean is None where a loss was not finite.
+    """
+    means: dict[float | None, float | None] = {}
     for lr in dict.fromkeys(trial.lr for trial in trials):
-        its = [trial for trial in trials if trial.lr == lr]
-        found[lr] = None if any(one.name in failed for one in its) else sum(map(value, its)) / len(its)
-    there = {lr: mean for lr, mean in found.items() if mean is not None}
-    return min(there, key=lambda lr: sign * there[lr]), {
-        f"{lr:g}": mean for lr, mean in found.items() if lr is not None
-    }
+        names = [trial.name for trial in trials if trial.lr == lr]
+        means[lr] = None if any(name in failed for name in names) else fmean(done[name].best.valid for name in names)
+    sign = 1 if next(iter(done.values())).metric.better == "less" else -1
+    best = min((lr for lr, mean in means.items() if mean is not None), key=lambda lr: sign * (means[lr] or 0.0))
+    tried = {f"{lr:g}": mean for lr, mean in means.items() if lr is not None}
+    return [trial for trial in trials if trial.lr == best], tried

@@ -115,8 +115,8 @@ def test_real_commands(world: World, seed: int) -> None:
 @pytest.mark.prove
 def test_what_is_imported_while_sizes_are_judged_has_numbers() -> None:
     code = """
-from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.wanted import spelled
+from kinformer.cli.support.memory_limits import refuse_too_large
+from kinformer.lab.member_choice import spelled
 refuse_too_large(spelled("gpt(d=8, depth=1, heads=2, pattern=Causal() & Band(2))"), 1, 8)
 from kinformer.nn.patterns.since import EXAMPLES
 print({one.first.device.type for one in EXAMPLES})

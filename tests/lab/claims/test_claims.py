@@ -476,8 +476,8 @@ def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
 def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
     module = ModuleType("toy", "A toy.")
     module.claim = toy  # type: ignore[attr-defined]
-    monkeypatch.setattr("kinformer.cli.claim.part_files", lambda kind: {})
-    monkeypatch.setattr("kinformer.cli.claim.load_plugins", lambda kind, own: {"toy": module})
+    monkeypatch.setattr("kinformer.cli.support.static_source.part_files", lambda kind: {})
+    monkeypatch.setattr("kinformer.cli.support.static_source.load_plugins", lambda kind, own: {"toy": module})
     monkeypatch.setattr("kinformer.cli.claim.modules", lambda kind: {"toy": module})
     assert command.run(["claim"]) == 0 and "toy" in capsys.readouterr().out
     assert command.run(["claim", "toy", "--out", str(tmp_path / "here")]) == 0

@@ -9,13 +9,13 @@ import numpy
 import pytest
 import torch
 
-from kinformer.cli.support.training import fitting
-from kinformer.cli.support.wanted import wanted
 from kinformer.lab.data import images, series
 from kinformer.lab.data.images import ImageData
 from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.spec import read_spec
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.member_fit import fit_keywords
 from kinformer.lab.train.start_record import fingerprint
 from kinformer.members.image_transformer import image_transformer
 from kinformer.members.informer import TINY, informer
@@ -263,10 +263,10 @@ def test_a_run_is_told_from_one_of_other_images(tmp_path: Path) -> None:
 def test_pictures_decide_the_shape_that_a_member_was_not_given(tmp_path: Path) -> None:
     idx(tmp_path)
     data = images.read(str(tmp_path))
-    one = fitting(wanted("image_transformer", ["d=16", "depth=1"]), data)
+    one = fit_keywords(parse_member("image_transformer", ["d=16", "depth=1"]), data)
     assert one.keywords == {"d": 16, "depth": 1, "shape": (1, 4, 3)}
-    given = wanted("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
-    assert fitting(given, data).keywords == given.keywords
-    assert fitting(wanted("gpt", []), data).keywords == {}
+    given = parse_member("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
+    assert fit_keywords(given, data).keywords == given.keywords
+    assert fit_keywords(parse_member("gpt", []), data).keywords == {}
     with pytest.raises(ValueError, match=r"pictures \[C H W\] of \(1, 4, 3\), and this model reads \(1, 3, 4\)"):
         data.stream(given.build(0), 2, 1, 0, 100)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load
-from kinformer.cli.support.training import fitting
-from kinformer.cli.support.wanted import wanted
 from kinformer.core.batch import EpisodeSteps
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.episodes import Episode, episodes, write_episodes
 from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.member_fit import fit_keywords
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
 
@@ -114,7 +114,7 @@ def test_scales_are_those_of_train_and_stay_with_the_weights(numbers: bool, tmp_
     spec = spec_of(tmp_path, made(numbers=numbers))
     data = read_spec(spec)
     assert isinstance(data, EpisodeData)
-    one = fitting(wanted("decision_transformer", ["d=8", "depth=1", "context=3", "dropout=0"]), data)
+    one = fit_keywords(parse_member("decision_transformer", ["d=8", "depth=1", "context=3", "dropout=0"]), data)
     model: Any = one.build(0)
     assert (model.discrete, model.actions, model.steps) == (not numbers, 2, 11)
     fit(model, spec, steps=2, batch=4, out=tmp_path / "run")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinformer.cli.support.wanted import folder_name
+from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train import folder_lock as lock_module
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit

@@ -1,0 +1,53 @@
+"""Advice as a table with notes."""
+
+import re
+
+from rich.console import Console
+from rich.table import Table
+
+from kinformer.cli.options import WIDTH
+from kinformer.cli.support.docstrings import doc
+from kinformer.lab.advise.estimates import quality
+from kinformer.lab.advise.ranking import BASELINE, Advice, Fit
+from kinformer.lab.units import size
+
+
+def print_advice(advice: Advice) -> None:
+    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
+    console.print(
+        f"{advice.task} on rows of {advice.length:,} tokens of {advice.data.name}, batches of {advice.batch:,}, "
+        f"within {size(advice.room)}: the fewest multiplications first"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("member", overflow="fold")
+    baseline = BASELINE[advice.task]
+    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", f"speed / {baseline}", "bits, measured"):
+        table.add_column(heading, justify="right")
+    for fit in advice.fits:
+        estimate = fit.estimate
+        state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
+        measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "never"
+        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,}"
+        flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
+        table.add_row(estimate.choice.text, flops, size(fit.process), parameters, state, speed, measured_bits)
+    console.print(table)
+    large = ", ".join(f"{fit.estimate.choice.text} {size(fit.process)}" for fit in advice.large)
+    parts = {
+        "Too large": [f"{large}."] if large else [],
+        "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
+        "To begin with": [f"{fit.name}, {why}. {_reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
+        "Not known": advice.unknown,
+        "To try": advice.commands,
+    }
+    for title, lines in parts.items():
+        if lines:
+            console.print(f"\n{title}:", style="bold")
+        for line in lines:
+            console.print(f"  {line}", soft_wrap=title == "To try")
+
+
+def _reason_to_choose(fit: Fit) -> str:
+    """What a member says of when to choose it."""
+    docstring = doc(fit.estimate.choice.function)
+    sentences = re.split(r"(?<=\.) ", " ".join([docstring.first, *docstring.prose]))
+    return next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")

@@ -1,0 +1,214 @@
+"""The plots of a check: patterns, and time and memory against length."""
+
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from kinformer.checkpoint.files import write
+from kinformer.cli.support.run_folder import make_folder
+from kinformer.core.keywords import nearest
+from kinformer.core.pattern import Pattern
+from kinformer.core.task import Task
+from kinformer.lab.cost.growth import Growth, measure, power
+from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.plot import Plot, PlotLine
+from kinformer.laws.check import TimeIsUp, limit_time, verdicts
+from kinformer.laws.pattern import matrix
+from kinformer.laws.support.forms import forms
+from kinformer.laws.support.judging import JudgedPart, Verdict, laws
+from kinformer.laws.support.parts_file import PartsFile, Unreadable, read_parts, title_of, with_article
+from kinformer.laws.support.subject import Subject
+from kinformer.pages.plots import save_plots
+
+MOST = 4  # patterns
+
+
+def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
+    """The first patterns, then time, then bytes, both on logarithmic axes."""
+    images = [Plot(name, "key", "query", image=matrix.tolist()) for name, matrix in [*patterns.items()][:MOST]]
+    if not growth.lines():
+        return images
+    exponent, xlabel = power(growth.seconds), "tokens in a row"
+    title = "" if exponent is None else f"about like length^{exponent:.1f}"
+    time = [PlotLine(growth.lengths, growth.seconds, "", "o-")]
+    space = [PlotLine(growth.lengths, growth.saved_bytes, "kept for gradients", "o-")]
+    if growth.state:
+        space.append(PlotLine(growth.lengths, growth.state, "state for decoding", "s-"))
+    axes = ((title, "seconds with gradients", time), ("", "bytes", space))
+    return images + [Plot(name, xlabel, unit, lines, log="xy", ticks=growth.lengths) for name, unit, lines in axes]
+
+
+MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
+LENGTH, HEADS = 24, 4
+HINT_LENGTH = 64  # positions over which a pattern is compared with what it says of itself
+
+
+def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | None) -> int:
+    """Judge the examples of a file by every law or those named, and print a report; the exit code."""
+    for name in law or ():
+        if name not in laws():
+            raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
+    report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
+    try:
+        with limit_time(seconds), from_user(Unreadable):
+            own = read_parts(file)
+    except TimeIsUp as error:
+        raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
+    report.say(f"{_headline(own)}\n", "bold")
+    judged: list[Verdict] = []
+    growth = Growth()
+    with report.console.status("") as status:
+        for verdict in verdicts(own.examples, tuple(law or laws()), seconds, status.update):
+            judged.append(verdict)
+            report.verdict(verdict)
+        if not law and not any(each.law == "runs" and each.failed for each in judged):
+            status.update("time and memory")
+            growth = _measure_growth(own.examples[0], seconds)
+    for line in _unjudged_lines(judged):
+        report.say(line)
+    drawings = _draw_patterns(own)
+    report.drawings(drawings)
+    for hint in _hints_for(own):
+        report.say(f"\nhint: {hint}", "yellow")
+    for line in ("", *growth.lines()) if growth.lines() else ():
+        report.say(line)
+    report.say(f"\n{_summary(judged)}", "bold")
+    if out is not None:
+        _save_report(out, report, drawings, growth)
+    if not law and all(each.end == "nothing" for each in judged):
+        raise UserError(f"no law judges anything of {file}; let EXAMPLES hold a part that it works in")
+    return FAILED if any(each.failed for each in judged) else 0
+
+
+class CheckReport:
+    """Lines for the terminal as they come, kept for a file."""
+
+    def __init__(self, console: Any) -> None:
+        self.console = console
+        self.lines: list[str] = []
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print it, and keep it."""
+        self.console.print(text, style=style)
+        self.lines.append(text)
+
+    def verdict(self, verdict: Verdict) -> None:
+        """A line for a law."""
+        mark, style = MARKS.get(verdict.end, ("-", None))
+        declared = "breaks: " if verdict.end == "declared" else ""
+        self.say(f"{mark} {verdict.law:<12}{declared}{verdict.text}", style)
+
+    def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
+        """The patterns, below the verdicts, so that a finding stands in the first lines."""
+        for label, (pattern, h) in patterns.items():
+            self.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
+            self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
+
+
+def _headline(own: PartsFile) -> str:
+    titles = dict.fromkeys(f"{title_of(example)}, {with_article(example.kind)}" for example in own.examples)
+    count = len(own.examples)
+    return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
+
+
+def _draw_patterns(own: PartsFile) -> dict[str, tuple[Any, int]]:
+    """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
+    drawings: dict[str, tuple[Any, int]] = {}
+    for example in own.examples:
+        part = example.make()
+        if isinstance(part, ModuleType | Task):
+            continue  # an executor, a task
+        for pattern in [part] if isinstance(part, Pattern) else patterns_in(part):
+            for h in _heads(pattern):
+                drawings.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
+    return drawings
+
+
+def _heads(pattern: Any) -> list[int]:
+    """The first heads, up to one that reads as head 0 does; none where it cannot be drawn, which the laws will say."""
+    try:
+        first, *rest = (pattern.show(LENGTH, h=h) for h in range(HEADS))
+    except Exception:
+        return []
+    return list(range(1 + len(list(takewhile(lambda drawing: drawing != first, rest)))))
+
+
+def _hints_for(own: PartsFile) -> list[str]:
+    """What the file's own patterns could say more sharply."""
+    try:
+        return [hint for example in own.examples if example.kind == "pattern" for hint in sharper_hints(example.make())]
+    except Exception:
+        return []  # what is wrong with them is for the laws to say
+
+
+def _measure_growth(example: JudgedPart, seconds: float) -> Growth:
+    try:
+        with limit_time(seconds):
+            return measure(next(form for form in forms(example.make(), example.make) if isinstance(form, Subject)))
+    except (TimeIsUp, Exception):
+        return Growth()  # the laws have said what is wrong with it
+
+
+def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
+    """Where laws that hold did not look, and why: a line for each reason."""
+    places: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for place, why in verdict.unjudged if verdict.end == "holds" else ():
+            places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
+    lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
+    return ["", *lines] if lines else []
+
+
+def _summary(verdicts: list["Verdict"]) -> str:
+    wrong = [verdict.law for verdict in verdicts if verdict.end == "broken"]
+    slow = [verdict.law for verdict in verdicts if verdict.end == "slow"]
+    good = sum(verdict.end == "holds" for verdict in verdicts)
+    declared = [verdict.law for verdict in verdicts if verdict.end == "declared"]
+    nothing = [verdict.law for verdict in verdicts if verdict.end == "nothing"]
+    text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
+    text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
+    text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
+    text += f", {len(slow)} without an answer: {', '.join(slow)}" if slow else ""
+    return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
+
+
+def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: Growth) -> None:
+    make_folder(out)
+    with from_user(OSError, code=FAILED):
+        write(out / "report.txt", ("\n".join(report.lines) + "\n").encode())
+    if drawings or growth.lines():
+        matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
+        save_plots(check_plots(matrices, growth), "", out / "picture.png", size=(4, 4))
+
+
+def sharper_hints(pattern: Pattern) -> Iterator[str]:
+    """A sentence for each, from what the pattern does over 64 positions; none for patterns of a batch."""
+    if pattern.tensors():
+        return
+    read = matrix(pattern, HINT_LENGTH).any(0).any(0)
+    at = torch.arange(HINT_LENGTH)
+    distance = torch.where(read, at[:, None] - at, 0)
+    far, ahead = int(distance.max()), -int(distance.min())
+    told_far, told_ahead = pattern.reach()
+    if ahead == 0 and told_ahead > 0:
+        yield f"{pattern} reads nothing ahead, but reach() says {told_ahead}: as it is, it cannot be decoded by itself"
+    if far < HINT_LENGTH // 2 < told_far:
+        yield f"{pattern} reads {far} back at most, but reach() says {told_far}: a sharper reach() reads fewer keys"
+    elif far < HINT_LENGTH // 2 and ahead == 0 and pattern.capacity(HINT_LENGTH) == HINT_LENGTH:
+        yield f"{pattern} reads {far} back at most, but capacity() is the whole row: live() and capacity() can save it"
+
+
+def patterns_in(model: Any) -> dict[Any, int]:
+    """The patterns that a module's parts hold, and in how many places."""
+    count: dict[Any, int] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Pattern):
+                count[value] = count.get(value, 0) + 1
+    return count

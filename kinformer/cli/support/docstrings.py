@@ -1,0 +1,139 @@
+"""What a class or function says of itself, in the order in which a reader wants it."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kinformer.core.discover import Origin
+from kinformer.core.keywords import describe
+
+NAMES = re.compile(r"(?P<names>[a-z_]\w*(, [a-z_]\w*)*): (?P<text>.*)")
+EQUATION = re.compile(r"^[\w().|~, ]{1,40}( [-+*/%|] [\w().|]+)* (=|<=|>=) ")
+
+
+class Doc(NamedTuple):
+    """A docstring in its parts. `prose` are paragraphs, `arguments` what is said of names that stand together."""
+
+    first: str
+    equations: list[str]
+    prose: list[str]
+    arguments: dict[tuple[str, ...], str]
+    errors: str
+    source: str
+
+
+def doc(subject: Any) -> Doc:
+    """The docstring of a class or function, taken apart."""
+    names = set(parameters(subject))
+    parsed = Doc("", [], [], {}, "", "")
+    text = inspect.getdoc(subject) or ""
+    for paragraph in re.split(r"\n\s*\n", text):
+        body, errors, source = _tail(paragraph)
+        parsed = parsed._replace(errors=parsed.errors or errors, source=parsed.source or source)
+        arguments = _arguments(body, names)
+        if arguments:
+            parsed.arguments.update(arguments)
+        elif not body:
+            continue
+        elif not parsed.first:
+            parsed = parsed._replace(first=_flat(body))
+        elif EQUATION.match(body) and not body.startswith("    "):
+            parsed.equations.append(_flat(body))
+        else:
+            parsed.prose.append(
+                textwrap.indent(textwrap.dedent(body), "    ") if body.startswith("    ") else _flat(body)
+            )
+    return parsed
+
+
+def heading(title: str, subject: Any) -> str:
+    """Names and defaults of arguments, without types: `Band(left, right=None)`."""
+    pieces, star = [], False
+    for name, parameter in parameters(subject).items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            pieces.append(f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{name}")
+            star = True
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            pieces.append("*")
+            star = True
+        empty = parameter.default is parameter.empty
+        pieces.append(name if empty else f"{name}={_value(parameter.default)}")
+    return f"{title}({', '.join(pieces)})" if callable(subject) else title
+
+
+def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
+    """Each argument with its type and default, and what it means; those that the docstring tells of together, so."""
+    declared, groups = parameters(subject), {name: names for names in docstring.arguments for name in names}
+    listed: set[str] = set()
+    for name in declared:
+        if name in listed:
+            continue
+        names = [other for other in groups.get(name, (name,)) if other in declared]
+        listed.update(names)
+        yield ", ".join(_typed(declared[other]) for other in names), docstring.arguments.get(groups.get(name, ()), "")
+
+
+def _typed(parameter: inspect.Parameter) -> str:
+    """An argument with its type and default."""
+    kind = annotation(parameter.annotation)
+    default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
+    return f"{parameter.name}{f': {kind}' if kind else ''}{default}"
+
+
+def parameters(subject: Any) -> dict[str, inspect.Parameter]:
+    """The arguments of a class or function by name, itself left out; none where Python cannot tell."""
+    try:
+        declared = inspect.signature(subject, eval_str=isinstance(getattr(subject, "origin", None), Origin)).parameters
+    except (TypeError, ValueError, NameError):
+        return {}
+    inherited = inspect.isclass(subject) and "__init__" not in vars(subject)  # from nn.Module
+    untold = ("args", "kwargs") if inherited else ()
+    return {name: parameter for name, parameter in declared.items() if name not in ("self", "cls", *untold)}
+
+
+def annotation(kind: Any) -> str:
+    """A type as a reader would write it: `Tensor [B T D]` where the library says more of a tensor."""
+    if kind is inspect.Parameter.empty:
+        return ""
+    text = kind if isinstance(kind, str) else describe(kind)
+    text = re.sub(r"ForwardRef\('(\w+)'\)", r"\1", text)
+    text = re.sub(r"(?:jaxtyping\.)?(\w+)\[Tensor, ['\"]\s*([^'\"]*)['\"]\]", r"\1 [\2]", text)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+([A-Za-z]\w*)", r"\1", text)
+
+
+def _tail(paragraph: str) -> tuple[str, str, str]:
+    """A paragraph without its sentences of errors and sources, and these."""
+    body, *rest = re.split(r"(?:^|(?<=\s))(Errors|Source): ", paragraph)
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    return body.rstrip(), _flat(sections.get("Errors", "")), _flat(sections.get("Source", ""))
+
+
+def _arguments(body: str, names_known: set[str]) -> dict[tuple[str, ...], str]:
+    """What is said of names, where a paragraph is such a list: a line begins with arguments and a colon."""
+    texts: dict[tuple[str, ...], str] = {}
+    last: tuple[str, ...] | None = None
+    for line in body.splitlines():
+        match = NAMES.fullmatch(line)
+        names = tuple(match["names"].split(", ")) if match else ()
+        if match and names_known.issuperset(names):
+            last = names
+            texts[last] = match["text"]
+        elif last is None:
+            return {}
+        else:
+            texts[last] += f" {line.strip()}"
+    return texts
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _value(value: Any) -> str:
+    text = repr(value)
+    if text.startswith("<"):
+        return getattr(value, "__name__", "...")
+    return text if len(text) <= 40 else "..."

@@ -1,0 +1,45 @@
+"""Lending: a member that reads text, for data that another kind of model learns from over its layers."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints
+
+from kinformer.core.discover import find_member, parse_keywords
+from kinformer.core.keywords import signature
+from kinformer.core.needs import check_used
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.resolve import DataSource
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords
+from kinformer.members.support.member_stack import format_stack
+
+
+def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberChoice:
+    """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
+
+    Keywords that it has not go to the member that takes them. UserError for a file of one's own.
+    """
+    texts = tuple(texts)
+    kind, function = source.kind, find_member_function(name)
+    if kind is None or not kind.lends or _reads_it(function, kind):
+        return parse_member(name, texts)
+    host = find_member(kind.lends)
+    with from_user(TypeError):
+        own, host_texts = split_keywords(function, host, texts)
+    choice = parse_member(name, own)
+    if ".py:" in name:
+        raise UserError(
+            f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "
+            f"there that makes the whole model, as {kind.lends} does"
+        )
+    with from_user(TypeError):
+        keywords = parse_keywords(host, host_texts)
+    every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
+    with from_user(ValueError):
+        check_used(function.needs, choice.keywords, every | dict(choice.keywords))  # type: ignore[attr-defined]
+    stack = format_stack(function, {**every, **choice.keywords})
+    return MemberChoice(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
+
+
+def _reads_it(function: Callable[..., Any], kind: type[Data]) -> bool:
+    """Does the member make a model that learns from such data itself?"""
+    return getattr(get_type_hints(function).get("return"), "reads", None) in kind.serves

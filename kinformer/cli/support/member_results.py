@@ -1,0 +1,107 @@
+"""The numbers of a member of a comparison, from its trainings and from the best models that these kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.model_files import BEST
+from kinformer.cli.support.evaluation import score_model
+from kinformer.cli.support.member_cost import MemberCost
+from kinformer.cli.support.trials import Trial
+from kinformer.lab.compare.lengths import against_length
+from kinformer.lab.compare.samples import MemberSample, draw_sample
+from kinformer.lab.errors import from_user
+from kinformer.lab.train.history import History
+from kinformer.lab.train.member_fit import longest_row
+from kinformer.pages.interval import interval
+from kinformer.pages.results import MemberResult
+
+CURVES = 0.02  # of the seconds of a training that curves against length may take
+
+
+def measure_member(
+    trials: Sequence[Trial],
+    done: Mapping[str, History],
+    split: str,
+    out: Path,
+    tried: Mapping[str, float | None],
+    cost: MemberCost,
+) -> MemberResult:
+    """The row of a member, of its trainings from several seeds; the best of the first writes, read from its folder."""
+    first, history = trials[0], done[trials[0].name]
+    model = _best_model(first)
+    measures = [_measures(trial, done[trial.name], split) for trial in trials]
+    means = {name: fmean(values[name] for values in measures) for name in measures[0]}
+    sample = draw_sample(model, first.job.data, first.job.settings)
+    runs = [_run(trial, done[trial.name], values, out) for trial, values in zip(trials, measures, strict=True)]
+    return MemberResult(
+        name=first.member,
+        folder=runs[0]["folder"],
+        member=model.member.name,
+        keywords=model.member.keywords,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        lr=first.job.settings.recipe(model).peak,
+        measures=means,
+        interval=interval([next(iter(values.values())) for values in measures]),
+        tokens_per_second=sum(done[values.name].tokens for values in trials)
+        / sum(done[values.name].seconds for values in trials),
+        ms_per_token=sample.milliseconds,
+        steps=history.step,
+        minutes=history.seconds / 60,
+        points=runs[0]["points"],
+        prompt=sample.prompt.decode("utf-8", "replace"),
+        sample=sample.sample.decode("utf-8", "replace"),
+        shown=_caption(model, sample),
+        answer=None if sample.answer is None else sample.answer.decode("utf-8", "replace"),
+        runs=runs,
+        tried=tried if len(tried) > 1 else {},
+        state_bytes=cost.state,
+        peak_bytes=cost.process,
+        lengths=_lengths(first, CURVES * history.seconds),
+    )
+
+
+def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
+    """Speed and memory against length, where rows have one; pictures are as large as they are."""
+    if trial.job.data.longest(trial.job.settings.length) is None:
+        return []
+    return against_length(trial.choice, longest_row(trial.job.data, trial.job.settings), seconds)
+
+
+def _best_model(trial: Trial) -> Any:
+    return load(trial.folder / BEST, member=trial.choice.function).to(trial.job.device)
+
+
+def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
+    """The measures of the best model of a training: on valid as the training found them, or on another split."""
+    if split == "valid":
+        return {history.metric.name: history.best.valid, **history.best.extras}
+    settings, data = trial.job.settings, trial.job.data
+    with from_user(ValueError, LookupError):
+        score = score_model(_best_model(trial), data, split, settings.sample_bytes, {"length": settings.length})
+    return {score.metric.name: score.value, **score.extras}
+
+
+def _run(trial: Trial, history: History, measures: Mapping[str, float], out: Path) -> dict[str, Any]:
+    return {
+        "seed": trial.seed,
+        "folder": f"{trial.folder.relative_to(out).as_posix()}/{BEST}",
+        **{name.replace(" ", "_"): value for name, value in measures.items()},
+        "steps": history.step,
+        "minutes": history.seconds / 60,
+        "tokens_per_second": history.speed,
+        "points": [asdict(point) for point in history.points],
+    }
+
+
+def _caption(model: Any, drawn_sample: MemberSample) -> str:
+    """What is shown of a member, in words that follow its name."""
+    sample, answer = (text and text.decode("utf-8", "replace") for text in (drawn_sample.sample, drawn_sample.answer))
+    if answer is not None:
+        return f"answers {sample!r}, and {answer!r} is right"
+    if model.reads == "masked":
+        return f"fills in each _ in the first {len(drawn_sample.prompt)} bytes of valid"
+    return f"goes on from the first {len(drawn_sample.prompt)} bytes of valid" if drawn_sample.prompt else ""

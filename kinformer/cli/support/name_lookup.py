@@ -1,0 +1,328 @@
+"""From words to what they mean: expressions, parts, members, the public API, own files, topics."""
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import kinformer
+from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
+from kinformer.cli.support.topics import TOPICS, topic
+from kinformer.core.discover import Origin, has_plugins, kinds, load_user_module, modules, parse_keywords, part_files
+from kinformer.core.keywords import split
+from kinformer.lab.environments.support.make_environment import environment_folder
+from kinformer.lab.errors import UserError, from_user
+
+OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
+EXPRESSION = re.compile(r"[(&|~]")
+FOLDERS = ("exits", "losses", "data", "executors", "search")  # files that have no EXAMPLES
+NEAR, CLOSE, TALKED = 3, 0.6, 8
+_named = functools.cache(public_parts)
+
+
+class Page(NamedTuple):
+    """What there is to show: the classes or functions that one came for, helpers, and how examples are made."""
+
+    heading: str
+    main: tuple[tuple[str, Any], ...] = ()
+    helpers: tuple[tuple[str, Any], ...] = ()
+    examples: tuple[Callable[[], Any], ...] = ()
+    public: bool = False
+
+
+class TopicEntry(NamedTuple):
+    """A line of a topic: where, and its first sentence."""
+
+    place: str
+    sentence: str
+
+
+class Topic(NamedTuple):
+    """What speaks of a word: a sentence on the word itself, and places."""
+
+    word: str
+    says: str
+    places: tuple[TopicEntry, ...]
+
+
+def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
+    """What a name means; UserError with the nearest names where it means nothing. `keywords` are a member's."""
+    name = name.strip()
+    member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
+    if member and member["name"] in _all_titles():
+        return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
+    own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
+    if own:
+        return [*_own_pages(own["file"], own["name"], keywords)]
+    if EXPRESSION.search(name):
+        return [_expression(name)]
+    pages = list(_exact_pages(name, keywords)) or list(_exact_pages("_".join(name.split()), keywords))
+    if pages:
+        return pages
+    if keywords:
+        kinds = "members, tasks and environments"
+        raise UserError(f"there is no member {name!r}, and only {kinds} have keywords such as {keywords[0]!r}")
+    if named_topic := topic(name):
+        return _topic_with_more(name, named_topic.says, named_topic.places)
+    pages = list(_exact_pages(name, keywords, str.lower))
+    if pages:
+        return pages
+    talked = _mentions(name)
+    if talked:
+        return Topic(name, "Nothing has this name; these speak of it.", talked)
+    raise _unknown(name, _offered_titles())
+
+
+def refuse_unknown(name: str) -> None:
+    """UserError for plain words that nothing is called and no file has, found without running any.
+
+    Everything else is left to `find_pages`: expressions, places, files of one's own, and plugins.
+    """
+    folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
+    if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
+        return
+    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
+    defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
+    titles = {*texts, *defined, *kinformer._FILE_OF}
+    words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
+    if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, titles)) and not any(
+        all(word.search(text) for word in words) for text in texts.values()
+    ):
+        parts_with_examples = {
+            title
+            for text in texts.values()
+            for title in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
+            if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
+        }
+        # helpers are no names to look for
+        raise _unknown(name, {*texts, *parts_with_examples, *kinformer._FILE_OF, *TOPICS})
+
+
+def _unknown(name: str, offered: Iterable[str]) -> UserError:
+    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}; kinformer list has them all")
+
+
+def nearest_names(name: str, names: Iterable[str]) -> str:
+    """The end of an error's sentence: the nearest names, where any is near."""
+    by_lower = {title.lower(): title for title in sorted(names, reverse=True)}
+    close = [by_lower[title] for title in difflib.get_close_matches(name.lower(), by_lower, n=NEAR, cutoff=CLOSE)]
+    if not close:
+        return ""
+    *before, last = (repr(title) for title in close)
+    return f"; the nearest are {', '.join(before)} and {last}" if before else f"; the nearest is {last}"
+
+
+# Parts, members, the public API --------------------------------------------------------------------------------------
+
+
+def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str] = str) -> Iterator[Page]:
+    """Files and classes of that name, and what `kinformer` itself exports."""
+    kind, slash, file_name = name.rpartition("/")
+    listed: set[int] = set()
+    for folder, file, module in _files():
+        if slash and kind != folder:
+            continue
+        title = fold(file_name) if slash else fold(name)
+        page = _page_of_module(f"{folder}/{file}", module, title, file, fold, keywords)
+        if page:
+            listed.update(id(subject) for _, subject in page.main)
+            yield page
+    if not slash and not keywords:
+        for title, subject in _public_names(name, fold):
+            if id(subject) not in listed:
+                yield Page(f"kinformer.{title}", ((title.rpartition(".")[2], subject),), public=True)
+
+
+def _page_of_module(
+    place: str, module: ModuleType, name: str, file: str, fold: Callable[[str], str], keywords: tuple[str, ...]
+) -> Page | None:
+    """A file's page where it has the name, whole; or of one class or function in it."""
+    everything = _named(module)
+    examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
+    if fold(file) == name:
+        has_class = any(inspect.isclass(subject) for _, subject in everything)
+        kinds = {type(make()) for make in examples} if has_class else set()
+        chosen = [pair for pair in everything if _is_member(pair[1]) or pair[1] in kinds] or everything
+    else:
+        chosen = [pair for pair in everything if fold(pair[0]) == name]
+    if not chosen:
+        return None
+    helpers = [pair for pair in everything if pair not in chosen] if fold(file) == name else []
+    members = [subject for _, subject in chosen if _has_keywords(subject)]
+    if members:
+        examples = tuple(_builder(subject, keywords) for subject in members)
+    elif keywords:
+        return None  # only members, tasks and environments have any
+    elif fold(file) != name:
+        examples = tuple(make for make in examples if _holds(make(), chosen[0][1]))
+    return Page(place, tuple(chosen), tuple(helpers), examples)
+
+
+def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
+    """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
+    first, _, rest = name.partition(".")
+    for title in kinformer._FILE_OF:
+        if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
+            if not rest:
+                yield title, subject
+            elif rest in _methods(subject):
+                yield f"{title}.{rest}", getattr(subject, rest)
+            else:
+                raise UserError(f"{title} has no {rest!r}{nearest_names(rest, _methods(subject))}")
+
+
+def _methods(cls: Any) -> list[str]:
+    return [name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")]
+
+
+@functools.cache
+def _files() -> tuple[tuple[str, str, ModuleType], ...]:
+    """Every file of every folder: kind, name, module. A command looks once."""
+    with from_user(ImportError):
+        folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
+        return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
+
+
+@functools.cache
+def _text_of(module: ModuleType) -> str:
+    """All that a file says of itself, its name first."""
+    name = module.__name__.rpartition(".")[2]
+    return " ".join([name, module.__doc__ or "", *(inspect.getdoc(subject) or "" for _, subject in _named(module))])
+
+
+def _all_titles() -> set[str]:
+    """Every name that can be shown."""
+    inside = {title for _, _, module in _files() for title, _ in _named(module)}
+    return {file for _, file, _ in _files()} | inside | set(kinformer._FILE_OF)
+
+
+def _offered_titles() -> set[str]:
+    """What is offered for a name that is none: parts, members, topics and the public API, none of their helpers."""
+    parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
+    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer._FILE_OF)
+
+
+def _is_part(subject: Any) -> bool:
+    """Is it a class that keeps a contract of the core?"""
+    return inspect.isclass(subject) and any(base.__module__.startswith("kinformer.core.") for base in subject.__mro__)
+
+
+def _maker(entry: Any) -> Callable[[], Any]:
+    # imported here, so that --help and early refusals need not wait for torch or rich
+    from kinformer.core.example import Example
+
+    return Example.of(entry).make
+
+
+def _builder(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[], Any]:
+    with from_user(TypeError):
+        keywords = parse_keywords(function, texts)
+
+    def build() -> Any:
+        with from_user(ValueError, TypeError, LookupError):
+            return function(**keywords)
+
+    return build
+
+
+def _is_member(subject: Any) -> bool:
+    return isinstance(getattr(subject, "origin", None), Origin)
+
+
+def _has_keywords(subject: Any) -> bool:
+    """Is it a member, a task or an environment?"""
+    kind = getattr(subject, "kind", None) if inspect.isclass(subject) else None
+    return _is_member(subject) or kind in ("task", "environment")
+
+
+def _holds(example: Any, cls: Any) -> bool:
+    """Is an example of a class, or is something in it?"""
+    if not inspect.isclass(cls):
+        return False
+    inside = example.modules() if hasattr(example, "modules") else ()
+    return isinstance(example, cls) or any(isinstance(module, cls) for module in inside)
+
+
+# Expressions and own files -------------------------------------------------------------------------------------------
+
+
+def _expression(text: str) -> Page:
+    """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
+    from kinformer.core.expression import parse
+    from kinformer.pages.pictures.support.spelled import spelled
+
+    own: dict[str, Any] = {}
+
+    def plain(match: re.Match[str]) -> str:
+        with from_user(LookupError, ImportError):
+            module = load_user_module(match["file"])
+        if not callable(getattr(module, match["name"], None)):
+            raise UserError(
+                f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], dict(defined_in(module)))}"
+            )
+        own[match["name"]] = getattr(module, match["name"])
+        return match["name"]
+
+    with from_user(ValueError):
+        pattern = parse(OWN.sub(plain, text), own)
+    return Page(spelled(pattern), examples=(lambda: pattern,))
+
+
+def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
+    """What a file of the user's own has under a name, or all of it."""
+    with from_user(LookupError, ImportError):
+        module = load_user_module(file)
+    names = dict(defined_in(module))
+    if not names:
+        raise UserError(f"{file} defines no class or function with a docstring to show")
+    if name and name not in names:
+        raise UserError(f"{file} has no {name!r}{nearest_names(name, names)}; it has {', '.join(sorted(names))}")
+    examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
+    chosen = {name: names[name]} if name else names
+    for title, subject in chosen.items():
+        if _has_keywords(subject):
+            yield Page(f"{file}:{title}", ((title, subject),), examples=(_builder(subject, keywords),))
+        else:
+            examples_of_it = tuple(make for make in examples if _holds(make(), subject))
+            yield Page(f"{file}:{title}", ((title, subject),), examples=examples_of_it or _own_example(subject))
+
+
+def _own_example(cls: Any) -> tuple[Callable[[], Any], ...]:
+    """A pattern that needs no arguments is its own example."""
+    from kinformer.core.pattern import Pattern
+
+    if not (inspect.isclass(cls) and issubclass(cls, Pattern)):
+        return ()
+    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
+    return () if required else (cls,)
+
+
+# Topics --------------------------------------------------------------------------------------------------------------
+
+
+def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
+    """The places of a topic, in its order, and after them whatever else speaks of the word."""
+    files = {f"{kind}/{file}": module for kind, file, module in _files()}
+    chosen = [TopicEntry(place, first_sentence(files[place])) for place in places if place in files]
+    more = [entry for entry in _mentions(word) if entry.place not in places]
+    return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]))
+
+
+def page_of(place: str) -> Page:
+    """The page of "patterns/band"."""
+    return next(_exact_pages(place, ()))
+
+
+def _mentions(words: str) -> tuple[TopicEntry, ...]:
+    """Where every one of some words stands, the most often first."""
+    expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
+    counted: list[tuple[int, str, str]] = []
+    for kind, file, module in _files():
+        text = _text_of(module)
+        counts = [len(word.findall(text)) for word in expressions]
+        if counts and all(counts):
+            counted.append((-sum(counts), f"{kind}/{file}", first_sentence(module)))
+    return tuple(TopicEntry(place, sentence) for _, place, sentence in sorted(counted)[:TALKED])

@@ -1,0 +1,151 @@
+"""Episodes that a model plays: told, kept, and drawn."""
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from statistics import correlation, mean, stdev
+
+from kinformer.checkpoint.files import write
+from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.support.progress_bar import progress
+from kinformer.core.acting import Player
+from kinformer.lab.data.support.episodes import write_episodes
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure
+from kinformer.lab.data.support.roll_out import PlayedEpisode, PlaySettings, roll_out
+from kinformer.lab.environments.support.make_environment import make
+from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.plot import Plot, PlotLine
+from kinformer.pages.animation import save_animation
+from kinformer.pages.plots import save_plots
+
+GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
+
+
+@dataclass
+class PlaySession:
+    """What was played so far, by the return that was asked for."""
+
+    spec: str
+    episodes: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
+
+    @property
+    def every(self) -> list[PlayedEpisode]:
+        """The episodes that have ended."""
+        return [episode for episodes in self.episodes.values() for episode in episodes]
+
+    def line(self, target: float | None) -> str:
+        """What the episodes of a return came to."""
+        episodes = self.episodes[target]
+        returns = [episode.episode.returned for episode in episodes]
+        ask = "" if target is None else f"asked for {target:g}, "
+        spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
+        success = [episode.success for episode in episodes if episode.success is not None]
+        more = f", success {mean(success):.3g}" if success else ""
+        cut = sum(episode.cut for episode in episodes)
+        limit = f", {cut} of them cut off by a limit of steps" if cut else ""
+        steps = mean(len(episode.episode.rewards) for episode in episodes)
+        spread_of_returns = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
+        count = f"{len(episodes)} episode{'s' * (len(episodes) > 1)}"
+        return f"{ask}returned {spread_of_returns} in {count} of {steps:.4g} steps{more}{limit}"
+
+    @property
+    def means(self) -> dict[float, float]:
+        """The mean return by what was asked."""
+        return {
+            target: mean(episode.episode.returned for episode in episodes)
+            for target, episodes in self.episodes.items()
+            if target is not None and episodes
+        }
+
+    def tell(self) -> None:
+        """Print it."""
+        for target, episodes in self.episodes.items():
+            if episodes:
+                print(f"{self.spec}: {self.line(target)}")
+        means = self.means
+        if len(set(means.values())) > 1 and len(means) > 2:
+            print(f"{self.spec}: asked and achieved correlate by {correlation(list(means), list(means.values())):.3f}")
+
+    def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
+        """Write what is wanted of it."""
+        if save is not None and self.every:
+            write_episodes(save, [episode.episode for episode in self.every])
+        if out is None or not self.every:
+            return
+        out.mkdir(parents=True)
+        by_number = attrgetter("number")
+        numbers = [
+            {"asked": target, "returns": {each.number: each.episode.returned for each in sorted(played, key=by_number)}}
+            for target, played in self.episodes.items()
+        ]
+        write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
+        if not pictures:
+            return
+        if len(self.means) > 1:
+            save_plots((_plot(self),), "", out / PNG, size=(6, 5))
+        frames = next((episode.frames for episode in self.every if episode.frames), ())
+        if frames:
+            print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
+            save_animation(frames, out / GIF)
+
+
+def play_episodes(
+    model: Player | None, settings: PlaySettings, targets: Sequence[float | None], out: Path | None, save: Path | None
+) -> None:
+    """Play a way for each of these returns, tell it and keep it.
+
+    UserError, after that, for an environment that failed and for Ctrl-C.
+    """
+    session, total = PlaySession(settings.spec), settings.episodes * len(targets)
+    failed: BaseException | None = None
+    total_steps = 0
+    with noted(), progress("playing", total, "episodes") as hear:
+
+        def stepped(steps: int) -> None:
+            nonlocal total_steps
+            total_steps += steps
+            hear(len(session.every), f"{total_steps:,} steps")
+
+        try:
+            for target in targets:
+                episodes = session.episodes.setdefault(target, [])
+                with_frames = out is not None and target == targets[0] and draws_pictures(settings.spec)
+                for episode in roll_out(model, settings._replace(target_return=target, render=with_frames), stepped):
+                    episodes.append(episode)
+        except (EnvironmentFailure, KeyboardInterrupt) as stop:
+            failed = stop
+        except (ValueError, ImportError) as error:
+            raise UserError(str(error)) from error
+    with from_user(OSError, code=FAILED):
+        session.tell()
+        session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
+    if failed is not None:
+        code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
+        raise UserError(
+            f"{why}; {len(session.every):,} of {total:,} episodes had ended, and are told", code
+        ) from failed
+
+
+def draws_pictures(spec: str) -> bool:
+    """Does an environment draw pictures? A warning where it does not."""
+    env = make(spec)
+    modes = env.metadata.get("render_modes", ())
+    env.close()
+    if "rgb_array" not in modes:
+        warnings.warn(f"{spec} draws no pictures, so there is no animation", stacklevel=2)
+    return "rgb_array" in modes
+
+
+def _plot(session: PlaySession) -> Plot:
+    """The return that was asked for against the return that came: every episode, and their means."""
+    means = dict(sorted(session.means.items()))
+    lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
+    for target in means:
+        returns = [rolled.episode.returned for rolled in session.episodes[target]]
+        lines.append(PlotLine([target] * len(returns), returns, "", "o", "tab:blue", 0.25))
+    lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
+    return Plot(session.spec, "return asked for", "return that came", lines)

@@ -1,0 +1,64 @@
+"""How far a long reading is: a bar on a terminal, a plain line now and then elsewhere, and the time that is left."""
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+from time import monotonic
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from kinformer.lab.train.progress import EVERY, clock
+
+SILENT = 2.0  # seconds after which a first line comes, whatever is done
+LATELY, APART = 20, 1.0  # reports, and seconds between them, by whose pace the rest is told: it may change
+
+
+class ProgressListener(Protocol):
+    """Is told how much is done, and what more there is to say of it."""
+
+    def __call__(self, done: int, more: str = "") -> None: ...
+
+
+@contextmanager
+def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
+    """A function that is told how much of the total is done; it says so on stderr."""
+    began = monotonic()
+    reports = deque([(began, 0)], LATELY)
+
+    def line(done: int, more: str = "") -> str:
+        now, (since, before) = monotonic(), reports[0]
+        if done > reports[-1][1] and now - reports[-1][0] >= APART:
+            reports.append((now, done))
+        left = clock((now - since) * (total - done) / (done - before)) if done > before else "?"
+        return f"{done:,} of {total:,} {unit}{more and f', {more}'}, {left} left"
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[line]}"))
+        with Progress(*columns, console=console, transient=True) as display:
+            task = display.add_task(name, total=max(total, 1), line=line(0))
+            yield lambda done, more="": display.update(task, completed=done, line=line(done, more))
+        return
+    last_printed = began
+
+    def tell(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    def now_and_then(done: int, more: str = "") -> None:
+        nonlocal last_printed
+        text = line(done, more)
+        if monotonic() - last_printed >= EVERY:
+            last_printed = monotonic()
+            tell(text)
+
+    first = Timer(SILENT, tell, [f"{total:,} {unit} ..."])
+    first.daemon = True
+    first.start()
+    try:
+        yield now_and_then
+    finally:
+        first.cancel()

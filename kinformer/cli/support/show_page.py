@@ -1,0 +1,328 @@
+"""A page of `kinformer show`: the class one came for, its equation and arguments, pictures, and helpers last."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from rich.console import Console
+
+from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
+from kinformer.cli.support.module_docs import sentence
+from kinformer.cli.support.name_lookup import Page, Topic, page_of
+from kinformer.core.discover import Origin
+from kinformer.core.pattern import Pattern
+from kinformer.core.task import Task
+from kinformer.lab.cost.growth import measure
+from kinformer.lab.cost.sparsity import pattern_lines
+from kinformer.lab.data.kind import form_of
+from kinformer.lab.errors import UserError
+from kinformer.laws.support.forms import forms
+from kinformer.laws.support.subject import Subject
+from kinformer.pages.pictures.support import every
+from kinformer.pages.pictures.support.panel import CELLS, Picture, span
+from kinformer.pages.pictures.support.plate import save
+from kinformer.pages.pictures.support.spelled import longest
+from kinformer.pages.pictures.support.terminal import lines
+from kinformer.pages.pictures.who_reads import side_by_side
+
+NARROW, WIDE = 60, 110
+MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
+WIDTH = 16  # of every example
+TRIALS = {  # how to train with what a page is of
+    "member": "{name} --data {data} --out runs/{folder} --minutes 1",
+    "task": "gpt --data task={name} --out runs/{folder} --minutes 1",
+    "environment": "gtrxl --data env={name} --out runs/{folder} --minutes 5",
+}
+SHOWN, ROW_WIDTH = 3, 100  # rows of a task and steps in an environment; characters of a line
+
+
+def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
+    """Print the pages of a name or what is known of a topic; the pictures on them.
+
+    length: positions to draw; as many as show what there is unless given. cost: time and memory are measured too.
+    """
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if isinstance(pages, Topic):
+        write_topic(pages, console)
+        return _printed(topic_pictures(pages, length), console)
+    images: list[Picture] = []
+    for n, page in enumerate(pages):
+        console.print() if n else None
+        write(page, console)
+        for row, line in enumerate(sentences(page, length)):
+            console.print(f"\n  {line}" if row == 0 else f"  {line}")
+        images += _printed(pictures(page, length), console)
+        for line in measured(page) if cost else ():
+            console.print(line)
+        write_helpers(page, console)
+    return images
+
+
+def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
+    """The pictures, once they are printed."""
+    for picture in pictures:
+        console.print()
+        for line in lines(picture, width_of(console)):
+            console.print(line)
+    return pictures
+
+
+def save_pictures(title: str, images: list[Picture], out: Path) -> None:
+    """Write pictures into a file; UserError where there are none."""
+    if not images:
+        raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")
+    try:
+        save(title, images, out)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror or error}") from error
+
+
+def width_of(console: Console) -> int:
+    """How wide a page is: as the terminal, within what can be read."""
+    return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
+
+
+def write(page: Page, console: Console) -> None:
+    """The words of a page."""
+    width = width_of(console)
+    console.print(page.heading, style="bold")
+    for title, subject in page.main:
+        console.print()
+        for n, line in enumerate(textwrap.wrap(heading(title, subject), width, subsequent_indent="    ")):
+            console.print(line, style="bold cyan" if n == 0 else "cyan")
+        for text, style in _body(subject, doc(subject), width):
+            console.print(text, style=style)
+        if page.public:
+            _methods(subject, console, width)
+    for line in _commands(page):
+        console.print(line)
+
+
+def write_helpers(page: Page, console: Console) -> None:
+    """What else the file holds, a line each."""
+    if page.helpers:
+        console.print(f"\nbeside it in {page.heading}, each with a page of its own:", style="bold")
+        _lines(dict(page.helpers), console, width_of(console))
+
+
+def write_topic(topic: Topic, console: Console) -> None:
+    """What a word may mean, a line for each place."""
+    console.print(topic.word, style="bold")
+    for line in textwrap.wrap(topic.says, width_of(console)):
+        console.print(line)
+    console.print()
+    size = max((len(entry.place) for entry in topic.places), default=0)
+    for entry in topic.places:
+        console.print(f"  {entry.place:<{size}}  {entry.sentence}")
+    if topic.places:
+        console.print(f"\nkinformer show {topic.places[0].place} has the page of the first")
+
+
+def pictures(page: Page, length: int | None) -> list[Picture]:
+    """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
+    examples = [_seeded(make) for make in page.examples[:MOST]]
+    patterns = [example() if inspect.isclass(example) else example for example in examples]
+    if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
+        together = side_by_side([example for example in patterns if isinstance(example, Pattern)], length)
+        return [together, *every.pictures(patterns[0], length, but="who_reads")]
+    images: list[Picture] = []
+    for example in patterns:
+        captions = {picture.caption for picture in images}  # what another example has shown of the same kind
+        images += [picture for picture in every.pictures(example, length) if picture.caption not in captions]
+    return images
+
+
+def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
+    """The first example of each of a topic's patterns, side by side; without two, pictures of its first pages."""
+    places = [item.place for item in topic.places]
+    examples = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
+    patterns = [item for item in examples if isinstance(item, Pattern)]
+    if len(patterns) > 1:
+        return [side_by_side(patterns, length)]
+    return [
+        item._replace(caption=f"{page.heading}: {item.caption}")
+        for page in map(page_of, places[:FIRST])
+        for item in pictures(page, length)[:1]
+    ]
+
+
+def _seeded(make: Callable[[], Any]) -> Any:
+    """An example whose weights are the same each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make()
+
+
+def sentences(page: Page, length: int | None) -> Iterator[str]:
+    """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
+    if len(page.examples) != 1:
+        return
+    example = page.examples[0]()
+    if isinstance(example, Task):
+        yield from task_lines(example)
+    if getattr(example, "kind", None) == "environment":
+        yield from environment_lines(example)
+    if isinstance(example, Pattern) and not example.tensors():
+        yield from pattern_lines(example, span(longest(example), length, CELLS)[0])
+
+
+def measured(page: Page) -> Iterator[str]:
+    """Time and memory of the first example against length, as they are on this machine."""
+    for make in page.examples[:1]:
+        example = make()
+        uses = (
+            form
+            for form in forms(example() if inspect.isclass(example) else example, make)
+            if isinstance(form, Subject)
+        )
+        for use in uses:
+            yield ""
+            yield f"  measured here{': ' * bool(use.place)}{use.place}"
+            wide = f"width {getattr(example, 'd', use.width)}"
+            yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use).lines())
+            return
+
+
+def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str | None]]:
+    """A docstring as lines with their styles."""
+
+    def block(text: str, style: str | None = None, indent: str = "  ") -> Iterator[tuple[str, str | None]]:
+        if text.startswith("    "):  # lines of code stay as they are
+            yield from (("", None), *((line, style) for line in text.splitlines()))
+            return
+        yield "", None
+        for line in textwrap.wrap(text, width - len(indent), break_long_words=False):
+            yield indent + line, style
+
+    if docstring.first:
+        yield from list(block(docstring.first))[1:]
+    for text in docstring.equations:
+        yield from block(text, "bold")
+    for text in docstring.prose:
+        yield from block(text)
+    rows = list(arguments(subject, docstring))
+    if rows:
+        yield "", None
+    for name, text in rows:
+        yield f"  {name}", "green"
+        for line in textwrap.wrap(text, width - 6):
+            yield f"      {line}", None
+    for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
+        if text:
+            yield from block(f"{word}: {text}", "dim")
+
+
+def _methods(cls: Any, console: Console, width: int) -> None:
+    """What a class of the public API offers, a line each."""
+    if not inspect.isclass(cls):
+        return
+    own = {
+        name: getattr(cls, name)
+        for name, value in vars(cls).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
+        and value.__doc__
+    }
+    if own:
+        console.print("\n  methods", style="bold")
+        _lines(own, console, width)
+
+
+def _lines(named: dict[str, Any], console: Console, width: int) -> None:
+    size = max(len(name) for name in named)
+    for name, subject in named.items():
+        text = textwrap.wrap(sentence(inspect.getdoc(subject) or ""), max(NARROW // 2, width - size - 4)) or [""]
+        console.print(f"  {name:<{size}}  {text[0]}")
+        for line in text[1:]:
+            console.print(" " * (size + 4) + line)
+
+
+def _commands(page: Page) -> Iterator[str]:
+    """How to try it: a command for a member, and where to import the rest from."""
+    own = ".py:" in page.heading
+    for title, subject in page.main:
+        kind = "member" if isinstance(getattr(subject, "origin", None), Origin) else getattr(subject, "kind", None)
+        if kind in TRIALS:
+            name = page.heading if own else title if kind == "member" else page.heading.partition("/")[2]
+            folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
+            line = TRIALS[kind].format(name=name, data=data, folder=folder)
+            yield f"\n  kinformer train {line}"
+    home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
+    if page.public:
+        yield f"\n  from kinformer import {page.heading.split('.')[1]}"
+    elif home and not page.heading.startswith("members/"):
+        yield f"\n  from {home} import {', '.join(title for title, _ in page.main)}"
+    if home and (text := next(filter(None, map(_example_source, page.examples)), "")):
+        yield f"  {text}"
+
+
+def _data(page: Page) -> str:
+    """What a member is trained on, as a command writes it."""
+    reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
+    return "text=PATH" if reads in ("text", "masked") else form_of(reads)
+
+
+def _example_source(make: Any) -> str:
+    """How an example is made, where that is one expression that a reader can write too."""
+    if not inspect.isfunction(make) or make.__name__ != "<lambda>":
+        return ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(make)).strip().strip(",").removeprefix("EXAMPLES = "))
+    except (OSError, SyntaxError, TypeError):
+        return ""
+    expression = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
+    if expression is None or not isinstance(expression.body, ast.Call):
+        return ""
+    names = (node.id for node in ast.walk(expression.body) if isinstance(node, ast.Name))
+    if any(name.strip("_") and name.startswith("_") for name in names):
+        return ""  # what a file keeps to itself nobody else can call
+    return ast.unparse(expression.body)
+
+
+def task_lines(task: Task) -> Iterator[str]:
+    """A few rows that are the same each time, and what guessing scores."""
+    chance = numpy.random.default_rng(0)
+    yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.guessing:.3f}"
+    for _ in range(SHOWN):
+        row = task.row(chance)
+        text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.scored)
+        yield ""
+        for first in range(0, len(text), ROW_WIDTH):
+            yield f"  {text[first : first + ROW_WIDTH]}"
+            if markers := marks[first : first + ROW_WIDTH].rstrip():
+                yield f"  {markers}"
+
+
+TEXT = "ansi"
+
+
+def environment_lines(env: Any) -> Iterator[str]:
+    """Its spaces, and the first steps of an episode that is the same each time, drawn where it draws text."""
+    spaces = f"it shows {env.observation_space} and takes {env.action_space}"
+    draws = TEXT in env.metadata.get("render_modes", ())
+    yield f"{spaces}; steps of chance, each with what it earned" if draws else spaces
+    if not draws:
+        return
+    env.unwrapped.render_mode = TEXT
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    yield ""
+    yield from _drawn(env, "")
+    for _ in range(SHOWN):
+        action = env.action_space.sample()
+        _, reward, over, cut, _ = env.step(action)
+        yield ""
+        yield from _drawn(env, f"   action {action}, reward {reward:g}")
+        if over or cut:
+            return
+
+
+def _drawn(env: Any, behind: str) -> Iterator[str]:
+    """What it draws, the first line with what is told of it."""
+    for n, line in enumerate(str(env.render()).splitlines()):
+        yield f"  {line}{behind if n == 0 else ''}"

@@ -1,0 +1,33 @@
+"""A command in several processes, as torchrun starts it: the first one speaks."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+
+from kinformer.cli.errors import after_the_first
+from kinformer.lab.errors import FAILED, WRONG, UserError, from_user
+from kinformer.lab.train.loop import TrainingStopped
+from kinformer.lab.train.process_group import Form, ProcessLost, SingleProcess, processes
+
+
+@contextmanager
+def process_group(form: Form) -> Iterator[SingleProcess]:
+    """The group that a command's process belongs to.
+
+    All but the first print nothing, and of failures their own alone: what all of them meet the first one tells.
+    """
+    with from_user(ProcessLost, code=FAILED), processes(form) as group:
+        if not group.rank:
+            with group.watched():
+                yield group
+            return
+        try:
+            with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing), group.watched():
+                yield group
+        except (UserError, ProcessLost) as error:
+            code = error.code if isinstance(error, UserError) else FAILED
+            if code not in (FAILED, WRONG):  # a signal, which came to all
+                raise UserError("", code) from error
+            if code == FAILED and isinstance(error.__cause__, TrainingStopped):
+                after_the_first()
+            raise UserError(f"process {group.rank} of 0 to {group.size - 1}: {error}", code) from error

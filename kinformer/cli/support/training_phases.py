@@ -1,0 +1,238 @@
+"""`kinformer train MEMBER --then PHASE`: the phases of a staged training, refused before the first or run in turn."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kinformer.checkpoint.files import contents as read_file
+from kinformer.checkpoint.files import write
+from kinformer.checkpoint.model_files import BEST
+from kinformer.cli.support.memory_limits import refuse_too_large
+from kinformer.cli.support.option_checks import refuse_model
+from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_damaged, refuse_occupied
+from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split, train_member
+from kinformer.cli.support.typed_options import as_typed, as_typed_in_phase
+from kinformer.core.discover import parse_keywords
+from kinformer.core.from_json import from_json
+from kinformer.core.keywords import as_texts, split
+from kinformer.core.model import Model
+from kinformer.core.recipe import Recipe
+from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.member_choice import MemberChoice, with_keywords
+from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.decisions import Decisions
+from kinformer.lab.train.history import History
+from kinformer.lab.train.member_fit import check_readable
+from kinformer.lab.train.run_folder import RunFolder
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.stages import carry_weights, doubled_keywords, is_finished, phase_recipe
+from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
+
+OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
+PLAN = "phases.json"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A member with the keywords of the phase, what it is trained by, and its folder."""
+
+    choice: MemberChoice
+    job: Job
+    folder: Path
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """All that it depends on."""
+        plan = {
+            "member": self.choice.name,
+            "data": self.job.data.name,
+            "bytes": fingerprint(self.job.data),
+            "keywords": dict(self.choice.keywords),
+            "budget": self.job.budget.record,
+            "settings": asdict(self.job.settings),
+        }
+        return json.loads(json.dumps(plan))
+
+
+def train_in_phases(
+    first: MemberChoice, job: Job, then: Sequence[str], out: Path, *, start: Path | None, overwrite: bool, resume: bool
+) -> None:
+    """Train in phases: each but the last in a folder out/phase-N, from which the next takes its best weights.
+
+    Where it is resumed, those that an earlier command finished are not trained again, and the one that it stopped in
+    goes on. The first starts from the weights in `start`, if that is given.
+    """
+    phases = plan_phases(first, job, then, out)
+    with claimed_folder(out, within=True):
+        _train(phases, first, job, out, start, overwrite, resume)
+
+
+def _train(
+    phases: Sequence[Phase], first: MemberChoice, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
+) -> None:
+    """Train the phases in a folder that the caller has claimed."""
+    going_on = resume and (out / PLAN).is_file()
+    if going_on:
+        for phase in phases:
+            refuse_damaged(phase.folder)
+    decisions, occupied = _check_phases(phases, overwrite or going_on, going_on)
+    if occupied is not None:
+        refuse_model(out, overwrite, resume)
+        raise occupied
+    plan = [phase.plan for phase in phases]
+    if going_on:
+        _check_same_phases(out, phases)
+    begun = _first_model(phases[0], start, going_on)
+    if not going_on:
+        for phase in phases:
+            RunFolder(phase.folder).clear()  # else they would count as finished
+    tell_split(job)
+    for n, phase in enumerate(phases):
+        if not is_finished(phase.folder, phase.job.budget):
+            title = f"{phase.choice.text} (phase {n + 1} of {len(phases)})"
+            model = phase.job.build(phase.choice) if n else begun
+            whole = going_on and RunFolder(phase.folder).step is not None
+            if n and not whole:
+                load_start(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
+            fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
+            phase.folder.mkdir(parents=True, exist_ok=True)
+            write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
+            history = train_member(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
+            _tell(title, history, fixed, phase.folder / BEST)
+    print(f"{len(phases)} phases are trained; the model of the last is in {out}")
+
+
+def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
+    """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
+    model = phase.job.build(phase.choice)
+    if not (going_on and RunFolder(phase.folder).step is not None):
+        load_start(start, phase.choice.function, model, phase.job.data)
+    return model
+
+
+def _tell(title: str, history: History, job: Job, folder: Path) -> None:
+    best = history.best
+    print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measured} at step {best.step:,}; in {folder}")
+
+
+def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
+    if job.settings.schedule == "noam":
+        raise UserError(
+            "--schedule noam does not fit --then, because each phase has its own learning rate; leave out --then"
+        )
+    recipe = job.settings.recipe(first.build(job.settings.seed))
+    phases = [Phase(first, _phase_job(job, recipe, recipe.peak, job.budget), out / FIRST)]
+    for n, text in enumerate(then, 2):
+        phases.append(_next_phase(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
+    return phases
+
+
+def _phase_job(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
+    """The job of a phase: its learning rate and budget, with the optimiser settings of the member's recipe."""
+    with from_user(ValueError):
+        plan = replace(phase_recipe(lr, budget), betas=recipe.betas, eps=recipe.eps)
+        return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=plan))
+
+
+def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
+    """What comes after a phase, doubled and halved but where the text says otherwise."""
+    words = [word for word in split(text) if word]
+    values = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
+    if len(values) < len(words):
+        raise UserError(f"--then {text} gives a name twice; give it once")
+    numbers = {name: _number(name, values[name]) for name in OPTIONS if name in values}
+    settings = phase.job.settings
+    assert settings.plan is not None  # `_phase_job` gave one
+    recipe = settings.plan
+    if "steps" in numbers and "minutes" in numbers:
+        raise UserError(f"--then {text}: give one of steps= and minutes=")
+    with from_user(ValueError, TypeError):
+        budget: Budget = phase.job.budget
+        if "steps" in numbers:
+            budget = StepBudget(int(numbers["steps"]))
+        elif "minutes" in numbers:
+            budget = MinuteBudget(numbers["minutes"])
+        length = int(numbers.get("length", 2 * settings.length))
+        settings = replace(settings, length=length, batch=int(numbers.get("batch", settings.batch)))
+        own = parse_keywords(
+            phase.choice.function, [word for word in words if word.partition("=")[0].strip() not in numbers]
+        )
+        keywords = doubled_keywords(phase.choice.function, phase.choice.keywords, length, own)
+    choice = replace(phase.choice, text=with_keywords(phase.choice.name, as_texts(keywords)), keywords=keywords)
+    lr = numbers.get("lr", recipe.peak / 2)
+    return Phase(choice, _phase_job(replace(phase.job, settings=settings), recipe, lr, budget), folder)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return OPTIONS[name](text)
+    except ValueError:
+        raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
+
+
+def _check_phases(
+    phases: Sequence[Phase], may: bool, going_on: bool
+) -> tuple[list[Decisions | None], UserError | None]:
+    """The decisions of each phase, None where an earlier command began them; and the error for a folder with a model.
+
+    UserError, with the phase, for whatever any of them would refuse when it is reached.
+    """
+    before, decisions, occupied = None, list[Decisions | None](), None
+    for n, phase in enumerate(phases):
+        settings = phase.job.settings
+        refuse_too_large(phase.choice, -(-settings.batch // settings.accumulate), settings.length)
+        model = phase.job.build(phase.choice)
+        name = f"phase {n + 1}, {phase.choice.text}"
+        if going_on:
+            check_readable(name, model, phase.job.data, phase.job.settings)
+        decisions.append(None if going_on else check_trainable(name, model, phase.job))
+        try:
+            if before is not None:
+                carry_weights(before, model)
+        except ValueError as error:
+            raise UserError(f"{name}: {error}") from error
+        try:
+            refuse_occupied(phase.folder, model, may)
+        except UserError as error:
+            occupied = occupied or error
+        before = model
+    return decisions, occupied
+
+
+def _check_same_phases(out: Path, phases: Sequence[Phase]) -> None:
+    """Refuse to resume phases that differ from those recorded in the folder; the UserError names the difference."""
+    try:
+        recorded = from_json(read_file(out / PLAN))
+    except OSError as error:
+        raise UserError(f"cannot resume {out}: {error}") from error
+    except ValueError:
+        recorded = None
+    if not isinstance(recorded, list):
+        raise UserError(f"cannot resume {out}: {PLAN} does not list the phases. Start again with --overwrite")
+    advice = "start another run in a new folder"
+    if len(recorded) != len(phases):
+        count = f"got {len(phases)} phases, expected {len(recorded)}. Pass the same --then options"
+        raise UserError(f"cannot resume {out}: {count}, or {advice}")
+    for n, (before, phase) in enumerate(zip(recorded, phases, strict=True), 1):
+        if (words := _difference(before, phase, n)) is not None:
+            raise UserError(f"cannot resume phase {n} in {out}: {words}, or {advice}")
+
+
+def _difference(before: Any, phase: Phase, number: int) -> str | None:
+    """The first difference between a recorded phase and this one; None if there is none.
+
+    number: of the phase, from 1; the words of all but the first are those of a --then.
+    """
+    if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
+        member = f"{phase.choice.text} on "
+        same = before.startswith(member)
+        return None if same else f"got {phase.choice.text}, expected {before}. Pass the words of that phase"
+    if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
+        return f"got {before!r:.40} in {PLAN}, expected a phase. Start again with --overwrite"
+    usual = json.loads(json.dumps(asdict(Settings())))
+    now = in_form_of(before, phase.plan, phase.job.data)
+    spell = as_typed if number == 1 else as_typed_in_phase
+    words = difference(before | {"settings": usual | before["settings"]}, now, spell)
+    return words if words is None or number == 1 else f"{words} in its --then"

@@ -1,0 +1,49 @@
+"""Settings, keywords and data as a user types them on the command line."""
+
+import re
+import shlex
+from typing import Any
+
+from kinformer.cli.options import SETTINGS
+from kinformer.core.keywords import as_texts
+
+OPTIONS = (*SETTINGS, "seeds", "steps", "minutes", "flops")
+SECTIONS = ("", "settings", "plan")  # of records, in which these names are settings
+BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
+
+
+def as_typed(section: str, name: str, value: Any) -> str:
+    """A value of a record as the words of a command: "--lr 0.003", "depth=2", "train gpt", "--data text=w.txt".
+
+    section: the part of the record that names the value, as in `train/start_record.py`: settings, keywords, or none.
+    """
+    if section not in SECTIONS:
+        (text,) = as_texts({name: tuple(value) if isinstance(value, list) else value})
+        return shlex.quote(text)
+    if name == "member":
+        return f"train {value}"
+    if name == "data":
+        return f"--data {shlex.quote(str(value))}"
+    if name == "rates":
+        return _option("lr", value[0]) if len(value) == 1 else _option("lrs", value)
+    if name == "budget" and (budget := BUDGET.fullmatch(str(value))):
+        return _option(budget[1].lower(), budget[2])
+    if name in OPTIONS:
+        return _option(name, value)
+    return f"fit(..., {name}={value})" if section else f"{name}={value}"
+
+
+def as_typed_in_phase(section: str, name: str, value: Any) -> str:
+    """The same in the words of a --then, which have no dashes: "lr=0.003"."""
+    option = re.fullmatch(r"--(\w+) (.+)", as_typed(section, name, value))
+    return f"{option[1]}={option[2]}" if option else as_typed(section, name, value)
+
+
+def _option(name: str, value: Any) -> str:
+    """An option with its value; "no --lr" for one that is not given."""
+    if value is None or value is False:
+        return f"no --{name}"
+    if value is True:
+        return f"--{name}"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"--{name} {shlex.quote(text)}"

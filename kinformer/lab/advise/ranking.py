@@ -1,0 +1,274 @@
+"""Which members to try for a task, on rows of a length, within some memory: ranked, with what is not known."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kinformer.core.discover import members
+from kinformer.core.keywords import as_texts
+from kinformer.lab.advise.estimates import (
+    ROWS,
+    TrainingEstimate,
+    at_length,
+    estimate_training,
+    model_of,
+    quality,
+    reads_what,
+    relative_speed,
+    table,
+)
+from kinformer.lab.cost.cost import KEPT
+from kinformer.lab.cost.free_memory import free_memory
+from kinformer.lab.cost.resident_memory import before_training
+from kinformer.lab.data.kind import Data
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import folder_name
+from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.units import size
+
+READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
+BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with
+UNITS = {
+    "": 1,
+    **{f"{letter}{i}B": (1024 if i else 1000) ** n for n, letter in enumerate("KMGT", 1) for i in ("", "I")},
+}
+TRIED, MINUTES = 4, 3  # members of the comparison to begin with, and minutes of each
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A member that can do the task: what it takes, and the bytes of a process that trains it on such a batch.
+
+    faster: how many times as fast as the baseline a step of its blocks was, behind the length at which; None if never.
+    """
+
+    name: str
+    estimate: TrainingEstimate
+    process: float
+    most: int
+    faster: tuple[int, float] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """It as JSON."""
+        estimate = self.estimate
+        return {
+            "member": estimate.choice.text,
+            "parameters": estimate.parameters,
+            "process_bytes": round(self.process),
+            "largest_batch": self.most,
+            "step_flops_of_a_row": round(estimate.row_flops),
+            "state_bytes": None if estimate.state_bytes is None else round(estimate.state_bytes),
+            "faster_than_baseline": self.faster,
+            "measured": dict(quality(self.name)),
+        }
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What fits, the fewest multiplications first, what is too large or refuses, what is not known, what to try.
+
+    tried: members of the comparison to begin with, each with why it is one of them.
+    """
+
+    task: str
+    data: Data
+    length: int
+    batch: int
+    room: int
+    fits: list[Fit]
+    tried: list[tuple[Fit, str]]
+    large: list[Fit]
+    refused: dict[str, str]
+    unknown: list[str]
+    commands: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """It as JSON."""
+        about = {"task": self.task, "data": self.data.name, "length": self.length, "batch": self.batch}
+        return {
+            **about,
+            "memory_bytes": self.room,
+            "members": [fit.as_json() for fit in self.fits],
+            "too_large": [fit.as_json() for fit in self.large],
+            "refused": self.refused,
+            "not_known": self.unknown,
+            "tried": {fit.name: why for fit, why in self.tried},
+            "commands": self.commands,
+        }
+
+
+def memory_bytes(text: str | None) -> int:
+    """The bytes that are written as "8GB" or "512MiB"; those that are free here unless given."""
+    if text is None:
+        if (free_bytes := free_memory()) is None:
+            raise UserError("this machine does not tell its memory; give --memory, such as 8GB")
+        return free_bytes
+    parsed = re.fullmatch(r"(\d{1,12}(\.\d{1,12})?) ?([a-z]*)", text.strip(), re.IGNORECASE | re.ASCII)
+    unit = None if parsed is None else UNITS.get(parsed[3].upper())
+    if parsed is None or unit is None or not (count := int(float(parsed[1]) * unit)):
+        raise UserError(f"--memory takes a number of bytes above 0, such as 8GB or 512MB, and {text!r} came")
+    return count
+
+
+def members_for(task: str) -> list[str]:
+    """The members that can do a task, all of them; UserError where no member can."""
+    kind = READS[task]
+    able = [name for name in members() if reads_what(name) == kind]
+    if not able:
+        raise UserError(
+            f"no member reads {kind} data yet, so there is nothing to rank for --task {task}; write one of your own "
+            f"with reads={kind!r}"
+        )
+    return able
+
+
+def rank_members(
+    task: str, able: list[str], data: Data, settings: Settings, spec: str, bytes_there: int, hear: Callable[[int], None]
+) -> Advice:
+    """Rank what can do a task on data, which --data names as `spec`, and say what to try.
+
+    hear: told how many members have been asked.
+    """
+    length = longest_row(data, settings)
+    before = before_training() or 0  # and not what is built to ask its sizes
+    estimates, refused = _estimates(able, length, data, hear)
+    batch = settings.batch
+    while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
+        batch //= 2
+    every = []
+    for name, estimate in estimates.items():
+        process, most = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
+        every.append(Fit(name, estimate, process, most, relative_speed(name, length, BASELINE[task])))
+    fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
+    large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
+    if not fits:
+        least = f"; {large[0].estimate.choice.text} takes least, {size(large[0].process)}" if large else ""
+        why = "" if large or not refused else f": {next(iter(refused.values()))}"
+        raise UserError(
+            f"no member fits: a row of {length:,} tokens is more than {size(bytes_there)} hold{least}{why}; "
+            "give a smaller --length, or more --memory"
+        )
+    settings = replace(settings, batch=batch)
+    tried = list(_first_comparison(task, fits, data, settings, refused))
+    fits = [fit for fit in fits if fit.name not in refused]
+    unknown = list(_caveats(fits, length, BASELINE[task]))
+    commands = _commands([fit for fit, _ in tried], spec, settings)
+    return Advice(task, data, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
+
+
+def _estimates(
+    able: list[str], length: int, data: Data, hear: Callable[[int], None]
+) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
+    """What each member takes, and why others are left out."""
+    estimates, refused = dict[str, TrainingEstimate](), dict[str, str]()
+    for number, name in enumerate(able):
+        hear(number)
+        try:
+            estimates[name] = estimate_training(fit_keywords(at_length(name, length), data), length)
+        except UserError as error:
+            refused[name] = str(error)
+    return estimates, refused
+
+
+def _process_bytes(estimate: TrainingEstimate, batch: int, before: int) -> float:
+    return before + KEPT * estimate.peak(batch)
+
+
+def _largest_batch(estimate: TrainingEstimate, before: int, bytes_there: int) -> int:
+    """The rows of the largest batch that fits."""
+    return max(int((bytes_there - _process_bytes(estimate, 0, before)) // (KEPT * estimate.row_bytes)), 0)
+
+
+def _first_comparison(
+    task: str, fits: list[Fit], data: Data, settings: Settings, refused: dict[str, str]
+) -> Iterator[tuple[Fit, str]]:
+    """What others are compared with, the best and the fastest that were measured, and the cheapest, if they read it."""
+    names = set[str]()
+    for fit, why in _in_order(BASELINE[task], fits):
+        if fit.name in names:
+            continue
+        names.add(fit.name)
+        try:
+            check_readable(fit.estimate.choice.text, model_of(fit.estimate.choice), data, settings)
+        except UserError as error:
+            refused[fit.name] = str(error)
+            continue
+        yield fit, why
+        if len(names - set(refused)) == TRIED:
+            return
+    if not names - set(refused):
+        raise UserError(next(iter(refused.values())))
+
+
+def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
+    """Members as they are tried, some twice, with what speaks for each."""
+    rivals = [fit for fit in fits if fit.name != baseline]
+    yield from ((fit, "what others are compared with") for fit in fits if fit.name == baseline)
+    for of in table()["quality"]:
+        means = {fit.name: of["members"][fit.name]["mean"] for fit in rivals if fit.name in of["members"]}
+        sign = 1 if of["metric"].startswith("bits") else -1
+        for fit in sorted((fit for fit in rivals if fit.name in means), key=lambda fit: sign * means[fit.name])[:1]:
+            yield fit, f"the best that was measured beside it, {means[fit.name]:.2f} {of['metric']}"
+    faster = {fit.name: fit.faster for fit in rivals if fit.faster is not None and fit.faster[1] > 1}
+    for fit in sorted((fit for fit in rivals if fit.name in faster), key=lambda fit: -faster[fit.name][1])[:1]:
+        at, ratio = faster[fit.name]
+        yield fit, f"the fastest that was measured beside it, {ratio:.1f} times as fast at {at:,}"
+    yield from ((fit, "the fewest multiplications of those that are left") for fit in fits)
+
+
+def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
+    """What the ranking does not know, a sentence each."""
+    names = {record.name for record in fits}
+    for record in table()["quality"]:
+        means = ", ".join(_mean_text(numbers) for name, numbers in record["members"].items() if name in names)
+        if means:
+            yield (
+                f"Which is best: {record['metric']} were measured of {means}, on {record['data']} after "
+                f"{record['steps']} steps of {record['batch']} x {record['length']} with {record['seeds']} seeds; "
+                "other data, lengths and trainings may order them otherwise."
+            )
+    never = [record.name for record in fits if not quality(record.name)]
+    if never:
+        yield f"Which is best: it was never measured of {', '.join(never)}."
+    slow = ", ".join(record.name for record in fits if record.faster is None and record.name != baseline)
+    timing = "no step of any was timed"
+    if any(record.faster for record in fits):
+        conditions = f"beside those of {baseline} on {table()['timed']['on']}"
+        timing = f"steps of one block of width 256 were timed {conditions}" + (
+            f"; never those of {slow}" if slow else ""
+        )
+    yield f"How fast they are: they are ordered by additions and multiplications; {timing}."
+    if not all(record.estimate.sure for record in fits):
+        yield f"What rows of {length:,} take: it is drawn out from those of {' and '.join(f'{at:,}' for at in ROWS)}."
+    yield "Other sizes than each member's own: kinformer cost MEMBER key=value tells of them; and other devices."
+    free = free_memory()
+    if free is not None and fits[0].process > free:
+        yield f"Whether it runs here: {size(free)} of memory are free."
+
+
+def _mean_text(record: Mapping[str, Any]) -> str:
+    """What was measured of a member, at the size that it had then, with the half of its interval."""
+    low, high = record["interval"]
+    return f"{record['written']} {record['mean']:.2f} ± {(high - low) / 2:.2f}"
+
+
+def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
+    """What to run: all side by side, then the first alone, and what it costs."""
+    texts = [fit.estimate.choice.text for fit in tried]
+    ranked = min(tried, key=lambda fit: fit.estimate.row_flops).estimate.choice
+    size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
+    common = ["--data", data, *size_of, "--minutes", str(MINUTES)]
+    words = [ranked.function.__name__, *as_texts(ranked.keywords)]
+    lines = [["compare", *texts, *common, "--out", unused_folder("advised")]] if len(texts) > 1 else []
+    lines += [["train", *words, *common, "--out", unused_folder(folder_name(ranked.text))], ["cost", *words, *size_of]]
+    return [shlex.join(["kinformer", *line]) for line in lines]
+
+
+def unused_folder(name: str) -> str:
+    """A folder of runs that is not there."""
+    names = (f"runs/{name}{'' if n == 1 else f'-{n}'}" for n in range(1, 1000))
+    return next(folder for folder in names if not Path(folder).exists())

@@ -1,0 +1,1 @@
+"""How early tokens may leave: exit thresholds searched by layer."""

@@ -1,0 +1,113 @@
+"""What a member of a comparison is asked: to go on with a text, to fill in what is hidden, or to answer."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from kinformer.decoding.filling import fill_blanks
+from kinformer.decoding.spelling import tokenizer_of_model
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.data.kind import Data
+from kinformer.lab.data.pairs import PairData
+from kinformer.lab.data.task import TaskData
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.writing import WritingSettings, write_all
+
+PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
+EACH = 6  # tokens of a text of which one is hidden
+
+
+class WritingTask(NamedTuple):
+    """A prompt, and for what reads one a source; how many bytes are written, how boldly, and what is right, if any."""
+
+    prompt: bytes
+    source: bytes | None
+    size: int
+    temperature: float
+    answer: bytes | None = None
+
+
+class MemberSample(NamedTuple):
+    """What a member was given, what it made of it, what is right, if any; and the milliseconds of a written token."""
+
+    prompt: bytes
+    sample: bytes
+    answer: bytes | None = None
+    milliseconds: float | None = None
+
+
+def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
+    """What a member says when it is asked, drawn by the seed of its training."""
+    if model.reads == "masked":
+        return _fill(model, data)
+    if not model.predicts_next or model.reads == "images":
+        return MemberSample(b"", b"")
+    seed = settings.seed
+    clocked, task = timed_task(model, data, settings), displayed_task(model, data, settings)
+    _write(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), seed)
+    sample, milliseconds = _write(model, clocked, seed)
+    if task != clocked:
+        sample, _ = _write(model, task, seed)
+    return MemberSample(task.source or task.prompt, sample, task.answer, milliseconds)
+
+
+def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
+    """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
+    if isinstance(data, PairData):
+        source, target = (tokenizer_of_model(data).decode(side) for side in data.within(settings.length).valid[0])
+        return WritingTask(b"", source, len(target), 0.0, target)
+    if not isinstance(data, TaskData):
+        assert isinstance(data, TextData)
+        first, count = prompt_and_written(model)
+        return WritingTask(tokenizer_of_model(data).decode(data.valid[:first].tolist()), None, count, TEMPERATURE)
+    (row,) = data.valid.rows(1)
+    if model.reads == "pairs":
+        return WritingTask(b"", row.question, len(row.answer), 0.0, row.answer)
+    question, answer = row.pieces[0]
+    return WritingTask(question, None, len(answer), 0.0, answer)
+
+
+def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
+    """What it is timed at: the same, but where an answer is a token or two, the second half of a row."""
+    task = displayed_task(model, data, settings)
+    if task.answer is None or task.source is not None:
+        return task
+    assert isinstance(data, TaskData)
+    (row,) = data.valid.rows(1)
+    half = max(1, len(row.text) // 2)
+    return WritingTask(row.text[:half], None, len(row.text) - half, TEMPERATURE)
+
+
+def prompt_and_written(model: Any) -> tuple[int, int]:
+    """How many bytes of valid a member goes on from, and how many it writes: no further than a row of its training.
+
+    One that carries its state from batch to batch has no such end.
+    """
+    trained = model.trained_length
+    if trained is None or model.lanes or trained >= PROMPT + WRITTEN:
+        return PROMPT, WRITTEN
+    first = max(1, min(PROMPT, trained // 2))
+    return first, max(1, trained - first)
+
+
+def _write(model: Any, task: WritingTask, seed: int) -> tuple[bytes, float]:
+    """What a model draws in a task, and the milliseconds of a token."""
+    settings, sources = WritingSettings(task.temperature, seed=seed), None if task.source is None else [task.source]
+    (continuation,), milliseconds = write_all(model, [task.prompt], task.size, settings, sources=sources)
+    return continuation.text, milliseconds
+
+
+def _fill(model: Any, data: Data) -> MemberSample:
+    """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
+    spelled = tokenizer_of_model(model)
+    if isinstance(data, TaskData):
+        (row,) = data.valid.rows(1)
+        hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
+        filled_in = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
+        return MemberSample(row.question, spelled.decode(filled_in.tolist()), row.answer)
+    assert isinstance(data, TextData)
+    hidden = data.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)
+    hidden[EACH - 1 :: EACH] = model.mask
+    prompt = b"".join(b"_" if token == model.mask else spelled.decode([token]) for token in hidden.tolist())
+    return MemberSample(prompt, spelled.decode(fill_blanks(model, hidden.to(device_of(model))).tolist()))

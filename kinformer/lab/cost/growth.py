@@ -1,0 +1,116 @@
+"""Growth: the time and memory that a part takes, against the length of a row."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from time import monotonic
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from kinformer.core.state import leaves
+from kinformer.laws.support.subject import Subject
+
+LENGTHS = tuple(16 * 2**n for n in range(8))
+ENOUGH = 0.5  # seconds of one call after which no longer row is tried
+AGREE = 0.5  # how far the exponents of two doublings may lie apart
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass
+class Growth:
+    """For each length: seconds of a call with its gradients, bytes kept for these, and bytes of a state if any."""
+
+    lengths: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    saved_bytes: list[float] = field(default_factory=list)
+    state: list[float] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A small picture: one line a curve, heights by the logarithm, and how it grows at its end."""
+        if len(self.lengths) < 2:
+            return []
+        rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
+        lines = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
+        for name, values, format_value in rows:
+            if values:
+                ends = f"{format_value(values[0])} to {format_value(values[-1])}"
+                lines.append(f"{name:<7}{bars(values)}  {ends}{_growth_text(values)}")
+        return lines
+
+
+def measure(subject: Subject) -> Growth:
+    """Longer and longer rows, until one takes half a second or a part can read no longer ones."""
+    module = subject.build().float()
+    stateful = subject.no_state(module) is None
+    growth = Growth()
+    seconds = 0.0
+    for length in LENGTHS:
+        try:
+            calls = [_call(subject, module, length) for _ in range(3 if seconds > ENOUGH / 5 else 5)]
+            seconds, saved_bytes = median(call[0] for call in calls), calls[-1][1]
+            state = subject.start(module, 1, length, torch.float32) if stateful else ()
+        except (IndexError, ValueError, RuntimeError):
+            break  # a table of positions or a pattern's tensors end somewhere
+        growth.lengths.append(length)
+        growth.seconds.append(seconds)
+        growth.saved_bytes.append(saved_bytes)
+        if leaves(state):
+            growth.state.append(sum(leaf.nbytes for _, leaf in leaves(state)))
+        if seconds > ENOUGH:
+            break
+    return growth
+
+
+def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
+    batch = subject.batch([length]).to(torch.float32)
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    saved: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    begin = monotonic()
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        y = subject.call(module, batch).y
+    if y.requires_grad:
+        y.sum().backward()
+    return monotonic() - begin, float(sum(saved.values()))
+
+
+def power(values: Sequence[float]) -> float | None:
+    """The exponent by which a curve grows over its last two doublings: the smaller where they differ a little.
+
+    None where there are no two of them, or where they differ by more than a half and so agree on no exponent.
+    """
+    if len(values) < 3:
+        return None
+    first, second = (math.log2(max(after, 1e-9) / max(before, 1e-9)) for before, after in pairwise(values[-3:]))
+    return max(0.0, min(first, second)) if abs(first - second) <= AGREE else None
+
+
+def _growth_text(values: Sequence[float]) -> str:
+    exponent = power(values)
+    return "" if exponent is None else f", about like length^{exponent:.1f}"
+
+
+def bars(values: Sequence[float]) -> str:
+    """One character a value; the lowest is the smallest, the highest the largest, logarithms between."""
+    logs = [math.log(max(value, 1e-9)) for value in values]
+    low, high = min(logs), max(logs)
+    return "".join(BARS[round((log - low) / (high - low) * (len(BARS) - 1)) if high > low else 0] for log in logs)
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.2g} s"
+
+
+def _bytes(value: float) -> str:
+    power = min(3, int(math.log(max(value, 1), 1024)))
+    return f"{value / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"

@@ -1,0 +1,92 @@
+"""Numbers of a pattern: keys per query, its share of all pairs, and layers until every position reaches every other."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from kinformer.attend.executors.pieces import work
+from kinformer.attend.parts import parts
+from kinformer.core.pattern import Pattern, pair_mask
+
+HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
+
+
+class PatternNumbers(NamedTuple):
+    """What is counted over rows of `length` positions.
+
+    `steps` is None where some position never reaches some other; `share` then tells how many pairs are reached at all.
+    """
+
+    length: int
+    mean: float
+    least: int
+    most: int
+    share: float
+    ahead: bool
+    steps: int | None
+    reached: float
+
+
+def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
+    """Counted, not estimated: over the first heads, of which reaching takes any."""
+    at = torch.arange(length)[None, None]
+    read = pair_mask(pattern, at, at, range(HEADS))[0]  # [#H L L]
+    keys = read.sum(-1)
+    any_head = read.any(0)
+    ahead = bool(any_head.triu(1).any())
+    steps, reached = layers_to_reach(any_head, ahead)
+    mean, least, most, share = (float(x) for x in (keys.float().mean(), keys.min(), keys.max(), read.float().mean()))
+    return PatternNumbers(length, mean, int(least), int(most), share, ahead, steps, reached)
+
+
+def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
+    """How many layers until each position has read, through others, every one that it can (only those before it where
+    nothing is read ahead), and the share of these pairs that is reached at last. A position keeps what it has."""
+    readable = torch.ones_like(read) if ahead else torch.ones_like(read).tril()
+    powers = [(read | torch.eye(len(read), dtype=torch.bool)) & readable]
+    while not bool((powers[-1] | ~readable).all()):
+        twice = _two_layers(powers[-1], powers[-1])
+        if torch.equal(twice, powers[-1]):
+            return None, float((twice & readable).sum() / readable.sum())
+        powers.append(twice)
+    # powers[n] is 2^n layers: the largest number that is not enough, found from its highest bit on, and one more
+    reached, steps = torch.eye(len(read), dtype=torch.bool), 0
+    for n in reversed(range(len(powers))):
+        tried = _two_layers(reached, powers[n])
+        if not bool((tried | ~readable).all()):
+            reached, steps = tried, steps + 2**n
+    return steps + 1, 1.0
+
+
+def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
+    """The numbers as sentences."""
+    length = min(length, MOST)
+    counted = count_pattern(pattern, length)
+    least_most = f" ({counted.least} to {counted.most})" if counted.least != counted.most else ""
+    yield f"keys per query   {counted.mean:.4g}{least_most} of {length}"
+    yield f"share            {counted.share:.1%} of the full matrix"
+    reachable = "every other" if counted.ahead else "every one before it"
+    if counted.steps is None:
+        yield f"reaches          {counted.reached:.1%} of pairs, in however many layers"
+    else:
+        plural = "s" if counted.steps != 1 else ""
+        yield f"reaches          every position {reachable} in {counted.steps} layer{plural}"
+    pieces = parts(pattern, length)
+    if len(pieces) > 1:
+        each = ", ".join(
+            f"{piece.layout.keys_per_query(length):.4g} in {type(piece.layout).__name__}" for piece in pieces
+        )
+        yield f"pieces           {len(pieces)}, disjoint; keys per query that each touches: {each}"
+    if not pattern.tensors():
+        shares = ", ".join(f"{work(pattern, n):.2g} at {n:,}" for n in LONG)
+        yield f"work             of dense attention's, as a row is read in tiles: {shares} tokens"
+    if not counted.ahead and (capacity := pattern.capacity(length)) < length:
+        yield f"decoding         a cache keeps {capacity} of {length} keys"
+
+
+def _two_layers(a: Bool[Tensor, "L L"], b: Bool[Tensor, "L L"]) -> Bool[Tensor, "L L"]:
+    """What is reached by a layer after another."""
+    return (a.float() @ b.float()) > 0.5

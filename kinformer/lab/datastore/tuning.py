@@ -1,0 +1,59 @@
+"""Tuning: which numbers of a kNN-LM are best on valid, and a picture of how good the others are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kinformer.core.neighbours import Store
+from kinformer.lab.plot import Plot, PlotLine
+from kinformer.lab.train.evaluate import Measurement
+from kinformer.models.lm import LM
+from kinformer.models.support.sweeps import CacheSweep, NearestNeighbourSweep, SweepResult, sweep_result
+from kinformer.models.support.wrapped_lm import WrappedLM
+
+KS = (1, 4, 16, 64, 256, 1024, 4096)
+SPAN = 0.1  # bits that a picture is high, at least
+THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+Measure = Callable[[Any], Measurement]
+
+
+def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
+    """Every theta and share of a cache of this size."""
+    sweeps = [sweep_result(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
+    return SweepResult(sweeps[0].own, {name: bits for sweep in sweeps for name, bits in sweep.choices.items()})
+
+
+def sweep_nearest(
+    model: LM | WrappedLM, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure
+) -> SweepResult:
+    """Every share, temperature and number of neighbours up to `k`, in one reading."""
+    sweep = NearestNeighbourSweep(model, store, tap, k=k)
+    ks = [*(n for n in KS if n < k), k]
+    return sweep_result(measure(sweep.sweep(ks, sweep.spread(tokens))))
+
+
+def sweep_plots(sweep: SweepResult) -> list[Plot]:
+    """Bits against the share for each number of neighbours, and against temperature, all else as of the best choice."""
+    best, by_share, by_temperature = sweep.best, [], []
+    for k in sorted({choice.k for choice in sweep.choices}):
+        own = {choice: bits for choice, bits in sweep.choices.items() if choice.k == k}
+        top = min(own, key=own.__getitem__).temperature
+        curve = {choice.weight: bits for choice, bits in own.items() if choice.temperature == top}
+        by_share.append(PlotLine([*curve], [*curve.values()], f"k={k:,}, temperature {top:g}", ".-"))
+    for weight in sorted({best.weight, 0.1, 0.25, 0.5}):
+        bits = {
+            choice.temperature: y
+            for choice, y in sweep.choices.items()
+            if (choice.k, choice.weight) == (best.k, weight)
+        }
+        if bits:
+            by_temperature.append(PlotLine([*bits], [*bits.values()], f"lambda {weight:g}, k={best.k:,}", ".-"))
+    low, high = min(sweep.choices.values()), sweep.own
+    span = max(high - low, SPAN)
+    ends, levels = (low - 0.1 * span, high + span), ((sweep.own, "without neighbours"),)
+    return [
+        Plot("", "lambda", "bits per byte of valid", by_share, levels=levels, ylim=ends),
+        Plot("", "temperature", "", by_temperature, levels=levels, log="x", ylim=ends),
+    ]

@@ -1,0 +1,42 @@
+"""A member beside the data of its training: keywords that the data decides, and whether the model reads it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from kinformer.core.keywords import signature
+from kinformer.lab.data.kind import Data
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice
+from kinformer.lab.train.decisions import Decisions
+from kinformer.lab.train.loop import stream
+from kinformer.lab.train.settings import Settings
+
+
+def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
+    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given.
+
+    sizes: keywords that take the place of those that the data decides.
+    """
+    takes = {name: parameter.default for name, parameter in signature(choice.function).parameters.items()}
+    more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
+    keywords = {name: sizes.get(name, value) for name, value in data.keywords.items()}
+    decided = {name: value for name, value in {**more, **keywords}.items() if name in takes}
+    return replace(choice, keywords={**decided, **choice.keywords})
+
+
+def check_readable(name: str, model: Any, data: Data, settings: Settings) -> None:
+    """Refuse data that the model does not read, or too little data; the UserError names the model.
+
+    This check is fast. The training itself, or `decide`, tests whether the model can learn from the data.
+    """
+    try:
+        stream(model, data, settings, Decisions())
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def longest_row(data: Data, settings: Settings) -> int:
+    """The tokens of the longest row that is learned from."""
+    return data.longest(settings.length) or settings.length
