@@ -80,9 +80,9 @@ def test_a_function_that_learns_has_its_gradient_and_none_is_nan() -> None:
 
 def test_masks_join_other_biases() -> None:
     q, k, v = inputs()
-    both = read(Plus(ALiBi(2), Masked(FUNCTIONS["cut"])), q, k, v)
-    torch.testing.assert_close(both, read(Plus(Masked(FUNCTIONS["cut"]), ALiBi(2)), q, k, v), rtol=0, atol=1e-13)
-    assert not torch.allclose(both, read(ALiBi(2), q, k, v))
+    combined = read(Plus(ALiBi(2), Masked(FUNCTIONS["cut"])), q, k, v)
+    torch.testing.assert_close(combined, read(Plus(Masked(FUNCTIONS["cut"]), ALiBi(2)), q, k, v), rtol=0, atol=1e-13)
+    assert not torch.allclose(combined, read(ALiBi(2), q, k, v))
 
 
 @pytest.mark.parametrize(

@@ -44,18 +44,18 @@ def recurrence(map, q, k, v, rate):
 @pytest.mark.parametrize("map", MAPS, ids=lambda map: type(map).__name__)
 @pytest.mark.parametrize("piece", [1, 4, 128])
 def test_pieces_are_the_recurrence(map, piece):
-    given = inputs()
-    out = call(LinearAttention(map, Delta(), piece=piece), *given)
-    torch.testing.assert_close(out.y.y, recurrence(map, *given), rtol=0, atol=1e-12)
+    arguments = inputs()
+    out = call(LinearAttention(map, Delta(), piece=piece), *arguments)
+    torch.testing.assert_close(out.y.y, recurrence(map, *arguments), rtol=0, atol=1e-12)
     assert out.y.lse is None
 
 
 def test_a_key_that_comes_again_takes_its_new_value():
     """With one feature and b = 1 the sums hold the last value alone, where plain sums would hold their mean."""
-    one = torch.full((B, H, 3, 1), 2.0)
+    keys = torch.full((B, H, 3, 1), 2.0)
     v = torch.randn(B, H, 3, V)
-    found = call(LinearAttention(ELU(), Delta()), one, one, v, torch.full((B, H, 3, 1), 60.0))
-    torch.testing.assert_close(found.y.y, v, rtol=0, atol=1e-12)
+    actual = call(LinearAttention(ELU(), Delta()), keys, keys, v, torch.full((B, H, 3, 1), 60.0))
+    torch.testing.assert_close(actual.y.y, v, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
@@ -86,5 +86,5 @@ def test_a_step_writes_in_place_only_where_nothing_learns():
 def test_single_precision_follows_for_long_rows_of_large_keys():
     q, k, v, rate = (3 * x for x in inputs(400))
     exact = call(LinearAttention(ELU(), Delta(), piece=64), q, k, v, rate).y.y
-    found = call(LinearAttention(ELU(), Delta(), piece=64), *(x.float() for x in (q, k, v, rate))).y.y
-    assert (found.double() - exact).abs().max() < 1e-4 * exact.abs().max()
+    actual = call(LinearAttention(ELU(), Delta(), piece=64), *(x.float() for x in (q, k, v, rate))).y.y
+    assert (actual.double() - exact).abs().max() < 1e-4 * exact.abs().max()
