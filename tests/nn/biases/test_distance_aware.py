@@ -24,11 +24,11 @@ from kinformer.nn.scores.residual import ResidualScores
 
 
 def bias(alpha: list[float], beta: list[float]) -> DistanceAware:
-    bias = DistanceAware(len(alpha))
+    distance_aware = DistanceAware(len(alpha))
     with torch.no_grad():
-        bias.alpha.copy_(torch.tensor(alpha))
-        bias.beta.copy_(torch.tensor(beta))
-    return bias
+        distance_aware.alpha.copy_(torch.tensor(alpha))
+        distance_aware.beta.copy_(torch.tensor(beta))
+    return distance_aware
 
 
 def factor(bias: DistanceAware, distance: int) -> Tensor:

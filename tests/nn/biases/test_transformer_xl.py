@@ -115,17 +115,17 @@ def test_distances_come_from_the_reach_and_from_a_row_without_gaps() -> None:
     q = torch.randn(1, HEADS, 3, DIM)
     pos, other = torch.tensor([[[-1, 7, 8]]]), torch.tensor([[[-1, 7, 8]]])
 
-    def distances(pattern: Pattern, run: bool = False, k_pos: Tensor = pos) -> tuple[int, int] | None:
+    def range_of(pattern: Pattern, run: bool = False, k_pos: Tensor = pos) -> tuple[int, int] | None:
         return distances(make_request(q, q, q_pos=pos, k_pos=k_pos, pattern=pattern, run=run))
 
-    assert distances(Causal() & Band(3)) == (0, 3)
-    assert distances(Band(2, 5)) == (-5, 2)
-    assert distances(Band(5, -1)) == (1, 5)
-    assert distances(Causal()) is None and distances(Full()) is None
-    assert distances(Causal(), run=True) == (0, 2)
-    assert distances(Full(), run=True) == (-2, 2)
-    assert distances(Band(1, 5), run=True) == (-2, 1)
-    assert distances(Causal(), run=True, k_pos=other) is None  # keys that stand elsewhere, for all that Python knows
+    assert range_of(Causal() & Band(3)) == (0, 3)
+    assert range_of(Band(2, 5)) == (-5, 2)
+    assert range_of(Band(5, -1)) == (1, 5)
+    assert range_of(Causal()) is None and range_of(Full()) is None
+    assert range_of(Causal(), run=True) == (0, 2)
+    assert range_of(Full(), run=True) == (-2, 2)
+    assert range_of(Band(1, 5), run=True) == (-2, 1)
+    assert range_of(Causal(), run=True, k_pos=other) is None  # keys that stand elsewhere, for all that Python knows
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(3), Full()], ids=repr)

@@ -72,12 +72,15 @@ def matrices(attention: Attention, form: str) -> dict[str, tuple[Tensor, Tensor]
         return {**queries, **{f"{i}2{j}.{name}": streams[j].matrix(name) for i in "gl" for j in "gl" for name in "kv"}}
     (k, v), side = (projection.matrix(name) for name in "kv"), attention.key_side
     further = list(zip(side.weight.split(D), side.bias.split(D), strict=True))
-    matrices = {"g.q": (attention.side.weight, attention.side.bias), "l.q": projection.matrix("q")}
+    query_matrices = {"g.q": (attention.side.weight, attention.side.bias), "l.q": projection.matrix("q")}
     if form == "reader":
         keys = {"l2l": (k, v), "l2g": (k, v), "g2l": further, "g2g": further}
     else:
         keys = {"l2l": (k, v), "g2l": further[:2], "l2g": further[2:4], "g2g": further[4:]}
-    return {**matrices, **{f"{piece}.{name}": pair[n] for piece, pair in keys.items() for n, name in enumerate("kv")}}
+    return {
+        **query_matrices,
+        **{f"{piece}.{name}": pair[n] for piece, pair in keys.items() for n, name in enumerate("kv")},
+    }
 
 
 def etc(

@@ -25,10 +25,10 @@ D = 8
 
 def stack(tied: bool = False, packs: int = 3, pack_heads: int | None = 4) -> LunaStack:
     blocks = [LunaBlock(Nested(D, 2, pack_heads=pack_heads, tied=tied), MLP(D)) for _ in range(2)]
-    stack = LunaStack(blocks, Packs(packs, D))
-    for weight in stack.parameters():
+    luna_stack = LunaStack(blocks, Packs(packs, D))
+    for weight in luna_stack.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    return stack.eval()
+    return luna_stack.eval()
 
 
 def attended(part: Attention, x: Tensor, context: Tensor) -> Tensor:
@@ -59,10 +59,10 @@ def by_hand(stack: LunaStack, x: Tensor) -> tuple[Tensor, Tensor]:
 def test_blocks_are_the_equations_and_hand_the_packs_up(tied: bool) -> None:
     body, x = stack(tied), torch.randn(3, 7, D)
     real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
-    body, packs = body.read(x, Context.of(x, real))
+    y, packs = body.read(x, Context.of(x, real))
     for row, mask in enumerate(real):
         expected = by_hand(body, x[row, mask])
-        torch.testing.assert_close(body[row, mask], expected[0])
+        torch.testing.assert_close(y[row, mask], expected[0])
         torch.testing.assert_close(packs[row], expected[1])
 
 

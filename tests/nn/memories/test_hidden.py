@@ -199,10 +199,10 @@ def test_gradients_flow_within_a_segment_alone_whoever_is_in_the_batch() -> None
 def test_a_row_trains_alike_alone_and_among_rows_at_other_places() -> None:
     layer, (x, pos) = attention(4, 6).train(), rows()
 
-    def of_row(x: Tensor, pos: Tensor, rows: int) -> list[Tensor]:
+    def of_row(x: Tensor, pos: Tensor, row: int) -> list[Tensor]:
         layer.zero_grad()
         y = layer(x, layer.start(len(x), LENGTH), Context(pos)).y
-        (y[rows][pos[rows] >= 0] ** 2).sum().backward()
+        (y[row][pos[row] >= 0] ** 2).sum().backward()
         return [parameter.grad.clone() for parameter in layer.parameters()]
 
     for row in range(4):
