@@ -57,8 +57,8 @@ def sooner(code: str) -> str:
 
 
 def test_training_takes_five_lines_and_a_loop_ten_and_the_page_of_fit_has_both() -> None:
-    found = [block for block in blocks() if "fit(" in block or "backward()" in block]
-    lines = [[line for line in block.splitlines() if line] for block in found]
+    examples = [block for block in blocks() if "fit(" in block or "backward()" in block]
+    lines = [[line for line in block.splitlines() if line] for block in examples]
     assert [len(block) for block in lines] == [5, 10]
     page = inspect.getdoc(fit) or ""
     assert all(textwrap.indent("\n".join(block), "    ") in page for block in lines)
