@@ -63,7 +63,7 @@ def jaxtyped(function: Any = None, **options: Any) -> Any:
     sized = any(_sized(_resolved(hint, function)) for hint in function.__annotations__.values())
 
     @functools.wraps(function)
-    def asked(*args: Any, **kwargs: Any) -> Any:
+    def checked_call(*args: Any, **kwargs: Any) -> Any:
         if config.jaxtyping_disable:
             return function(*args, **kwargs)
         if not sized:
@@ -74,7 +74,7 @@ def jaxtyped(function: Any = None, **options: Any) -> Any:
         finally:
             pop_shape_memo()
 
-    return asked
+    return checked_call
 
 
 def _resolved(hint: Any, function: Callable[..., Any]) -> Any:

@@ -29,13 +29,13 @@ def attention_by_hand(layer: Attention, x: Float[Tensor, "T D"], may: May) -> Fl
 def first_read(model: nn.Module, tokens: Int[Tensor, "1 T"]) -> tuple[Attention, Tensor, Tensor]:
     """The lowest attention of a model, what it is given of one row of tokens, and what it makes of that."""
     layer = next(part for part in model.modules() if isinstance(part, Attention))
-    found: list[Tensor] = []
+    reads: list[Tensor] = []
 
-    def note(layer: nn.Module, given: tuple[Any, ...], out: Any) -> None:
-        found.extend((given[0][0], out.y[0]))
+    def note(layer: nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
+        reads.extend((inputs[0][0], out.y[0]))
 
     handle = layer.register_forward_hook(note)
-    made: Any = model
-    made.eval().logits(tokens)
+    built: Any = model
+    built.eval().logits(tokens)
     handle.remove()
-    return layer, found[0], found[1]
+    return layer, reads[0], reads[1]

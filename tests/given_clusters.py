@@ -22,7 +22,7 @@ class Given(Grouping):
         return self.cluster
 
 
-def given(golden: Golden) -> Given:
+def clusters_of(golden: Golden) -> Given:
     """Those of a golden, where a query that is padding is in cluster -1."""
     return Given(golden.tensors["clusters_of_queries"].clamp_min(0), golden.hyperparameters["clusters"])
 
@@ -34,5 +34,5 @@ def read(mechanism: Clustered, golden: Golden) -> Float[Tensor, "B T H V"]:
     q_pos = q_pos.where((golden.tensors["clusters_of_queries"] >= 0).any(1), -1)
     if "lengths" in golden.tensors:
         k_pos = k_pos.where(k_pos < golden.tensors["lengths"][:, None], -1)
-    told = Keys(k, v, k_pos[:, None], own=q.shape[2] == k.shape[2])
-    return mechanism(Queries(q, q_pos[:, None]), told, None, Context(q_pos)).y.y.transpose(1, 2)
+    keys = Keys(k, v, k_pos[:, None], own=q.shape[2] == k.shape[2])
+    return mechanism(Queries(q, q_pos[:, None]), keys, None, Context(q_pos)).y.y.transpose(1, 2)

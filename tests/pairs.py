@@ -17,9 +17,9 @@ def beyond_pairs(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             tests[item.nodeid.partition("[")[0]].append(item)
     left: list[pytest.Item] = []
     for same in tests.values():
-        values = [one.callspec.params for one in same]  # type: ignore[attr-defined]
-        kept = set(covering([{name: id(value) for name, value in one.items()} for one in values]))
-        left += [one for n, one in enumerate(same) if n not in kept]
+        values = [params.callspec.params for params in same]  # type: ignore[attr-defined]
+        chosen = set(covering([{name: id(value) for name, value in params.items()} for params in values]))
+        left += [params for n, params in enumerate(same) if n not in chosen]
     return left
 
 
@@ -27,11 +27,11 @@ def covering(cases: Sequence[Case]) -> list[int]:
     """Cases, by number, in which all pairs of values meet that meet in any: ever the next with most new ones."""
     if all(len(case) <= 2 for case in cases):
         return list(range(len(cases)))
-    met = [frozenset(combinations(sorted(case.items()), 2)) for case in cases]
-    missing = set().union(*met)
-    kept = [n for n, pairs in enumerate(met) if not pairs]
+    pairs_of = [frozenset(combinations(sorted(case.items()), 2)) for case in cases]
+    missing = set().union(*pairs_of)
+    chosen = [n for n, pairs in enumerate(pairs_of) if not pairs]
     while missing:
-        best = max(range(len(met)), key=lambda n: (len(met[n] & missing), -n))
-        kept.append(best)
-        missing -= met[best]
-    return sorted(kept)
+        best = max(range(len(pairs_of)), key=lambda n: (len(pairs_of[n] & missing), -n))
+        chosen.append(best)
+        missing -= pairs_of[best]
+    return sorted(chosen)

@@ -53,30 +53,30 @@ def break_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
 
 def unjudged_lines(reports: Iterable[Report]) -> list[str]:
     """What no law looked at, for each reason: the laws, then by name the examples, and how they were used there."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    lines: dict[str, tuple[set[str], set[str]]] = {}
     for report, law, part in _judged(reports):
         for why in properties(report, "unjudged"):
             place, _, reason = why.rpartition("\t")
-            laws, parts = found.setdefault(reason, (set(), set()))
+            laws, parts = lines.setdefault(reason, (set(), set()))
             laws.add(law)
             parts.add(f"{part} ({place})" if place else part)
     return [
         line
-        for reason, (laws, parts) in sorted(found.items())
+        for reason, (laws, parts) in sorted(lines.items())
         for line in (f"{', '.join(sorted(laws))}: {reason}", f"    {', '.join(sorted(parts))}")
     ]
 
 
 def golden_line(reports: Iterable[Report]) -> str:
     """How many goldens were checked, and which were not. An absent folder counts as one."""
-    seen: dict[str, bool] = {}
+    judged: dict[str, bool] = {}
     for report in reports:
         for name in properties(report, "golden"):
-            seen[name] = seen.get(name, False) or report.when == "call"
-    unchecked = sorted(name for name, checked in seen.items() if not checked)
+            judged[name] = judged.get(name, False) or report.when == "call"
+    unchecked = sorted(name for name, checked in judged.items() if not checked)
     if not unchecked:
-        return f"goldens: {len(seen)} checked"
-    return f"goldens: {len(unchecked)} of {len(seen)} not checked: {', '.join(unchecked)}"
+        return f"goldens: {len(judged)} checked"
+    return f"goldens: {len(unchecked)} of {len(judged)} not checked: {', '.join(unchecked)}"
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -25,10 +25,10 @@ def test_a_generic_named_tuple_is_checked_by_its_class(hint: object) -> None:
 
     right, wrong = Pair(1), (1, "")
     inside = {list[Pair]: lambda value: [value], Mapping[str, Pair[int]]: lambda value: {"a": value}}
-    put = inside.get(hint, lambda value: value)
-    check(takes)(put(right))
+    convert = inside.get(hint, lambda value: value)
+    check(takes)(convert(right))
     with pytest.raises(TypeError):
-        check(takes)(put(wrong))
+        check(takes)(convert(wrong))
 
 
 PLAIN = [int, int | None, Literal["a", 1], Annotated[int, "n"], Callable[[], Pair], tuple[int, ...], Float[Tensor, "B"]]
@@ -62,7 +62,7 @@ def test_sizes_of_one_name_are_one_size_in_a_call_and_its_result() -> None:
     def inner(x: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
         return x
 
-    cut, inner = (jaxtyped(one, typechecker=check) for one in (cut, inner))
+    cut, inner = (jaxtyped(function, typechecker=check) for function in (cut, inner))
     x = torch.zeros(2, 3)
     assert cut(x, x).shape == x.shape
     with pytest.raises(TypeError, match="y="):
@@ -77,7 +77,7 @@ def test_an_annotation_that_type_checkers_alone_know_is_any_and_stays_as_it_was(
         return value / 2
 
     before = dict(half.__annotations__)
-    asked = jaxtyped(half, typechecker=check)
-    assert asked(3, object()) == 1.5 and asked.__annotations__ == half.__annotations__ == before
+    wrapped = jaxtyped(half, typechecker=check)
+    assert wrapped(3, object()) == 1.5 and wrapped.__annotations__ == half.__annotations__ == before
     with pytest.raises(TypeError):
-        asked("3")
+        wrapped("3")

@@ -91,19 +91,19 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
 }
 
 
-def said() -> dict[str, list[list[str]]]:
+def refusal_messages() -> dict[str, list[list[str]]]:
     """By who takes a number and its name: what is said of each wrong one, and of each right one."""
     return {
-        f"{who} {name}": [refusals([partial(call, name, value) for value in values]) for values in both]
-        for who, (call, names) in TAKES.items()
-        for name, both in names.items()
+        f"{taker} {name}": [refusals([partial(call, name, value) for value in values]) for values in lists]
+        for taker, (call, names) in TAKES.items()
+        for name, lists in names.items()
     }
 
 
-@pytest.mark.parametrize(("who", "name"), [(who, name) for who, (_, names) in TAKES.items() for name in names])
-def test_a_number_makes_sense_or_is_refused_in_one_line(who: str, name: str) -> None:
-    wrong, right = unhooked(f"{__name__}:{said.__name__}")[f"{who} {name}"]
-    assert len(wrong) == len(TAKES[who][1][name][0]) and not any(right), right
+@pytest.mark.parametrize(("taker", "name"), [(taker, name) for taker, (_, names) in TAKES.items() for name in names])
+def test_a_number_makes_sense_or_is_refused_in_one_line(taker: str, name: str) -> None:
+    wrong, right = unhooked(f"{__name__}:{refusal_messages.__name__}")[f"{taker} {name}"]
+    assert len(wrong) == len(TAKES[taker][1][name][0]) and not any(right), right
     for line in wrong:
         assert line.startswith("ValueError: ") and name.rstrip("s") in line and "\n" not in line and len(line) < 200, (
             line

@@ -10,13 +10,17 @@ from tests.pairs import covering
 @pytest.mark.parametrize("sizes", [(1,), (5,), (3, 4), (2, 2, 2), (4, 3, 4, 2), (2, 7, 1, 3)], ids=str)
 def test_any_two_values_meet_and_few_cases_are_kept(sizes: tuple[int, ...]) -> None:
     names = [f"argument {n}" for n in range(len(sizes))]
-    cases = [dict(zip(names, one, strict=True)) for one in product(*map(range, sizes))]
-    kept = [cases[n] for n in covering(cases)]
-    for one, other in combinations(names, 2):
-        pairs = {(case[one], case[other]) for case in cases}
-        assert {(case[one], case[other]) for case in kept} == pairs
-    assert all(any(case[name] == value for case in kept) for case in cases for name, value in case.items())
-    assert len(kept) == len(cases) if len(sizes) < 3 else len(kept) <= 2 * max(a * b for a, b in combinations(sizes, 2))
+    cases = [dict(zip(names, values, strict=True)) for values in product(*map(range, sizes))]
+    chosen = [cases[n] for n in covering(cases)]
+    for values, other in combinations(names, 2):
+        pairs = {(case[values], case[other]) for case in cases}
+        assert {(case[values], case[other]) for case in chosen} == pairs
+    assert all(any(case[name] == value for case in chosen) for case in cases for name, value in case.items())
+    assert (
+        len(chosen) == len(cases)
+        if len(sizes) < 3
+        else len(chosen) <= 2 * max(a * b for a, b in combinations(sizes, 2))
+    )
 
 
 def test_arguments_that_are_given_together_are_one() -> None:

@@ -118,11 +118,11 @@ def _do(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _python(code: str, given: object, target: Path, folder: Path) -> dict:
+def _python(code: str, request: object, target: Path, folder: Path) -> dict:
     """What a program prints that has the package on its path."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{target}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(given), env=env, cwd=folder, capture_output=True, text=True
+        [sys.executable, "-c", code], input=json.dumps(request), env=env, cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -131,12 +131,12 @@ def _python(code: str, given: object, target: Path, folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def judged(target: Path, tmp_path_factory: pytest.TempPathFactory, prove: bool) -> dict:
     """What laws say of every toy, found as a plugin."""
-    asked = sorted(set(KINDS.values()) - {"laws"}), () if prove else FIRST
-    return _python(JUDGE, asked, target, tmp_path_factory.mktemp("judged"))
+    command = sorted(set(KINDS.values()) - {"laws"}), () if prove else FIRST
+    return _python(JUDGE, command, target, tmp_path_factory.mktemp("judged"))
 
 
 @pytest.fixture(scope="module")
-def said(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def outputs(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """Exit code, stdout and stderr of every command, in a process that has the package on its path."""
     out = tmp_path_factory.mktemp("out")
     (out / "text").write_bytes(b"the cat sat on the mat. " * 200)
@@ -164,32 +164,36 @@ def said(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
         ["generate", str(out / "train"), "--prompt", "the ", "--tokens", "4"],
         ["compare", small, "gpt(d=16, depth=1, heads=2)", "--minutes", "0.003", "--out", str(out / "all"), *data],
     ]
-    found = _python(RUN, commands, target, out)
-    found["generate"] = found.pop(f"generate {out / 'train'}")
-    found["compare"] = found.pop(f"compare {small}")
-    return found
+    outputs_by_command = _python(RUN, commands, target, out)
+    outputs_by_command["generate"] = outputs_by_command.pop(f"generate {out / 'train'}")
+    outputs_by_command["compare"] = outputs_by_command.pop(f"compare {small}")
+    return outputs_by_command
 
 
-def test_it_is_installed_beside_the_library(said: dict, target: Path) -> None:
-    assert Path(said["home"]).parent == target / "plugged"
+def test_it_is_installed_beside_the_library(outputs: dict, target: Path) -> None:
+    assert Path(outputs["home"]).parent == target / "plugged"
 
 
-def test_list_and_show_have_it(said: dict) -> None:
+def test_list_and_show_have_it(outputs: dict) -> None:
     assert ["patterns", "toy_pattern", "Alternate:"] in [
-        row.split()[:3] for row in said["list patterns"][1].splitlines()
+        row.split()[:3] for row in outputs["list patterns"][1].splitlines()
     ]
-    assert ["members", "sinks", "Sinks:"] in [row.split()[:3] for row in said["list members"][1].splitlines()]
-    assert ["memories", "toy_memory", "Recent:"] in [row.split()[:3] for row in said["list memories"][1].splitlines()]
-    assert "patterns/toy_pattern" in said["show Alternate"][1] and "██ ·██ ·" in said["show Alternate"][1]
-    assert "members/sinks" in said["show sinks"][1] and "window: int = 64" in said["show sinks"][1]
+    assert ["members", "sinks", "Sinks:"] in [row.split()[:3] for row in outputs["list members"][1].splitlines()]
+    assert ["memories", "toy_memory", "Recent:"] in [
+        row.split()[:3] for row in outputs["list memories"][1].splitlines()
+    ]
+    assert "patterns/toy_pattern" in outputs["show Alternate"][1] and "██ ·██ ·" in outputs["show Alternate"][1]
+    assert "members/sinks" in outputs["show sinks"][1] and "window: int = 64" in outputs["show sinks"][1]
 
 
-def test_it_trains_writes_and_is_compared(said: dict) -> None:
+def test_it_trains_writes_and_is_compared(outputs: dict) -> None:
     for name in ("train sinks", "train gpt", "generate", "compare"):
-        assert said[name][0] == 0, said[name]
-    assert "sinks(d=16, depth=1, heads=2): " in said["train sinks"][1] and "bits per byte" in said["train sinks"][1]
-    assert said["generate"][1].startswith("the ")
-    assert all(f"{name}(d=16, depth=1, heads=2)" in said["compare"][1] for name in ("sinks", "gpt"))
+        assert outputs[name][0] == 0, outputs[name]
+    assert (
+        "sinks(d=16, depth=1, heads=2): " in outputs["train sinks"][1] and "bits per byte" in outputs["train sinks"][1]
+    )
+    assert outputs["generate"][1].startswith("the ")
+    assert all(f"{name}(d=16, depth=1, heads=2)" in outputs["compare"][1] for name in ("sinks", "gpt"))
 
 
 def test_a_new_kind_is_a_group_of_plugins_and_no_edit(judged: dict) -> None:
@@ -198,14 +202,14 @@ def test_a_new_kind_is_a_group_of_plugins_and_no_edit(judged: dict) -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS.values()) - {"laws"}))
 def test_every_kind_is_judged_by_the_laws(judged: dict, kind: str) -> None:
-    said = [(law, end, text) for found, law, end, text in judged["verdicts"] if found == kind]
-    assert said and any(end == "holds" for _, end, _ in said)
-    assert all(end in ("holds", "nothing") for _, end, _ in said), said
+    verdicts = [(law, end, text) for kind_judged, law, end, text in judged["verdicts"] if kind_judged == kind]
+    assert verdicts and any(end == "holds" for _, end, _ in verdicts)
+    assert all(end in ("holds", "nothing") for _, end, _ in verdicts), verdicts
 
 
 def test_a_law_of_a_plugin_judges_all_patterns(judged: dict) -> None:
-    assert ["patterns", "toy_law", "broken"] not in [found[:3] for found in judged["verdicts"]]
-    assert [found[1] for found in judged["verdicts"] if found[0] == "patterns"].count("toy_law") == 1
+    assert ["patterns", "toy_law", "broken"] not in [verdict[:3] for verdict in judged["verdicts"]]
+    assert [verdict[1] for verdict in judged["verdicts"] if verdict[0] == "patterns"].count("toy_law") == 1
 
 
 def test_an_executor_of_a_plugin_serves_attend(judged: dict) -> None:

@@ -73,7 +73,11 @@ def test_a_file_among_parts_has_examples_or_serves_several() -> None:
         for folder in {file.parent for file in discover.part_files(kind).values()}:
             for file in set(folder.glob("[!_]*.py")) - set(PART_FILES):
                 name = ".".join(file.relative_to(ROOT).with_suffix("").parts) + "."
-                users = [short(user) for user, names in imported.items() if any(one.startswith(name) for one in names)]
+                users = [
+                    short(user)
+                    for user, names in imported.items()
+                    if any(imported_name.startswith(name) for imported_name in names)
+                ]
                 if len(users) == 1 and lines(file) + lines(ROOT / users[0]) < LONGEST:
                     pytest.fail(f"{short(file)} has no EXAMPLES, and only {users[0]} imports it")
 
@@ -94,8 +98,8 @@ def test_every_folder_of_nn_is_a_kind_of_parts_or_known_to_be_none() -> None:
 
 
 def test_no_folder_below_the_models_holds_helpers() -> None:
-    found = [path for storey in ("core", "attend", "nn") for path in (PACKAGE / storey).rglob("support")]
-    assert not found, f"{found}: a helper lives in the file of its user, or beside its users"
+    folders = [path for storey in ("core", "attend", "nn") for path in (PACKAGE / storey).rglob("support")]
+    assert not folders, f"{folders}: a helper lives in the file of its user, or beside its users"
 
 
 @pytest.mark.parametrize("file", EXECUTOR_FILES, ids=short)
@@ -105,12 +109,16 @@ def test_executors_never_import_one_another(file: Path) -> None:
 
 
 def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read_it() -> None:
-    asked = {file: set(imports(file)) for file in FILES}
+    imported = {file: set(imports(file)) for file in FILES}
     order = (PACKAGE / "core/__init__.py").read_text(encoding="utf-8")
     for file in (file for file in FILES if file.parent == PACKAGE / "core" and file.stem != "__init__"):
         name = f"kinformer.core.{file.stem}."
-        by = {asks.parent for asks, names in asked.items() if any(one.startswith(name) for one in names)}
-        contract = "abc.ABC" in asked[file]
+        by = {
+            asks.parent
+            for asks, names in imported.items()
+            if any(imported_name.startswith(name) for imported_name in names)
+        }
+        contract = "abc.ABC" in imported[file]
         assert len(by - {file.parent}) > 1 or (contract and by), f"{file.stem} is of {by} alone: it belongs there"
         assert f"`{file.stem}`" in order, f"{file.stem} has no place in the reading order of core/__init__.py"
 
@@ -168,7 +176,7 @@ def test_every_example_is_of_a_public_part() -> None:
 
 
 def test_the_stub_has_every_public_name() -> None:
-    stub, wanted = (
+    stub, expected = (
         {
             (node.module, name.name)
             for node in ast.parse(text).body
@@ -177,7 +185,7 @@ def test_the_stub_has_every_public_name() -> None:
         }
         for text in (STUB.read_text(encoding="utf-8"), stub_text())
     )
-    assert stub == wanted, "write it again: python -m tests.stub"
+    assert stub == expected, "write it again: python -m tests.stub"
 
 
 def test_a_folder_does_not_hide_a_verb() -> None:
@@ -185,14 +193,14 @@ def test_a_folder_does_not_hide_a_verb() -> None:
 
 
 def test_generate_is_the_function_however_it_is_reached() -> None:
-    ways = (
+    imports_of = (
         "from kinformer import generate; import kinformer.decoding.generate; assert callable(generate)",
         "import kinformer; assert callable(kinformer.generate)",
         "import kinformer.decoding.generate; from kinformer import generate; assert callable(generate)",
         "from kinformer.decoding.generate import generate; import kinformer; assert kinformer.generate is generate",
     )
     forget = "import sys; [sys.modules.pop(name) for name in list(sys.modules) if name.split('.')[0] == 'kinformer']"
-    python("\n".join(line for way in ways for line in (forget, way)))
+    python("\n".join(line for line_of in imports_of for line in (forget, line_of)))
 
 
 def test_every_requirement_is_pinned_exactly() -> None:
@@ -201,8 +209,8 @@ def test_every_requirement_is_pinned_exactly() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", pin) for pin in pins)
     pinned = {re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
-    assert {re.split(r"[<>=\[]", line)[0] for line in wanted} <= pinned
+    requirements = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
+    assert {re.split(r"[<>=\[]", line)[0] for line in requirements} <= pinned
 
 
 def test_the_guide_s_examples_work() -> None:

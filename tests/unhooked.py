@@ -37,9 +37,9 @@ class Unhooked:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         assert answer, f"the process without checks ended at {place} {' '.join(words)}"
-        good, said = json.loads(answer)
-        assert good, said
-        return said
+        good, answer_text = json.loads(answer)
+        assert good, answer_text
+        return answer_text
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -31,7 +31,7 @@ from kinformer.nn.patterns.random import Random
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.patterns.tokens import Tokens
-from tests.attend.test_pieces import SHAPES, Largest, asked, tiles  # noqa: F401  (a fixture)
+from tests.attend.test_pieces import SHAPES, Largest, make_request, tiles  # noqa: F401  (a fixture)
 
 BANDS = (Causal() & Segment(7, 3), Causal() & (Band(5) | Strided(4)), Band(4, 2), Causal(), Full(), Block(4, 1, 1))
 OTHERS = (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & (Band(3) | Random(2, 4)))
@@ -51,7 +51,7 @@ def biased(pattern: Pattern, bias: Bias, shape: str = "self", **more: Any) -> Re
     torch.manual_seed(0)
     for parameter in bias.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    request = asked(pattern, *SHAPES[shape], **more)
+    request = make_request(pattern, *SHAPES[shape], **more)
     return request.replace(bias=bias.double(), scale=0.4)
 
 
@@ -105,10 +105,10 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.usefixtures("only_bands")
 def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "SCORES", 1)
-    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
-    monkeypatch.setattr(PlannedRead, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
-    equal(wanted)
-    assert slice(1, 2) in slices and len(wanted.queries.q) > 1
+    biased_request, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
+    monkeypatch.setattr(PlannedRead, "_added", lambda *arguments: slices.append(arguments[3]) or added(*arguments))
+    equal(biased_request)
+    assert slice(1, 2) in slices and len(biased_request.queries.q) > 1
 
 
 @pytest.mark.parametrize("groups", (1, 2, 4))
@@ -125,16 +125,16 @@ def test_rows_that_stand_elsewhere() -> None:
     request = biased(Causal() & Band(5), TOLD["TransformerXL"](), "more keys")
     k_pos, q_pos = request.keys.pos.clone(), request.queries.pos.clone()
     k_pos[1], q_pos[1] = k_pos[1] + 6, q_pos[1] + 6
-    moved = request.replace(queries=request.queries._replace(pos=q_pos), keys=request.keys._replace(pos=k_pos))
-    equal(moved)
+    elsewhere = request.replace(queries=request.queries._replace(pos=q_pos), keys=request.keys._replace(pos=k_pos))
+    equal(elsewhere)
     with pytest.raises(AssertionError, match="read by bind"):
-        pieces.read(moved.replace(queries=request.queries))
+        pieces.read(elsewhere.replace(queries=request.queries))
 
 
 @pytest.mark.parametrize("name", [name for name, _ in examples("biases")])
 def test_by_distance_is_bind(name: str) -> None:
     """Scores and values of every bias of the folder that tells them by distance, at positions in any order."""
-    for _, example in [one for one in examples("biases") if one[0] == name]:
+    for _, example in [entry for entry in examples("biases") if entry[0] == name]:
         by_distance_is_bind(example.make().double())
 
 
@@ -142,20 +142,20 @@ def by_distance_is_bind(bias: Bias) -> None:
     sizes = bias.query_extras(HeadSizes(2, 2, 2, 8, 8))
     q, k, *extras = (torch.randn(2, 2, n, 8, dtype=torch.float64) for n in (5, 7, *(5 for _ in sizes)))
     q_pos, k_pos = torch.tensor([3, 0, 9, 5, 1]).expand(2, 1, -1), torch.tensor([2, 0, 1, 8, 4, 9, 3]).expand(2, 1, -1)
-    asked = {n: side[..., : sizes[n].width] for n, side in zip(sizes, extras, strict=True)}
-    queries = Queries(q, q_pos, asked, {"segment": torch.zeros(2, 5, dtype=torch.long)})
+    extras_of = {n: side[..., : sizes[n].width] for n, side in zip(sizes, extras, strict=True)}
+    queries = Queries(q, q_pos, extras_of, {"segment": torch.zeros(2, 5, dtype=torch.long)})
     request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepared()
-    told = bias.by_distance(request, torch.arange(9, -10, -1))
-    if told is None:
+    by_distances = bias.by_distance(request, torch.arange(9, -10, -1))
+    if by_distances is None:
         return
     row = 9 - (q_pos[..., None] - k_pos[..., None, :])[0, 0]  # [T S]
-    table = told.table[:, row]  # [#H T S *R]
-    added = table if told.asks is None else (told.asks[..., None, :] * table).sum(-1)
-    torch.testing.assert_close(0.3 * told.q @ k.mT + added, scores(request), rtol=0, atol=1e-12)
+    table = by_distances.table[:, row]  # [#H T S *R]
+    added = table if by_distances.asks is None else (by_distances.asks[..., None, :] * table).sum(-1)
+    torch.testing.assert_close(0.3 * by_distances.q @ k.mT + added, scores(request), rtol=0, atol=1e-12)
     values = bias.values(request.queries.pos, request.keys.pos)
-    assert (values is None) == (told.values is None)
-    if values is not None and told.values is not None:
-        torch.testing.assert_close(told.values[:, row].expand(2, -1, -1, -1, -1), values[0][values[1]])
+    assert (values is None) == (by_distances.values is None)
+    if values is not None and by_distances.values is not None:
+        torch.testing.assert_close(by_distances.values[:, row].expand(2, -1, -1, -1, -1), values[0][values[1]])
 
 
 @pytest.mark.usefixtures("tiles")
@@ -175,7 +175,7 @@ def test_precision(bias: str, dtype: torch.dtype) -> None:
     exact = biased(Causal() & Segment(7, 3), TOLD[bias]())
     want = reference.read(exact).y
     leaves = exact.queries.q, exact.keys.k, exact.keys.v
-    wanted = torch.autograd.grad(want.square().sum(), leaves)
+    expected = torch.autograd.grad(want.square().sum(), leaves)
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in leaves)
     rough = exact.replace(
         queries=exact.queries._replace(q=q),
@@ -183,10 +183,10 @@ def test_precision(bias: str, dtype: torch.dtype) -> None:
         bias=exact.bias.to(dtype),  # type: ignore
     )
     read = pieces.read(rough)
-    found = torch.autograd.grad(read.y.square().sum(), (q, k, v))
+    gradients = torch.autograd.grad(read.y.square().sum(), (q, k, v))
     assert read.y.dtype == dtype
     bound = 5e-6 if dtype == torch.float32 else 3e-2
-    for ours, theirs in zip((read.y, *found), (want, *wanted), strict=True):
+    for ours, theirs in zip((read.y, *gradients), (want, *expected), strict=True):
         assert (ours - theirs).norm() < bound * theirs.norm()
 
 

@@ -36,7 +36,7 @@ APART = -1e9  # what makes parts cheaper
 SHAPES = ("self", "padded", "shuffled", "more keys", "by head", "batch rows")
 
 
-def asked(
+def make_request(
     pattern: Pattern, shape: str, *, length: int = 37, groups: int = 2, dtype: torch.dtype = torch.float64
 ) -> Request:
     """Two rows and four heads, no gradients."""
@@ -67,28 +67,28 @@ def differs(request: Request, bound: float = 1e-10) -> str:
     cost = flex.cost(request)
     if isinstance(cost, Refusal):
         return cost.reason
-    got, want = flex.read(request), reference.read(request)
-    assert got.lse is not None or not request.lse
-    found = {"y": (got.y, want.y)} | ({} if got.lse is None else {"lse": (got.lse, want.lse)})
-    wrong = [name for name, (a, b) in found.items() if a.dtype != b.dtype or not torch.allclose(a, b, bound, bound)]
+    actual, want = flex.read(request), reference.read(request)
+    assert actual.lse is not None or not request.lse
+    pairs = {"y": (actual.y, want.y)} | ({} if actual.lse is None else {"lse": (actual.lse, want.lse)})
+    wrong = [name for name, (a, b) in pairs.items() if a.dtype != b.dtype or not torch.allclose(a, b, bound, bound)]
     return f"{wrong} under {request.pattern}" if wrong else ""
 
 
 def forwards() -> list[str]:
     """Read without the hook of annotations, which the compiler cannot trace."""
     warnings.simplefilter("ignore")  # PyTorch warns of its eager form
-    found = []
+    wrong = []
     with patch.object(flex, "BLOCK", 4), torch.no_grad():
-        found += [differs(asked(parse(EXPRESSIONS[2]), shape)) for shape in (SHAPES if PROVE else SHAPES[1:3])]
+        wrong += [differs(make_request(parse(EXPRESSIONS[2]), shape)) for shape in (SHAPES if PROVE else SHAPES[1:3])]
         with patch.object(flex, "MERGED", APART):
             for text in EXPRESSIONS[:2]:
-                request = asked(parse(text), "shuffled")
-                found += [differs(request), "" if len(flex._plan(request)[0]) == 2 else f"{text} in one part"]
-        found += [differs(asked(parse(EXPRESSIONS[0]), "padded", groups=groups)) for groups in (1, 4)]
-        found += [differs(asked(parse(EXPRESSIONS[0]), "padded", dtype=torch.float32), 2e-6)]
+                request = make_request(parse(text), "shuffled")
+                wrong += [differs(request), "" if len(flex._plan(request)[0]) == 2 else f"{text} in one part"]
+        wrong += [differs(make_request(parse(EXPRESSIONS[0]), "padded", groups=groups)) for groups in (1, 4)]
+        wrong += [differs(make_request(parse(EXPRESSIONS[0]), "padded", dtype=torch.float32), 2e-6)]
         for name in ("T5", "ALiBi", "TransformerXL", "DistanceAware", "Relative")[: None if PROVE else 1]:
-            found.append(differs(biased(name, 0)))
-    return found
+            wrong.append(differs(biased(name, 0)))
+    return wrong
 
 
 def biased(name: str, seed: int) -> Request:
@@ -103,7 +103,7 @@ def biased(name: str, seed: int) -> Request:
 def kernel() -> str:
     """PyTorch compiles a forward without lse for the CPU, too; it reads the block lists as CUDA's does."""
     warnings.simplefilter("ignore")
-    request = asked(parse("Causal() & Band(60) | Tokens(3)"), "padded", length=300, dtype=torch.float32).replace(
+    request = make_request(parse("Causal() & Band(60) | Tokens(3)"), "padded", length=300, dtype=torch.float32).replace(
         lse=False
     )
     compiled = flex.compiled(flex.flex_attention)
@@ -112,7 +112,7 @@ def kernel() -> str:
 
 
 def test_forwards_equal_the_reference() -> None:
-    assert not [one for one in unhooked("tests.attend.test_flex:forwards") if one]
+    assert not [line for line in unhooked("tests.attend.test_flex:forwards") if line]
 
 
 @pytest.mark.prove
@@ -129,7 +129,7 @@ def lists(request: Request) -> None:
     want = (
         pair_mask(request.pattern, queries.pos, keys.pos, range(heads), request.rows).expand(batch, heads, n, m).long()
     )
-    seen = torch.zeros_like(want)
+    counts = torch.zeros_like(want)
     for call in flex._plan(request)[0]:
         mask = call.mask
 
@@ -140,13 +140,13 @@ def lists(request: Request) -> None:
 
         allowed = mask.mask_mod(b[:, None, None, None], h[:, None, None], i[:, None], j)
         assert mask.full_kv_num_blocks is not None and mask.full_kv_indices is not None
-        some, full = dense(mask.kv_num_blocks, mask.kv_indices), dense(mask.full_kv_num_blocks, mask.full_kv_indices)
-        got = (allowed & some | full).expand(batch, heads, -1, -1).long()
+        partial, full = dense(mask.kv_num_blocks, mask.kv_indices), dense(mask.full_kv_num_blocks, mask.full_kv_indices)
+        counted = (allowed & partial | full).expand(batch, heads, -1, -1).long()
         places = ((i[None] if call.q is None else call.q), (j[None] if call.k is None else call.k))
         at_q, at_k = (at[:, None].expand(batch, 1, -1) for at in places)
-        got = torch.zeros_like(got).scatter(3, at_k[:, :, None].expand_as(got), got)
-        seen += torch.zeros_like(got).scatter(2, at_q[..., None].expand_as(got), got)
-    assert torch.equal(seen, want), f"{request.pattern}"
+        counted = torch.zeros_like(counted).scatter(3, at_k[:, :, None].expand_as(counted), counted)
+        counts += torch.zeros_like(counted).scatter(2, at_q[..., None].expand_as(counted), counted)
+    assert torch.equal(counts, want), f"{request.pattern}"
 
 
 @pytest.mark.parametrize("merged", (-APART, APART), ids=("whole", "apart"))
@@ -155,12 +155,14 @@ def test_lists_of_blocks(shape: str, merged: float, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(flex, "BLOCK", 4)
     monkeypatch.setattr(flex, "MERGED", merged)
     for text in EXPRESSIONS:
-        lists(asked(parse(text), shape))
+        lists(make_request(parse(text), shape))
     every = shape in ("padded", "shuffled", "batch rows") if PROVE else shape == "shuffled"
     for _, example in examples("patterns") if every else ():
         pattern = example.make()
         lists(
-            asked(vary_rows(pattern) if pattern.tensors() else pattern, shape, length=11 if pattern.tensors() else 23)
+            make_request(
+                vary_rows(pattern) if pattern.tensors() else pattern, shape, length=11 if pattern.tensors() else 23
+            )
         )
 
 
@@ -171,7 +173,7 @@ def test_blocks_of_what_is_sparse_are_few(monkeypatch: pytest.MonkeyPatch) -> No
         ("Causal() & (Band(8) | Strided(16))", 0.2),
         ("Fixed(16, 2)", 0.3),
     ):
-        request = asked(parse(text), "self", length=512)
+        request = make_request(parse(text), "self", length=512)
         plan, many = flex._plan(request)
         assert many < most * request.pairs, text
         assert len(plan) == (1 if "Band(7)" in text else 2), text
@@ -180,18 +182,18 @@ def test_blocks_of_what_is_sparse_are_few(monkeypatch: pytest.MonkeyPatch) -> No
 def test_longer_rows_have_larger_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex, "BLOCK", 2)
     monkeypatch.setattr(flex, "GRID", 64)
-    (call,), _ = flex._plan(asked(parse("Causal() & Band(5)"), "self", length=37))
+    (call,), _ = flex._plan(make_request(parse("Causal() & Band(5)"), "self", length=37))
     assert call.mask.BLOCK_SIZE == (8, 8)
 
 
 def test_it_is_never_the_cheapest_on_a_cpu() -> None:
-    costs = explain(asked(parse("Causal()"), "self"))
+    costs = explain(make_request(parse("Causal()"), "self"))
     assert not isinstance(costs["flex"], Refusal) and list(costs)[0] != "flex"
     assert costs["flex"] > 3 * costs["reference"]  # type: ignore[operator]
 
 
 def test_what_it_cannot_do_it_refuses() -> None:
-    plain = asked(parse("Causal()"), "self")
+    plain = make_request(parse("Causal()"), "self")
 
     def refused(request: Request) -> str:
         cost = flex.cost(request)

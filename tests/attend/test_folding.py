@@ -30,7 +30,7 @@ def tiles_of(calls: list[TileCall]) -> list[tuple[int, int, int, int]]:
 
 def read(pattern: Pattern, stages: list[Stage], length: int) -> Tensor:
     """How often each pair is read."""
-    found, allowed = torch.zeros(length, length), pattern.matrix(length)
+    counts, allowed = torch.zeros(length, length), pattern.matrix(length)
     for stage in stages:
         q_line, k_line = (
             torch.arange(length) if line.source is None else line.source[0] for line in (stage.q, stage.k)
@@ -38,9 +38,9 @@ def read(pattern: Pattern, stages: list[Stage], length: int) -> Tensor:
         for call in stage.calls:
             for q, k in zip(call.q.places(CPU), call.k.places(CPU), strict=True):
                 q_at, k_at = q_line[q][:, None], k_line[k]
-                found[q_at, k_at] += 1.0 if call.where is None else call.where(0, 0, q_at, k_at).float()
-    assert not found[~allowed].any()
-    return found[allowed]
+                counts[q_at, k_at] += 1.0 if call.where is None else call.where(0, 0, q_at, k_at).float()
+    assert not counts[~allowed].any()
+    return counts[allowed]
 
 
 def test_tiles_whose_keys_are_another_step_apart_are_one_call() -> None:
@@ -55,8 +55,8 @@ def test_tiles_whose_keys_are_another_step_apart_are_one_call() -> None:
 def test_a_call_for_each_row_is_made_where_it_saves_calls() -> None:
     tiles = [Tile(100 * n, 100, 10 * n, 10, 1, False) for n in range(1, 8)]
     for batch, calls in ((1, 1), (6, 1), (7, 7)):
-        found = fold_tiles(Full(), tiles, 1_000_000, batch)
-        assert (len(found), sorted(tiles_of(found))) == (calls, [tile[:4] for tile in tiles])
+        calls_made = fold_tiles(Full(), tiles, 1_000_000, batch)
+        assert (len(calls_made), sorted(tiles_of(calls_made))) == (calls, [tile[:4] for tile in tiles])
 
 
 def test_a_call_holds_so_many_places() -> None:

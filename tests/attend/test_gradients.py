@@ -47,15 +47,15 @@ def test_tables_of_distances_learn_in_bfloat16(bias: type[Bias], impl: str) -> N
     """Thousands of distances share a row; sums of so many in bfloat16 stand still."""
     g = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 1024, 8, generator=g).bfloat16()
-    gy, made = torch.randn(1, 2, 1024, 8, generator=g).bfloat16() + 0.5, bias()
-    values = [0.3 * torch.randn(x.shape, generator=g).bfloat16() for x in made.parameters()]
+    gy, part = torch.randn(1, 2, 1024, 8, generator=g).bfloat16() + 0.5, bias()
+    values = [0.3 * torch.randn(x.shape, generator=g).bfloat16() for x in part.parameters()]
 
     def gradients(dtype: torch.dtype, impl: str) -> tuple[torch.Tensor, ...]:
-        made.to(dtype)
-        for parameter, value in zip(made.parameters(), values, strict=True):
+        part.to(dtype)
+        for parameter, value in zip(part.parameters(), values, strict=True):
             parameter.data.copy_(value)
-        y = attend(*(x.to(dtype) for x in (q, k, v)), pattern=Causal(), bias=made, impl=impl).y
-        return torch.autograd.grad((y * gy.to(dtype)).sum(), list(made.parameters()))
+        y = attend(*(x.to(dtype) for x in (q, k, v)), pattern=Causal(), bias=part, impl=impl).y
+        return torch.autograd.grad((y * gy.to(dtype)).sum(), list(part.parameters()))
 
     for mine, exact in zip(gradients(torch.bfloat16, impl), gradients(torch.float64, "reference"), strict=True):
         assert float((mine.double() - exact).norm()) < 0.02 * float(exact.norm())
@@ -71,9 +71,9 @@ def test_tensors_without_numbers_are_read_where_no_plan_can_be_made() -> None:
 def test_a_table_in_float32_beside_queries_in_bfloat16_is_read_in_bfloat16(impl: str) -> None:
     q, k, v = torch.randn(3, 1, 2, 12, 8, generator=torch.Generator().manual_seed(0))
     bias = T5(2)
-    found = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), pattern=Causal(), bias=bias, impl=impl)
-    assert found.y.dtype == torch.bfloat16
-    assert found.lse is not None and found.lse.dtype == torch.float32
+    output = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), pattern=Causal(), bias=bias, impl=impl)
+    assert output.y.dtype == torch.bfloat16
+    assert output.lse is not None and output.lse.dtype == torch.float32
     torch.testing.assert_close(
-        found.y.float(), attend(q, k, v, pattern=Causal(), bias=bias, impl="reference").y, atol=0.03, rtol=0.03
+        output.y.float(), attend(q, k, v, pattern=Causal(), bias=bias, impl="reference").y, atol=0.03, rtol=0.03
     )

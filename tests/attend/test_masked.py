@@ -84,14 +84,14 @@ def test_second_derivatives_are_refused_in_words() -> None:
 
 @pytest.mark.parametrize("name", ["sdpa", "masked"])
 def test_layers_of_a_forward_keep_one_mask(name: str) -> None:
-    memo, kept = Memo(), dict[int, Tensor]()
+    memo, masks = Memo(), dict[int, Tensor]()
     first = shuffled(Product()).replace(pattern=Causal(), lse=False)
 
     def keep(x: Tensor) -> Tensor:
         if x.shape[2:] == (23, 23):
-            kept[x.untyped_storage().data_ptr()] = x  # alive, so that no address is used twice
+            masks[x.untyped_storage().data_ptr()] = x  # alive, so that no address is used twice
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         reads = [read(first.replace(memo=memo), name).y for _ in range(3)]
-    assert len(kept) == 1 and all(torch.equal(y, reads[0]) for y in reads)
+    assert len(masks) == 1 and all(torch.equal(y, reads[0]) for y in reads)

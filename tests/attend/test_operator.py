@@ -67,27 +67,27 @@ def test_drawn_requests() -> None:
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 def test_every_pattern(name: str) -> None:
-    for _, example in [one for one in examples("patterns") if one[0] == name]:
+    for _, example in [entry for entry in examples("patterns") if entry[0] == name]:
         for seed in range(4):
             same(impl.draw_request(11, example.make(), seed))
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 def test_a_spelling_is_read_back(name: str) -> None:
-    for _, example in [one for one in examples("patterns") if one[0] == name]:
-        for one in (example.make(), Causal() & ~example.make() | Heads(Band(3), example.make())):
-            spelled = spelling.spell_pattern(one)
+    for _, example in [pattern for pattern in examples("patterns") if pattern[0] == name]:
+        for pattern in (example.make(), Causal() & ~example.make() | Heads(Band(3), example.make())):
+            spelled = spelling.spell_pattern(pattern)
             assert spelled is not None
             back, at = spelling.pattern_of(spelled), torch.arange(12)
-            assert back == one or one.tensors()
-            assert {*back.tensors()} == {*one.tensors()}
-            assert torch.equal(*(torch.as_tensor(p(0, 1, at[:, None], at)).expand(12, 12) for p in (back, one)))
+            assert back == pattern or pattern.tensors()
+            assert {*back.tensors()} == {*pattern.tensors()}
+            assert torch.equal(*(torch.as_tensor(p(0, 1, at[:, None], at)).expand(12, 12) for p in (back, pattern)))
 
 
 def test_classes_that_no_name_leads_to() -> None:
     """Each is known by a name of this process alone: a graph that is kept on a disk must not find another one."""
 
-    def made(least: int) -> type[Pattern]:
+    def make_class(least: int) -> type[Pattern]:
         @dataclass(frozen=True)
         class Local(Pattern):
             def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -95,10 +95,12 @@ def test_classes_that_no_name_leads_to() -> None:
 
         return Local
 
-    ones = [made(n)() for n in range(3)]
-    texts = [spelling.spell_pattern(one) for one in ones]
-    assert len({one.text for one in texts if one}) == 3
-    assert [type(spelling.pattern_of(one)) for one in texts if one] == [type(one) for one in ones]
+    patterns = [make_class(n)() for n in range(3)]
+    texts = [spelling.spell_pattern(spelled) for spelled in patterns]
+    assert len({spelled.text for spelled in texts if spelled}) == 3
+    assert [type(spelling.pattern_of(spelled)) for spelled in texts if spelled] == [
+        type(spelled) for spelled in patterns
+    ]
     assert spelling.spell_pattern(Causal() & Share()) is None
 
 
@@ -138,8 +140,8 @@ def test_what_it_refuses() -> None:
 
 
 def test_compiled() -> None:
-    found = unhooked(f"{__name__}:{compiled.__name__}")
-    assert len(found) == 11 and [name for name, good in found.items() if not good] == []
+    results = unhooked(f"{__name__}:{compiled.__name__}")
+    assert len(results) == 11 and [name for name, good in results.items() if not good] == []
 
 
 # Compiled ------------------------------------------------------------------------------------------------------------
@@ -204,22 +206,24 @@ def auto() -> bool:
     """Long sparse rows are read by the operator without a word, short ones are not."""
     names: list[str] = []
 
-    def kept(graph: torch.fx.GraphModule, _: Any) -> Any:
+    def record_graph(graph: torch.fx.GraphModule, _: Any) -> Any:
         names.append(str([node.target for node in graph.graph.nodes]))
         return graph
 
     for length in (8, 512):
         torch._dynamo.reset()
         q = torch.randn(1, 4, length, 16)
-        torch.compile(lambda q: attend(q, q, q, pattern=Causal() & Band(16)).y, fullgraph=True, backend=kept)(q)
-    return ["kinformer.pieces" in one for one in names] == [False, True]
+        torch.compile(lambda q: attend(q, q, q, pattern=Causal() & Band(16)).y, fullgraph=True, backend=record_graph)(q)
+    return ["kinformer.pieces" in is_pieces for is_pieces in names] == [False, True]
 
 
 @torch.no_grad()
 def decoding() -> Iterator[bool]:
     """Steps and chunks behind a cache, whose keys lie in any order once a window has passed."""
     torch.manual_seed(0)
-    layer, slow = (Attention(QKV(16, 2), Softmax(Causal() & Band(3), impl=one)) for one in ("pieces", "reference"))
+    layer, slow = (
+        Attention(QKV(16, 2), Softmax(Causal() & Band(3), impl=choice)) for choice in ("pieces", "reference")
+    )
     slow.load_state_dict(layer.state_dict())
     x, fast = torch.randn(2, 9, 16), torch.compile(layer, fullgraph=True, backend="aot_eager")
     for cuts in ([1] * 9, [4, 5]):
@@ -227,7 +231,7 @@ def decoding() -> Iterator[bool]:
         states, at = [layer.start(2, 9), slow.start(2, 9)], 0
         for n in cuts:
             pos = torch.arange(at, at + n).expand(2, n)
-            outs = [one(x[:, at : at + n], s, Context(pos)) for one, s in zip((fast, slow), states, strict=True)]
+            outs = [choice(x[:, at : at + n], s, Context(pos)) for choice, s in zip((fast, slow), states, strict=True)]
             states, at = [out.state for out in outs], at + n
             yield torch.allclose(outs[0].y, outs[1].y, atol=1e-5)
 
@@ -252,20 +256,20 @@ def vmap() -> bool:
     def read(x: Tensor) -> Tensor:
         return attend(x, x, x, pattern=Causal() & Band(5)).y
 
-    got = torch.compile(torch.func.vmap(read), fullgraph=True, backend="aot_eager")(q)
-    return torch.allclose(got, torch.stack([read(one) for one in q]), atol=1e-5)
+    actual = torch.compile(torch.func.vmap(read), fullgraph=True, backend="aot_eager")(q)
+    return torch.allclose(actual, torch.stack([read(row) for row in q]), atol=1e-5)
 
 
 def forward() -> bool:
     torch._dynamo.reset()
-    q, given = torch.randn(2, 1, 4, 512, 8)
+    q, tangent_in = torch.randn(2, 1, 4, 512, 8)
 
     def read(x: Tensor) -> Tensor:
         return attend(x, x, x, pattern=Causal() & Band(5)).y
 
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.filterwarnings("ignore", ".torch.jit.script. is deprecated")  # by make_dual itself
-        dual = forward_ad.make_dual(q, given)
+        dual = forward_ad.make_dual(q, tangent_in)
         whole = torch.compile(read, fullgraph=True, backend="aot_eager")
-        got, want = (forward_ad.unpack_dual(one(dual)).tangent for one in (whole, read))
-    return got is not None and torch.allclose(got, want, atol=1e-5)
+        actual, want = (forward_ad.unpack_dual(function(dual)).tangent for function in (whole, read))
+    return actual is not None and torch.allclose(actual, want, atol=1e-5)

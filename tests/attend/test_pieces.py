@@ -71,7 +71,9 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     plan.plan_of_runs.cache_clear()
 
 
-def asked(pattern: Pattern, queries: int, keys: int, padding: int, *, groups: int = 2, width: int = 8) -> Request:
+def make_request(
+    pattern: Pattern, queries: int, keys: int, padding: int, *, groups: int = 2, width: int = 8
+) -> Request:
     """Rows of consecutive positions, the second with some padding before it and its last token missing."""
     g = torch.Generator().manual_seed(0)
     k_pos = torch.arange(keys).repeat(2, 1)
@@ -99,19 +101,19 @@ def equal(request: Request, served: bool = True) -> None:
 @pytest.mark.parametrize("pattern", EXPRESSIONS, ids=str)
 @pytest.mark.usefixtures("tiles")
 def test_expressions(pattern: Pattern, shape: str) -> None:
-    equal(asked(pattern, *SHAPES[shape]))
+    equal(make_request(pattern, *SHAPES[shape]))
 
 
 @pytest.mark.parametrize("shape", ("self", "padded"))
 @pytest.mark.parametrize("name", sorted({name for name, _ in examples("patterns")}))
 @pytest.mark.usefixtures("tiles")
 def test_every_pattern(name: str, shape: str) -> None:
-    for _, example in [one for one in examples("patterns") if one[0] == name]:
+    for _, example in [entry for entry in examples("patterns") if entry[0] == name]:
         pattern = example.make()
         queries, keys, padding = SHAPES[shape]
         if pattern.tensors():  # these end after some positions
             pattern, queries, keys, padding = vary_rows(pattern), 11, 11, padding // 3
-        equal(asked(pattern, queries, keys, padding))
+        equal(make_request(pattern, queries, keys, padding))
 
 
 @pytest.mark.parametrize("padding", ((0, 1, 2), (11, 12), (5, 13, 20)), ids=str)
@@ -121,7 +123,7 @@ def test_padding_that_all_rows_have(padding: tuple[int, ...]) -> None:
     pos = torch.arange(21)
     pos[torch.tensor(padding)] = -1
     for pattern in (Causal() & Band(5), Causal() & Strided(3), Block(4, 1)):
-        request = asked(pattern, 21, 21, 1)
+        request = make_request(pattern, 21, 21, 1)
         at = pos.expand(2, 1, -1)
         equal(request.replace(queries=request.queries._replace(pos=at), keys=request.keys._replace(pos=at)))
 
@@ -130,7 +132,7 @@ def test_padding_that_all_rows_have(padding: tuple[int, ...]) -> None:
 @pytest.mark.usefixtures("tiles")
 def test_heads_in_groups(groups: int) -> None:
     for pattern in (Causal() & Band(5), Heads(Causal(), Causal() & Strided(4)), Heads(Band(3), Band(1), Band(2))):
-        equal(asked(pattern, 21, 21, 0, groups=groups))
+        equal(make_request(pattern, 21, 21, 0, groups=groups))
 
 
 @pytest.mark.parametrize("shape", ("self", "padded, more keys"))
@@ -148,18 +150,20 @@ def test_heads_in_groups(groups: int) -> None:
 )
 @pytest.mark.usefixtures("tiles")
 def test_heads_are_read_apart_in_plain_operations_too(pattern: Pattern, groups: int, shape: str) -> None:
-    request = asked(pattern, *SHAPES[shape], groups=groups).replace(dropout=1e-300)  # which the kernel does not do
+    request = make_request(pattern, *SHAPES[shape], groups=groups).replace(
+        dropout=1e-300
+    )  # which the kernel does not do
     equal(request)
-    found = plan_request(request)
-    assert not isinstance(found, Refusal)
+    plan_of = plan_request(request)
+    assert not isinstance(plan_of, Refusal)
     heads = getattr(pattern, "patterns", (0, 0))
-    assert {stage.turns for stage in found.stages} == {1 if len(heads) == 3 and groups == 2 else len(heads)}
+    assert {stage.turns for stage in plan_of.stages} == {1 if len(heads) == 3 and groups == 2 else len(heads)}
 
 
 @pytest.mark.usefixtures("tiles")
 def test_weights_are_dropped_on_heads_that_are_read_apart() -> None:
     """Values that are the unit vectors show the weights: those that are left are twice as large, half of them."""
-    request = asked(Heads(Band(3), Causal()), 37, 37, 0, width=37)
+    request = make_request(Heads(Band(3), Causal()), 37, 37, 0, width=37)
     request = request.replace(keys=request.keys._replace(v=torch.eye(37, dtype=torch.float64).expand(2, 2, 37, 37)))
     torch.manual_seed(0)
     whole, dropped = reference.read(request).y, pieces.read(request.replace(dropout=0.5)).y
@@ -171,13 +175,15 @@ def test_weights_are_dropped_on_heads_that_are_read_apart() -> None:
 
 def test_blocks_of_a_size_of_their_own_are_read_without_masks() -> None:
     size = 81  # no multiple of any tile's
-    request = asked(Heads(Blocks(((0,), (1,), (2,)), size), Blocks(((2,), (0,), (1,)), size)), 3 * size, 3 * size, 0)
+    request = make_request(
+        Heads(Blocks(((0,), (1,), (2,)), size), Blocks(((2,), (0,), (1,)), size)), 3 * size, 3 * size, 0
+    )
     plan.plan_of_runs.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_sizes, "CALL", 0)  # few tokens are read in fewer calls
-        found = plan_request(request)
-        assert not isinstance(found, Refusal)
-        calls = [call for stage in found.stages for call in stage.calls]
+        plan_of = plan_request(request)
+        assert not isinstance(plan_of, Refusal)
+        calls = [call for stage in plan_of.stages for call in stage.calls]
         assert all(call.where is None for call in calls)
         assert sum(call.pairs for call in calls) == 2 * 3 * size**2
         equal(request)
@@ -204,7 +210,7 @@ def test_a_bias_of_what_nobody_reads_has_a_gradient_of_zero(tiles: None) -> None
 
 
 def test_positions_that_are_no_run_are_refused() -> None:
-    request = asked(Causal(), 9, 9, 0)
+    request = make_request(Causal(), 9, 9, 0)
     shuffled = request.queries.pos[..., torch.randperm(9, generator=torch.Generator().manual_seed(1))]
     request = request.replace(queries=request.queries._replace(pos=shuffled), run=False)
     assert pieces.cost(request) == Refusal("positions are no runs")
@@ -213,7 +219,7 @@ def test_positions_that_are_no_run_are_refused() -> None:
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 @pytest.mark.usefixtures("tiles")
 def test_precision(dtype: torch.dtype) -> None:
-    exact = asked(Causal() & (Band(5) | Strided(4)), 37, 37, 0)
+    exact = make_request(Causal() & (Band(5) | Strided(4)), 37, 37, 0)
 
     def cast(x: Tensor) -> Tensor:
         return x.detach().to(dtype).requires_grad_()
@@ -226,11 +232,11 @@ def test_precision(dtype: torch.dtype) -> None:
     assert read.y.dtype == dtype
     assert read.lse is not None
     assert read.lse.dtype == torch.float32
-    leaves = [(one.queries.q, one.keys.k, one.keys.v) for one in (rough, exact)]
-    found = torch.autograd.grad(read.y.square().sum(), leaves[0])
-    wanted = torch.autograd.grad(want.y.square().sum(), leaves[1])
+    leaves = [(request.queries.q, request.keys.k, request.keys.v) for request in (rough, exact)]
+    gradients = torch.autograd.grad(read.y.square().sum(), leaves[0])
+    expected = torch.autograd.grad(want.y.square().sum(), leaves[1])
     bound = 5e-6 if dtype == torch.float32 else 2e-2
-    for ours, theirs in zip((read.y, *found), (want.y, *wanted), strict=True):
+    for ours, theirs in zip((read.y, *gradients), (want.y, *expected), strict=True):
         assert (ours - theirs).norm() < bound * theirs.norm()
 
 
@@ -240,12 +246,14 @@ class Largest(TorchDispatchMode):
     numbers = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for one in found if isinstance(found, tuple | list) else (found,):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
             # views that repeat themselves take no memory
-            if isinstance(one, Tensor):
-                self.numbers = max(self.numbers, min(one.numel(), one.untyped_storage().nbytes() // one.element_size()))
-        return found
+            if isinstance(tensor, Tensor):
+                self.numbers = max(
+                    self.numbers, min(tensor.numel(), tensor.untyped_storage().nbytes() // tensor.element_size())
+                )
+        return result
 
 
 @pytest.mark.parametrize(
@@ -273,7 +281,7 @@ def test_nothing_grows_with_the_square_of_the_length(pattern: Pattern) -> None:
 
 def test_auto_takes_it_where_it_is_cheaper() -> None:
     def best(pattern: Pattern, length: int, lse: bool) -> str:
-        request = asked(pattern, length, length, 0, width=64).replace(lse=lse)
+        request = make_request(pattern, length, length, 0, width=64).replace(lse=lse)
         return next(iter(explain(request)))
 
     assert best(Causal() & Band(64), 4096, False) == "pieces"
@@ -284,7 +292,7 @@ def test_auto_takes_it_where_it_is_cheaper() -> None:
 
 def test_auto_counts_what_dropout_costs_on_a_cpu() -> None:
     def costs(pattern: Pattern, length: int) -> dict[str, Any]:
-        return explain(asked(pattern, length, length, 0, groups=4, width=32).replace(lse=False, dropout=0.1))
+        return explain(make_request(pattern, length, length, 0, groups=4, width=32).replace(lse=False, dropout=0.1))
 
     window = costs(Causal() & Band(64), 1024)
     assert next(iter(window)) == "pieces" and window["pieces"] < window["sdpa"] / 2
@@ -298,7 +306,7 @@ def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pieces, "cost", lambda request: asked_for.append(1) or cost(request))
     for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
         asked_for.clear()
-        request = asked(Causal() & Band(9), queries, keys, keys - queries)
+        request = make_request(Causal() & Band(9), queries, keys, keys - queries)
         impl._check_same(read(request), reference.read(request), request, "auto differs", "a window")
         assert len(asked_for) == times
 
@@ -312,16 +320,16 @@ def test_steps_of_decoding_are_planned_in_no_time(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("planned part by part")
 
     monkeypatch.setattr(plan, "parts", parts)
-    equal(asked(sparse, 1, 40, 0))
-    equal(asked(sparse, 40, 40, 3))
+    equal(make_request(sparse, 1, 40, 0))
+    equal(make_request(sparse, 40, 40, 3))
     monkeypatch.setattr(plan, "SMALL", 0)
     with pytest.raises(AssertionError, match="part by part"):
-        pieces.cost(asked(sparse, 40, 40, 3))
+        pieces.cost(make_request(sparse, 40, 40, 3))
 
 
 def test_rows_far_from_each_other() -> None:
     """What stands between rows costs nothing: 10^8 positions were once gathered, and read as blocks of the future."""
-    request = asked(Causal() & (Fixed(4, 1) | Random(1, 4, head=0)), 40, 40, 0)
+    request = make_request(Causal() & (Fixed(4, 1) | Random(1, 4, head=0)), 40, 40, 0)
     far = request.keys.pos + torch.tensor([0, 10**8])[:, None, None]
     request = request.replace(queries=request.queries._replace(pos=far), keys=request.keys._replace(pos=far), run=False)
     with pytest.MonkeyPatch.context() as patch, Largest() as largest:
@@ -340,7 +348,7 @@ def test_rows_far_from_each_other() -> None:
 def test_plans_made_anywhere_serve_anywhere() -> None:
     """Kept from evaluation under inference mode for training, and made on the CPU whatever the default device is."""
     for pattern in (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & Band(5)):
-        request = asked(pattern, 37, 37, 0).replace(dropout=1e-300)  # the reference's own lines
+        request = make_request(pattern, 37, 37, 0).replace(dropout=1e-300)  # the reference's own lines
         with torch.inference_mode():
             pieces.read(request)
         equal(request)
@@ -360,13 +368,15 @@ def test_large_blocks_are_made_of_small_ones(pattern: Pattern) -> None:
         patch.setattr(plan, "BLOCKS", (4, 8, 16))
         blocks = plan._BlockCover(maker, pattern, q, k)
         for block in (4, 8, 16):
-            some, every = blocks.of(block)
+            some_read, every = blocks.of(block)
             patch.setattr(plan, "BLOCKS", (block,))
-            one, all_ = plan._BlockCover(maker, pattern, q, k).cover
-            assert not bool((some & ~one).any()) and not bool((all_ & ~every).any())
-            for row, column in itertools.product(*map(range, some.shape)):
+            any_allowed, all_ = plan._BlockCover(maker, pattern, q, k).cover
+            assert not bool((some_read & ~any_allowed).any()) and not bool((all_ & ~every).any())
+            for row, column in itertools.product(*map(range, some_read.shape)):
                 piece = allowed[row * block : (row + 1) * block, column * block : (column + 1) * block]
-                assert bool(some[row, column]) >= bool(piece.any()) and bool(every[row, column]) <= bool(piece.all())
+                assert bool(some_read[row, column]) >= bool(piece.any()) and bool(every[row, column]) <= bool(
+                    piece.all()
+                )
 
 
 def test_a_pattern_is_asked_once_about_all_sizes_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,17 +389,20 @@ def test_a_pattern_is_asked_once_about_all_sizes_of_blocks(monkeypatch: pytest.M
             return super().cover(*ends)
 
     monkeypatch.setattr(plan, "SMALL", 0)
-    pieces.cost(asked(Causal() & Counted(3, head=0), 2048, 2048, 0, groups=1, width=1))
+    pieces.cost(make_request(Causal() & Counted(3, head=0), 2048, 2048, 0, groups=1, width=1))
     assert len(sizes) == 1 and sizes[0][-2:] == (32, 32)
 
 
 def test_gathered_keys_are_read_without_masks_but_at_the_diagonal() -> None:
     """Summary columns of earlier blocks are all read: a mask each cost more than their products."""
-    request = asked(Causal() & Fixed(64, 8), 4096, 4096, 0, groups=4, width=8)
-    found = plan_request(request)
-    assert isinstance(found, TilePlan)
-    columns = [stage for stage in found.stages if stage.k.source is not None]
-    whole, cut = ([sum(c.pairs for s in columns for c in s.calls if (c.where is None) is one)] for one in (True, False))
+    request = make_request(Causal() & Fixed(64, 8), 4096, 4096, 0, groups=4, width=8)
+    plan_of = plan_request(request)
+    assert isinstance(plan_of, TilePlan)
+    columns = [stage for stage in plan_of.stages if stage.k.source is not None]
+    whole, cut = (
+        [sum(c.pairs for s in columns for c in s.calls if (c.where is None) is is_gathered)]
+        for is_gathered in (True, False)
+    )
     assert columns and cut[0] < 0.5 * whole[0]
     assert sum(len(stage.calls) for stage in columns) < 20
 
@@ -408,7 +421,7 @@ def test_blocks_are_asked_for_where_the_tensors_of_a_pattern_lie() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "SMALL", 0)
-        assert not isinstance(pieces.cost(asked(Elsewhere(), 300, 300, 0)), Refusal)
+        assert not isinstance(pieces.cost(make_request(Elsewhere(), 300, 300, 0)), Refusal)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by jvp itself
@@ -431,17 +444,17 @@ def test_transforms_and_traces_are_left_to_others() -> None:
 
 @pytest.mark.usefixtures("tiles")
 def test_rows_alike_share_their_masks() -> None:
-    request = asked(Causal() & Band(5) & ~Tokens((3,)), 37, 37, 0, width=1)
+    request = make_request(Causal() & Band(5) & ~Tokens((3,)), 37, 37, 0, width=1)
     assert request.queries.pos.stride(0)  # two rows, one plan
     pieces.read(request)
-    found = plan_request(request)
-    assert isinstance(found, TilePlan)
-    calls = sum(len(stage.calls) for stage in found.stages)
-    assert len(found._masks) <= calls
+    plan_of = plan_request(request)
+    assert isinstance(plan_of, TilePlan)
+    calls = sum(len(stage.calls) for stage in plan_of.stages)
+    assert len(plan_of._masks) <= calls
 
 
 def test_second_derivatives_are_refused_in_words() -> None:
-    request = asked(Causal() & Band(5), 9, 9, 0)
+    request = make_request(Causal() & Band(5), 9, 9, 0)
     (first,) = torch.autograd.grad(pieces.read(request).y.square().sum(), request.queries.q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         first.sum().backward()
@@ -454,16 +467,16 @@ def test_autocast_is_the_reference_s(make: Callable[[], Bias | None], dtype: tor
     """y, lse and gradients have its types, and its numbers as far as they are exact; float64 is left alone."""
     torch.manual_seed(0)
     bias, pattern = make(), Causal() & (Band(9) | Strided(7))
-    for given in (torch.float32, torch.bfloat16, *((torch.float64,) if bias is None else ())):
-        leaves = [torch.randn(1, 2, 40, 8, dtype=given, requires_grad=True) for _ in range(3)]
+    for given_dtype in (torch.float32, torch.bfloat16, *((torch.float64,) if bias is None else ())):
+        leaves = [torch.randn(1, 2, 40, 8, dtype=given_dtype, requires_grad=True) for _ in range(3)]
 
         def read(impl: str, leaves: list[Tensor] = leaves) -> list[Tensor]:
             with torch.autocast("cpu", dtype=dtype):
-                found = attend(*leaves, pattern=pattern, bias=bias, impl=impl)
-            assert found.lse is not None
+                output = attend(*leaves, pattern=pattern, bias=bias, impl=impl)
+            assert output.lse is not None
             learned = leaves + list(() if bias is None else bias.parameters())
-            loss = found.y.double().square().sum() + found.lse.sin().sum()
-            return [found.y, found.lse, *torch.autograd.grad(loss, learned, allow_unused=True)]
+            loss = output.y.double().square().sum() + output.lse.sin().sum()
+            return [output.y, output.lse, *torch.autograd.grad(loss, learned, allow_unused=True)]
 
         for ours, theirs in zip(read("pieces"), read("reference"), strict=True):
             assert ours.dtype == theirs.dtype

@@ -27,18 +27,18 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("what", CALLS)
-def test_a_fresh_sum_is_one_that_began_with_zeros(what: str) -> None:
-    wanted, found = torch.zeros(2, 3, 19, 2), torch.full((2, 3, 19, 2), torch.nan)
-    into = TileSum(found, True)
-    for call in CALLS[what]:
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_fresh_sum_is_one_that_began_with_zeros(kind: str) -> None:
+    expected, actual = torch.zeros(2, 3, 19, 2), torch.full((2, 3, 19, 2), torch.nan)
+    into = TileSum(actual, True)
+    for call in CALLS[kind]:
         by_row = call.many > 1 or isinstance(call, BlockTable)
-        for some in (slice(0, 1), slice(1, 2)) if by_row else (slice(0, 2),):
-            one = torch.randn(call.many if by_row else 2, 3, call.size, 2)
-            add(wanted, call, some, one)
-            into.add(call, some, one)
+        for rows in (slice(0, 1), slice(1, 2)) if by_row else (slice(0, 2),):
+            added = torch.randn(call.many if by_row else 2, 3, call.size, 2)
+            add(expected, call, rows, added)
+            into.add(call, rows, added)
     into.end()
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("pattern", [~Band(50), Heads(Causal(), ~Band(50)), Full() & ~Tokens(4)], ids=str)

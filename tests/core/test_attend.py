@@ -48,13 +48,13 @@ def test_it_is_the_public_function():
 
 def test_without_positions_queries_are_the_last_of_the_keys():
     q, k, v = qkv()
-    found = attend(q, k, v, pattern=Causal() & Band(3))
-    wanted = dense(q, k, v, lambda b, h, i, j: i + S - T - 3 <= j <= i + S - T)
-    torch.testing.assert_close(found.y, wanted)
+    actual = attend(q, k, v, pattern=Causal() & Band(3))
+    expected = dense(q, k, v, lambda b, h, i, j: i + S - T - 3 <= j <= i + S - T)
+    torch.testing.assert_close(actual.y, expected)
     pos = torch.arange(S).expand(B, 1, -1)
     same = attend(q, k, v, pattern=Causal() & Band(3), q_pos=pos[..., S - T :], k_pos=pos)
-    torch.testing.assert_close(same.y, found.y)
-    torch.testing.assert_close(same.lse, found.lse)
+    torch.testing.assert_close(same.y, actual.y)
+    torch.testing.assert_close(same.lse, actual.lse)
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
@@ -62,10 +62,10 @@ def test_without_positions_as_many_queries_as_keys_read_like_with_them(pattern):
     """No mask is made then, and no lse: the fastest way must still be the same read."""
     q, k, v = qkv(t=S)
     pos = torch.arange(S).expand(B, 1, -1)
-    wanted = attend(q, k, v, pattern=pattern, q_pos=pos, k_pos=pos.clone(), impl="reference").y
+    expected = attend(q, k, v, pattern=pattern, q_pos=pos, k_pos=pos.clone(), impl="reference").y
     for lse in (True, False):
-        torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=lse).y, wanted)
-    torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=False, impl="sdpa").y, wanted)
+        torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=lse).y, expected)
+    torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=False, impl="sdpa").y, expected)
 
 
 SHAPES = [(B, S), (H, S), (B, 2, S), (B, 1, S + 1), (1, 1, S)]
@@ -77,7 +77,7 @@ MISFITS = [
 ]
 
 
-def said() -> dict[str, list[str]]:
+def refusal_messages() -> dict[str, list[str]]:
     q, k, v = (torch.zeros(B, H, S, width) for width in (K, K, V))
     square, pos = torch.zeros(H, H, S, K), torch.arange(S).expand(H, S)
     places = [(name, torch.zeros(shape, dtype=torch.long)) for shape in SHAPES for name in ("q_pos", "k_pos")]
@@ -90,57 +90,57 @@ def said() -> dict[str, list[str]]:
 
 def test_positions_of_another_shape_are_refused_with_advice():
     names = [name for _ in SHAPES for name in ("q_pos", "k_pos")]
-    for text, name in zip(unhooked(f"{__name__}:{said.__name__}")["positions"], names, strict=True):
+    for text, name in zip(unhooked(f"{__name__}:{refusal_messages.__name__}")["positions"], names, strict=True):
         assert text.startswith(f"ValueError: {name} has shape [") and f"positions [B N] want {name}[:, None]" in text
 
 
 def test_positions_without_a_head_axis_are_refused_where_batch_and_heads_are_equal():
     """Broadcast, they would be positions by head of every row: a wrong read without an error."""
-    (text,) = unhooked(f"{__name__}:{said.__name__}")["equal"]
+    (text,) = unhooked(f"{__name__}:{refusal_messages.__name__}")["equal"]
     assert text.startswith(f"ValueError: q_pos has shape [{H}, {S}]")
     q, pos = torch.randn(H, H, S, K), torch.arange(S).expand(H, S)
     attend(q, q, q, q_pos=pos[:, None], k_pos=pos[:, None])
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    for text, (_, start) in zip(unhooked(f"{__name__}:{said.__name__}")["shapes"], MISFITS, strict=True):
+    for text, (_, start) in zip(unhooked(f"{__name__}:{refusal_messages.__name__}")["shapes"], MISFITS, strict=True):
         assert text.startswith(f"ValueError: {start}")
 
 
 def test_positions_by_head():
     q, k, v = qkv()
     q_pos, k_pos = torch.randint(0, 9, (B, H, T)), torch.stack([torch.randperm(S) for _ in range(B * H)]).view(B, H, S)
-    found = attend(q, k, v, pattern=Causal(), q_pos=q_pos, k_pos=k_pos)
-    wanted = dense(q, k, v, lambda b, h, i, j: bool(k_pos[b, h, j] <= q_pos[b, h, i]))
-    torch.testing.assert_close(found.y, wanted)
+    actual = attend(q, k, v, pattern=Causal(), q_pos=q_pos, k_pos=k_pos)
+    expected = dense(q, k, v, lambda b, h, i, j: bool(k_pos[b, h, j] <= q_pos[b, h, i]))
+    torch.testing.assert_close(actual.y, expected)
 
 
 @pytest.mark.parametrize(("groups", "values"), [(4, 4), (2, 2), (1, 1), (4, 1), (1, 4), (2, 4), (4, 2)])
 def test_heads_of_keys_and_of_values_are_shared_apart(groups, values):
     q, k, v = qkv(groups, values)
-    found = attend(q, k, v, pattern=Causal())
-    torch.testing.assert_close(found.y, dense(q, k, v, lambda b, h, i, j: j <= i + S - T))
+    actual = attend(q, k, v, pattern=Causal())
+    torch.testing.assert_close(actual.y, dense(q, k, v, lambda b, h, i, j: j <= i + S - T))
 
 
-@pytest.mark.parametrize(("groups", "values", "what"), [(3, 1, "3 key heads"), (1, 3, "3 value heads")])
-def test_heads_that_do_not_share_evenly_are_refused(groups, values, what):
+@pytest.mark.parametrize(("groups", "values", "message"), [(3, 1, "3 key heads"), (1, 3, "3 value heads")])
+def test_heads_that_do_not_share_evenly_are_refused(groups, values, message):
     q, k, v = torch.randn(B, H, T, K), torch.randn(B, groups, S, K), torch.randn(B, values, S, V)
-    with pytest.raises(ValueError, match=f"4 query heads cannot share {what} evenly"):
+    with pytest.raises(ValueError, match=f"4 query heads cannot share {message} evenly"):
         attend(q, k, v)
 
 
 def test_keys_of_no_width_are_read_evenly():
     """Value-only mechanisms: every score is 0."""
     q, k, v = qkv(width=0)
-    found = attend(q, k, v, pattern=Causal() & Band(2))
-    torch.testing.assert_close(found.y, dense(q, k, v, lambda b, h, i, j: i + S - T - 2 <= j <= i + S - T))
-    torch.testing.assert_close(found.lse, torch.full((B, H, T), math.log(3)))
+    actual = attend(q, k, v, pattern=Causal() & Band(2))
+    torch.testing.assert_close(actual.y, dense(q, k, v, lambda b, h, i, j: i + S - T - 2 <= j <= i + S - T))
+    torch.testing.assert_close(actual.lse, torch.full((B, H, T), math.log(3)))
 
 
 def test_no_keys_and_no_queries():
     q, k, v = qkv(s=0)
-    found = attend(q, k, v, q_pos=torch.zeros(B, 1, T).long())
-    assert found.y.count_nonzero() == 0 and (found.lse == -torch.inf).all()
+    actual = attend(q, k, v, q_pos=torch.zeros(B, 1, T).long())
+    assert actual.y.count_nonzero() == 0 and (actual.lse == -torch.inf).all()
     assert attend(q[:, :, :0], k, v).y.shape == (B, H, 0, V)
 
 
@@ -149,40 +149,40 @@ def test_a_context_narrows_widens_and_brings_labels():
     ids = torch.tensor([[0] * 4 + [1] * 5] * B)
     pos = torch.arange(S).expand(B, -1)
     ctx = Context(pos, only=Document(ids), also=Tokens(1), run=True, full=True)
-    found = attend(q, k, v, pattern=Causal() & Band(2), ctx=ctx, q_pos=ctx.by_head, k_pos=ctx.by_head)
+    actual = attend(q, k, v, pattern=Causal() & Band(2), ctx=ctx, q_pos=ctx.by_head, k_pos=ctx.by_head)
 
     def allowed(b, h, i, j):
         return (i - 2 <= j <= i or j < 1) and bool(ids[b, i] == ids[b, j])
 
-    torch.testing.assert_close(found.y, dense(q, k, v, allowed))
+    torch.testing.assert_close(actual.y, dense(q, k, v, allowed))
 
 
 def test_rows_name_the_batch_row_of_folded_queries():
     q, k, v = qkv(t=S)
     ids = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])
     rows = torch.tensor([1, 0, 1])
-    found = attend(q[[0, 0, 1]], k[[0, 0, 1]], v[[0, 0, 1]], pattern=Document(ids), rows=rows)
+    actual = attend(q[[0, 0, 1]], k[[0, 0, 1]], v[[0, 0, 1]], pattern=Document(ids), rows=rows)
     for n, (x, row) in enumerate(((0, 1), (0, 0), (1, 1))):
-        wanted = dense(q[[x]], k[[x]], v[[x]], lambda b, h, i, j, row=row: bool(ids[row, i] == ids[row, j]))
-        torch.testing.assert_close(found.y[[n]], wanted)
+        expected = dense(q[[x]], k[[x]], v[[x]], lambda b, h, i, j, row=row: bool(ids[row, i] == ids[row, j]))
+        torch.testing.assert_close(actual.y[[n]], expected)
 
 
 def test_scale_and_bias():
     q, k, v = qkv(2, t=S)
     bias = ALiBi(H)
-    found = attend(q, k, v, pattern=Causal(), bias=bias, scale=0.3)
+    actual = attend(q, k, v, pattern=Causal(), bias=bias, scale=0.3)
     distance = torch.arange(S)[:, None] - torch.arange(S)
     slopes = torch.tensor([2.0 ** (-8 * (h + 1) / H) for h in range(H)])
     logits = torch.einsum("bhtk,bhsk->bhts", q, k.repeat_interleave(2, 1)) * 0.3 - slopes[:, None, None] * distance
     weights = logits.masked_fill(distance < 0, -torch.inf).softmax(-1)
-    torch.testing.assert_close(found.y, weights @ v.repeat_interleave(2, 1))
+    torch.testing.assert_close(actual.y, weights @ v.repeat_interleave(2, 1))
 
 
 def test_an_executor_by_name_obeys_or_says_why_not():
     q, k, v = qkv(t=S)
-    for given, reason in (({}, "returns no lse"), ({"lse": False, "bias": ALiBi(H)}, "without a bias")):
+    for keywords, reason in (({}, "returns no lse"), ({"lse": False, "bias": ALiBi(H)}, "without a bias")):
         with pytest.raises(ValueError, match=f"impl='sdpa' cannot do this: .*{reason}; use impl='auto'"):
-            attend(q, k, v, impl="sdpa", **given)
+            attend(q, k, v, impl="sdpa", **keywords)
     with pytest.raises(ValueError, match="impl='flash' is not known; choose 'auto' or "):
         attend(q, k, v, impl="flash")
     assert attend(q, k, v, impl="sdpa", lse=False).lse is None
@@ -194,7 +194,7 @@ def test_explain_is_the_table_of_costs_and_reasons_the_cheapest_first():
     request = Request(Queries(q, pos), Keys(k, v, pos), Causal(), Product(), lse=True)
     table = explain(request)
     assert isinstance(table["sdpa"], Refusal) and "lse" in table["sdpa"].reason and table["reference"] > 0
-    costs = [math.inf if isinstance(one, Refusal) else one for one in explain(request.replace(lse=False)).values()]
+    costs = [math.inf if isinstance(cost, Refusal) else cost for cost in explain(request.replace(lse=False)).values()]
     assert costs == sorted(costs) and explain(request.replace(lse=False))["sdpa"] < table["reference"]
 
 
@@ -203,8 +203,8 @@ def test_what_a_context_promises_says_nothing_of_other_positions():
     ctx = Context.of(torch.zeros(1, 6, 4))
     for pattern, at in ((Causal(), [3, 1, 0, 5, 2, 4]), (Full(), [0, 1, 2, 3, -1, -1])):
         pos = torch.tensor([[at]])
-        given = {"pattern": pattern, "q_pos": pos, "k_pos": pos, "ctx": ctx}
-        torch.testing.assert_close(attend(q, k, v, lse=False, **given).y, attend(q, k, v, **given).y)
+        arguments = {"pattern": pattern, "q_pos": pos, "k_pos": pos, "ctx": ctx}
+        torch.testing.assert_close(attend(q, k, v, lse=False, **arguments).y, attend(q, k, v, **arguments).y)
 
 
 def test_more_queries_than_keys_want_positions_unless_all_is_read():
@@ -240,7 +240,7 @@ def test_keys_and_queries_at_padding_may_be_no_numbers() -> None:
     read = attend(*wild, q_pos=q_pos, k_pos=k_pos, pattern=Causal())
     torch.testing.assert_close(read.y[:, :, q_pos[0, 0] >= 0], want)
     gradients = torch.autograd.grad(read.y.sin().sum(), wild)
-    wanted = torch.autograd.grad(want.sin().sum(), [real_q, real_k, real_v])
-    for mine, theirs, pos in zip(gradients, wanted, (q_pos, k_pos, k_pos), strict=True):
+    expected = torch.autograd.grad(want.sin().sum(), [real_q, real_k, real_v])
+    for mine, theirs, pos in zip(gradients, expected, (q_pos, k_pos, k_pos), strict=True):
         torch.testing.assert_close(mine[:, :, pos[0, 0] >= 0], theirs)
         assert not mine[:, :, pos[0, 0] < 0].any()

@@ -50,7 +50,7 @@ def cache(pattern, slots, chunks):
         yield state
 
 
-def kept(state, pattern):
+def live_positions(state, pattern):
     """The positions that may still be read, by row, and that their keys are theirs."""
     live = (state.pos >= 0) & pattern.live(state.pos, state.now[:, None])
     assert torch.equal(state.k[:, 0, :, 0][live], state.pos[live].float())
@@ -61,7 +61,7 @@ def kept(state, pattern):
 def test_a_band_keeps_its_window_whatever_the_chunks(chunks):
     pattern = Causal() & Band(3)
     *_, state = cache(pattern, 5, chunks)
-    assert kept(state, pattern) == [[9, 10, 11]] and int(state.now) == 12
+    assert live_positions(state, pattern) == [[9, 10, 11]] and int(state.now) == 12
     assert state.pos.shape[1] == 5
 
 
@@ -69,13 +69,13 @@ def test_a_band_keeps_its_window_whatever_the_chunks(chunks):
 def test_tokens_and_band_keep_both(chunks):
     pattern = Causal() & (Band(2) | Tokens(2))
     *_, state = cache(pattern, 6, chunks)
-    assert kept(state, pattern) == [[0, 1, 10, 11]] and state.pos.shape[1] == 6
+    assert live_positions(state, pattern) == [[0, 1, 10, 11]] and state.pos.shape[1] == 6
 
 
 @pytest.mark.parametrize("chunks", [[3, 3, 3], [1] * 9, [9], [4, 1, 4]], ids=str)
 def test_a_cache_that_is_full_of_live_keys_grows_and_loses_none(chunks):
     *_, state = cache(Causal(), 4, chunks)
-    assert kept(state, Causal()) == [list(range(9))] and state.pos.shape[1] >= 9
+    assert live_positions(state, Causal()) == [list(range(9))] and state.pos.shape[1] >= 9
 
 
 def test_what_a_chunk_reads_is_what_was_kept_and_itself():
@@ -86,8 +86,8 @@ def test_what_a_chunk_reads_is_what_was_kept_and_itself():
     ctx = Context(torch.tensor([[5, 6]]))
     k = torch.zeros(1, 1, 2, 1)
     keys = Keys(k, k, ctx.by_head)
-    same, none = update_cache(None, keys, Queries(k, ctx.by_head), pattern, ctx)
-    assert same is keys and none is None
+    same, no_state = update_cache(None, keys, Queries(k, ctx.by_head), pattern, ctx)
+    assert same is keys and no_state is None
 
 
 def test_a_first_chunk_reads_itself_alone():
@@ -116,11 +116,11 @@ def test_a_step_reads_the_used_slots_and_needs_no_mask_where_it_may_read_them_al
 
 def test_padding_is_never_kept_and_does_not_move_now():
     _, state = chunk(empty(6, 2), torch.tensor([[0, 1, -1], [-1, -1, -1]]), Causal())
-    assert state.now.tolist() == [2, 0] and kept(state, Causal()) == [[0, 1], []]
+    assert state.now.tolist() == [2, 0] and live_positions(state, Causal()) == [[0, 1], []]
     _, state = chunk(state, torch.tensor([[-1, -1], [-1, 7]]), Causal())
-    assert state.now.tolist() == [2, 8] and kept(state, Causal()) == [[0, 1], [7]]
+    assert state.now.tolist() == [2, 8] and live_positions(state, Causal()) == [[0, 1], [7]]
     _, state = chunk(state, torch.tensor([[2], [-1]]), Causal())
-    assert state.now.tolist() == [3, 8] and kept(state, Causal()) == [[0, 1, 2], [7]]
+    assert state.now.tolist() == [3, 8] and live_positions(state, Causal()) == [[0, 1, 2], [7]]
 
 
 def test_no_new_keys_leave_the_state_as_it_is():
@@ -157,13 +157,13 @@ def test_numbers_are_cast_to_the_caches_precision_on_write_and_back_on_read():
 def test_a_source_replaces_what_was_kept_and_is_read_until_the_next():
     state = empty(0)
     read, state = chunk(state, torch.tensor([[0, 1, 2]]), Full(), own=False)
-    assert read.pos.tolist() == [[[0, 1, 2]]] and kept(state, Full()) == [[0, 1, 2]]
+    assert read.pos.tolist() == [[[0, 1, 2]]] and live_positions(state, Full()) == [[0, 1, 2]]
     ctx = Context(torch.tensor([[5]]))
     queries = Queries(torch.zeros(1, 1, 1, 1), ctx.by_head)
-    again, same = update_cache(state, None, queries, Full(), ctx)
-    assert not again.own and again.pos.tolist() == [[[0, 1, 2]]] and same is state
+    keys_again, same = update_cache(state, None, queries, Full(), ctx)
+    assert not keys_again.own and keys_again.pos.tolist() == [[[0, 1, 2]]] and same is state
     _, state = chunk(state, torch.tensor([[0, 1]]), Full(), own=False)
-    assert kept(state, Full()) == [[0, 1]]
+    assert live_positions(state, Full()) == [[0, 1]]
 
 
 def test_an_empty_source_replaces_too():
@@ -229,8 +229,8 @@ def layer_of(pattern, key_heads=2) -> Attention:
 def fed(layer, x, pos, labels, chunks, state):
     ys, at = [], 0
     for n in chunks:
-        here = slice(at, at + n)
-        out = layer(x[:, here], state, Context(pos[:, here], labels={"segment": labels[:, here]}))
+        window = slice(at, at + n)
+        out = layer(x[:, window], state, Context(pos[:, window], labels={"segment": labels[:, window]}))
         ys.append(out.y)
         state, at = out.state, at + n
     return torch.cat(ys, 1), state
@@ -239,38 +239,38 @@ def fed(layer, x, pos, labels, chunks, state):
 def live_of(state, pattern):
     """What is kept, sorted by position: leaves of live entries, row by row."""
     live = (state.pos >= 0) & pattern.live(state.pos, state.now[:, None])
-    found = []
+    positions = []
     for b in range(len(live)):
         at = live[b].nonzero()[:, 0]
         at = at[state.pos[b, at].argsort()]
-        found.append(
+        positions.append(
             [state.pos[b, at], state.k[b][:, at], state.v[b][:, at]]
             + [side[b][:, at] for side in state.extras.values()]
             + [label[b, at] for label in state.labels.values()]
             + [tag[b][:, at] for tag in state.tags.values()]
         )
-    return found
+    return positions
 
 
-def alike(one, other) -> bool:
+def alike(first, other) -> bool:
     return all(
         torch.allclose(a.double(), b.double(), atol=1e-12)
-        for x, y in zip(one, other, strict=True)
+        for x, y in zip(first, other, strict=True)
         for a, b in zip(x, y, strict=True)
     )
 
 
-@pytest.mark.parametrize("told", [14, 4], ids=["told", "longer than told"])
+@pytest.mark.parametrize("expected_length", [14, 4], ids=["told", "longer than told"])
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("learning", [False, True], ids=["in place", "functional"])
-def test_any_chunks_of_rows_of_other_paddings_read_as_the_whole(pattern, chunks, told, learning):
+def test_any_chunks_of_rows_of_other_paddings_read_as_the_whole(pattern, chunks, expected_length, learning):
     """With labels, sides and tags of keys, in place where nothing learns, and by new tensors where something does."""
     layer, pos = layer_of(pattern), rows()
     x, labels = torch.randn(4, 14, 16, dtype=torch.float64), torch.randint(0, 2, (4, 14))
     with torch.set_grad_enabled(learning):
         whole = layer(x, None, Context(pos, labels={"segment": labels})).y
-        y, state = fed(layer, x, pos, labels, chunks, layer.start(4, told))
+        y, state = fed(layer, x, pos, labels, chunks, layer.start(4, expected_length))
         once = fed(layer, x, pos, labels, [14], layer.start(4, 14))[1]
     real = pos >= 0
     assert torch.allclose(y[real], whole[real], atol=1e-12)
@@ -285,10 +285,10 @@ def test_gradients_through_the_cache_are_those_of_the_whole(chunks):
     x, labels = torch.randn(3, 14, 16, dtype=torch.float64, requires_grad=True), torch.randint(0, 2, (3, 14))
     real, parameters = pos >= 0, [x, *layer.parameters()]
     whole = layer(x, None, Context(pos, labels={"segment": labels})).y
-    wanted = torch.autograd.grad(whole[real].sin().sum(), parameters)
+    expected = torch.autograd.grad(whole[real].sin().sum(), parameters)
     y, _ = fed(layer, x, pos, labels, chunks, layer.start(3, 14))
-    for one, other in zip(torch.autograd.grad(y[real].sin().sum(), parameters), wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-11)
+    for first, other in zip(torch.autograd.grad(y[real].sin().sum(), parameters), expected, strict=True):
+        assert torch.allclose(first, other, atol=1e-11)
 
 
 def test_where_only_the_sides_learn_nothing_is_written_in_place_either():
@@ -298,8 +298,8 @@ def test_where_only_the_sides_learn_nothing_is_written_in_place_either():
     whole = layer(x, None, Context(pos, labels={"segment": labels})).y
     y, _ = fed(layer, x, pos, labels, [3, 1, 2], layer.start(2, 6))
     weight = layer.key_side.weight
-    one, other = (torch.autograd.grad(z.sin().sum(), weight)[0] for z in (y, whole))
-    assert torch.allclose(one, other, atol=1e-12)
+    first, other = (torch.autograd.grad(z.sin().sum(), weight)[0] for z in (y, whole))
+    assert torch.allclose(first, other, atol=1e-12)
 
 
 def continued(layer, state, pos, x):
@@ -314,8 +314,8 @@ def test_a_forked_state_goes_on_apart_from_its_origin():
     copy = fork(state)
     first = continued(layer, copy, pos[:, 6:], x[:, 6:])[0]
     other = continued(layer, fork(state), pos[:, 6:], x[:, 6:] + 1)[0]
-    again = continued(layer, state, pos[:, 6:], x[:, 6:])[0]
-    assert torch.equal(first, again) and not torch.allclose(first, other)
+    unforked = continued(layer, state, pos[:, 6:], x[:, 6:])[0]
+    assert torch.equal(first, unforked) and not torch.allclose(first, other)
 
 
 def test_selected_rows_go_on_as_their_origins():
@@ -324,10 +324,10 @@ def test_selected_rows_go_on_as_their_origins():
     at = torch.tensor([2, 0, 2])
     _, state = fed(layer, x[:, :8], pos[:, :8], labels, [5, 3], layer.start(4, 14))
     chosen = select(state, at)
-    wanted = fed(layer, x[:, 8:], pos[:, 8:], labels[:, 8:], [1, 5], state)[0][at]
-    found = fed(layer, x[at, 8:], pos[at, 8:], labels[at, 8:], [1, 5], chosen)[0]
+    expected = fed(layer, x[:, 8:], pos[:, 8:], labels[:, 8:], [1, 5], state)[0][at]
+    actual = fed(layer, x[at, 8:], pos[at, 8:], labels[at, 8:], [1, 5], chosen)[0]
     real = pos[at, 8:] >= 0
-    assert torch.allclose(found[real], wanted[real], atol=1e-12)
+    assert torch.allclose(actual[real], expected[real], atol=1e-12)
 
 
 def test_a_reset_row_is_a_fresh_one_and_the_others_go_on():
@@ -336,10 +336,10 @@ def test_a_reset_row_is_a_fresh_one_and_the_others_go_on():
     _, state = fed(layer, x[:, :5], pos[:, :5], labels, [3, 2], layer.start(2, 9))
     state = reset(state, torch.tensor([False, True]))
     mixed = torch.stack([pos[0, 5:], pos[1, :4]])
-    found = fed(layer, x[:, 5:], mixed, labels, [1, 3], state)[0]
+    actual = fed(layer, x[:, 5:], mixed, labels, [1, 3], state)[0]
     fresh = fed(layer, x[1:, 5:], pos[1:, :4], labels[1:], [1, 3], layer.start(1, 9))[0]
     whole = layer(x, None, Context(pos, labels={"segment": labels})).y
-    assert torch.allclose(found[1], fresh[0], atol=1e-12) and torch.allclose(found[0], whole[0, 5:], atol=1e-12)
+    assert torch.allclose(actual[1], fresh[0], atol=1e-12) and torch.allclose(actual[0], whole[0, 5:], atol=1e-12)
 
 
 def test_a_wider_cache_holds_the_same():
@@ -349,8 +349,8 @@ def test_a_wider_cache_holds_the_same():
     wide = widen_caches(fork(state), layer.start(2, 20))
     assert {leaf.shape[-1 if name in ("pos", "segment") else 2] for name, leaf in leaves(wide) if name != "now"} == {20}
     assert alike(live_of(wide, Causal()), live_of(state, Causal()))
-    one, other = (fed(layer, x[:, 5:], pos[:, 5:], labels, [1, 3], each)[0] for each in (wide, state))
-    assert torch.allclose(one, other, atol=1e-12)
+    wide_y, other = (fed(layer, x[:, 5:], pos[:, 5:], labels, [1, 3], each)[0] for each in (wide, state))
+    assert torch.allclose(wide_y, other, atol=1e-12)
 
 
 def test_layers_share_one_plan_and_look_at_the_device_once(monkeypatch):
@@ -362,7 +362,7 @@ def test_layers_share_one_plan_and_look_at_the_device_once(monkeypatch):
     for lo, hi in ((0, 5), (5, 6), (6, 8), (8, 9)):
         out = stack(x[:, lo:hi], state, Context(pos[:, lo:hi]))
         state = out.state
-        assert len({id(one.pos) for one in state}) == len({id(one.now) for one in state}) == 1
+        assert len({id(leaf.pos) for leaf in state}) == len({id(leaf.now) for leaf in state}) == 1
         counts.append(len(looks))
         ys.append(out.y)
     assert counts == [1, 2, 3, 4]
@@ -379,7 +379,7 @@ BACKEND = "aot_eager" if os.environ.get("KINFORMER_PROVE") == "1" else "eager"
 def compiled() -> dict[str, bool]:
     """A cache told of 4 tokens: steps and chunks of a compiled layer, and a fifth token in the first row alone."""
     torch.manual_seed(0)
-    found = {}
+    results = {}
     for name, pattern in (("all", Causal()), ("band", Causal() & Band(3))):
         layer = Attention(QKV(16, 2), Softmax(pattern))
         whole = torch.compile(layer, backend=BACKEND, fullgraph=True)
@@ -390,22 +390,25 @@ def compiled() -> dict[str, bool]:
             fast, at = fork(slow), 0
             for n in cuts:
                 pos = torch.arange(at, at + n).expand(2, n)
-                one, other = whole(x[:, at : at + n], fast, Context(pos)), layer(x[:, at : at + n], slow, Context(pos))
-                fast, slow, at = one.state, other.state, at + n
-                found[f"{name} {kind} {at}"] = torch.allclose(one.y, other.y, atol=1e-5)
+                first, other = (
+                    whole(x[:, at : at + n], fast, Context(pos)),
+                    layer(x[:, at : at + n], slow, Context(pos)),
+                )
+                fast, slow, at = first.state, other.state, at + n
+                results[f"{name} {kind} {at}"] = torch.allclose(first.y, other.y, atol=1e-5)
             pos = torch.tensor([[4, 5], [4, -1]] if kind == "chunks" else [[4], [-1]])
             eager = layer(x[:, 4 : 4 + pos.shape[1]], slow, Context(pos)).y
             y = whole(x[:, 4 : 4 + pos.shape[1]], fast, Context(pos)).y
             real = pos >= 0
             if name == "band":  # what leaves the window makes room
-                found[f"{name} {kind} beyond"] = torch.allclose(y[real], eager[real], atol=1e-5)
+                results[f"{name} {kind} beyond"] = torch.allclose(y[real], eager[real], atol=1e-5)
             elif kind == "steps":
-                found[f"{name} {kind} beyond is NaN"] = bool(y[0].isnan().all()) and bool(y[1].isfinite().all())
+                results[f"{name} {kind} beyond is NaN"] = bool(y[0].isnan().all()) and bool(y[1].isfinite().all())
             else:  # the chunk itself reads what there was; the next call finds that a key is gone
                 state = whole(x[:, 4:6], _refed(layer, x), Context(pos)).state
                 after = whole(x[:, :1], state, Context(torch.tensor([[6], [5]]))).y
-                found[f"{name} {kind} beyond is NaN"] = bool(after.isnan().all())
-    return found
+                results[f"{name} {kind} beyond is NaN"] = bool(after.isnan().all())
+    return results
 
 
 def _refed(layer: Attention, x: Tensor) -> KV:
@@ -413,8 +416,8 @@ def _refed(layer: Attention, x: Tensor) -> KV:
 
 
 def test_a_compiled_layer_equals_eager_or_reads_nan_never_a_wrong_number():
-    found = unhooked(f"{__name__}:{compiled.__name__}")
-    assert len(found) == 16 and [name for name, good in found.items() if not good] == []
+    results = unhooked(f"{__name__}:{compiled.__name__}")
+    assert len(results) == 16 and [name for name, good in results.items() if not good] == []
 
 
 def test_where_gradients_are_on_a_frozen_cache_is_not_written_in_place():

@@ -102,11 +102,11 @@ BAD = [
 ]
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     return refusals([make for make, _ in BAD])
 
 
 @pytest.mark.parametrize("n", range(len(BAD)))
 def test_what_does_not_fit_is_refused_in_a_line(n: int) -> None:
     """In a process where nothing checks annotations."""
-    assert unhooked(f"{__name__}:{said.__name__}")[n] == f"ValueError: {BAD[n][1]}"
+    assert unhooked(f"{__name__}:{refusal_messages.__name__}")[n] == f"ValueError: {BAD[n][1]}"

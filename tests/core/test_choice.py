@@ -26,10 +26,10 @@ def test_outside_it_is_what_is_made() -> None:
 def test_choices_are_read_in_the_order_in_which_they_were_made() -> None:
     coin, choices = Coin(), Choices()
     with choices.writing():
-        made = [float(choice(coin)) for _ in range(3)]
+        values = [float(choice(coin)) for _ in range(3)]
     for _ in range(2):
         with choices.reading():
-            assert [float(choice(coin)) for _ in range(3)] == made == [1.0, 2.0, 3.0]
+            assert [float(choice(coin)) for _ in range(3)] == values == [1.0, 2.0, 3.0]
     assert coin.thrown == 3
 
 
@@ -39,13 +39,15 @@ def test_what_is_written_within_is_written_down_outside_too_and_read_from_the_in
         choice(coin)
         with inner.writing():
             choice(coin)
-    assert [float(one) for one in outer.made] == [1.0, 2.0] and [float(one) for one in inner.made] == [2.0]
-    again = Choices()
+    assert [float(choice_made) for choice_made in outer.made] == [1.0, 2.0] and [
+        float(choice_made) for choice_made in inner.made
+    ] == [2.0]
+    reread = Choices()
     with outer.reading():
         assert float(choice(coin)) == 1.0
-        with again.writing():
+        with reread.writing():
             assert float(choice(coin)) == 2.0
-    assert [float(one) for one in again.made] == [2.0]
+    assert [float(choice_made) for choice_made in reread.made] == [2.0]
     with outer.reading(), inner.reading():
         assert float(choice(coin)) == 2.0
     assert coin.thrown == 2

@@ -34,13 +34,13 @@ class Part(Layer):
 @pytest.mark.parametrize("rising", [True, False])
 def test_reports_stand_under_their_place(rising: bool) -> None:
     ctx = Context(POS, taps=("0", "1.input", "1.inner"))
-    found = Collected(ctx, (torch.tensor(10), torch.tensor(20)), rising=rising)
+    collected = Collected(ctx, (torch.tensor(10), torch.tensor(20)), rising=rising)
     parts = [Part(sends=("s",)), Part(sends=("t",))]
     x = X
     for n, part in enumerate(parts):
-        x = found.call(n, part, x).y
-    out = found.out(x)
-    assert out.y.max() == 2 and [int(one) for one in out.state] == [11, 21]
+        x = collected.call(n, part, x).y
+    out = collected.out(x)
+    assert out.y.max() == 2 and [int(leaf) for leaf in out.state] == [11, 21]
     assert set(out.aux) == {"0.n", "0.fixed", "1.n", "1.fixed"} and set(out.stats) == {"0.count", "1.count"}
     assert set(out.up) == ({"s", "t"} if rising else {"0.s", "1.t"})
     assert {name: int(tap.max()) for name, tap in out.taps.items() if "inner" not in name} == {"0": 1, "1.input": 1}
@@ -50,30 +50,30 @@ def test_reports_stand_under_their_place(rising: bool) -> None:
 
 
 def test_without_a_state_none_is_made_and_a_skipped_one_stays() -> None:
-    found = Collected(Context(POS), None)
-    found.call(0, Part(), X)
-    assert found.out(X).state is None
-    kept = Collected(Context(POS), (torch.tensor(1), torch.tensor(2)))
-    kept.skip(torch.tensor(7))
-    kept.remember(1, Part(), X)
-    assert [int(one) for one in kept.out(X).state] == [7, 3]
+    collected = Collected(Context(POS), None)
+    collected.call(0, Part(), X)
+    assert collected.out(X).state is None
+    stateful = Collected(Context(POS), (torch.tensor(1), torch.tensor(2)))
+    stateful.skip(torch.tensor(7))
+    stateful.remember(1, Part(), X)
+    assert [int(leaf) for leaf in stateful.out(X).state] == [7, 3]
 
 
 def test_remember_asks_for_the_state_and_reports_nothing() -> None:
-    part, found = Part(sends=("s",)), Collected(Context(POS), (torch.tensor(1),), rising=True)
-    assert found.remember(0, part, X).y is X and part.seen[0].remember
-    out = found.out(X)
+    part, collected = Part(sends=("s",)), Collected(Context(POS), (torch.tensor(1),), rising=True)
+    assert collected.remember(0, part, X).y is X and part.seen[0].remember
+    out = collected.out(X)
     assert (out.aux, out.up, out.stats, out.taps) == ({}, {}, {}, {}) and int(out.state[0]) == 2
 
 
 def test_repeated_blocks_are_added_up_where_they_count() -> None:
     counts = torch.tensor([[True, True, False], [False, True, True]])
-    found = Collected(Context(POS), None)
+    collected = Collected(Context(POS), None)
     part, x = Part(), X + 1
     for n in range(2):
-        found.call(n, part, x, counts=counts if n else torch.ones_like(counts))
-    assert found.aux["n"].tolist() == [[2, 2, 1], [1, 2, 2]] and found.aux["fixed"].item() == 5
-    assert found.stats["count"].item() == 48
+        collected.call(n, part, x, counts=counts if n else torch.ones_like(counts))
+    assert collected.aux["n"].tolist() == [[2, 2, 1], [1, 2, 2]] and collected.aux["fixed"].item() == 5
+    assert collected.stats["count"].item() == 48
     assert add_aux({}, {"n": X[..., 0] + 1}, counts)["n"].tolist() == [[1, 1, 0], [0, 1, 1]]
     sums = {"a": torch.tensor(1.0)}
     assert add_stats(sums, {"a": torch.tensor(2.0), "b": torch.tensor(3.0)}) == {"a": 3.0, "b": 3.0} and sums == {
@@ -87,10 +87,10 @@ def test_pieces_of_a_row_are_put_together() -> None:
         Part()(torch.arange(24.0).view(2, 3, 4)[:, lo:hi], torch.tensor(n), Context(POS[:, lo:hi]))
         for n, (lo, hi) in enumerate(((0, 1), (1, 3)))
     ]
-    found = concatenate_outs(pieces)
-    assert torch.equal(found.y, whole.y) and torch.equal(found.taps["inner"], whole.taps["inner"])
-    assert torch.equal(found.aux["n"], whole.aux["n"]) and found.aux["fixed"].item() == 5
-    assert torch.equal(found.stats["count"], whole.stats["count"]) and int(found.state) == 2
+    joined = concatenate_outs(pieces)
+    assert torch.equal(joined.y, whole.y) and torch.equal(joined.taps["inner"], whole.taps["inner"])
+    assert torch.equal(joined.aux["n"], whole.aux["n"]) and joined.aux["fixed"].item() == 5
+    assert torch.equal(joined.stats["count"], whole.stats["count"]) and int(joined.state) == 2
     assert concatenate_outs(pieces[:1]) is pieces[0]
 
 
@@ -120,8 +120,8 @@ WANT, MAY = Want("scores"), Want("scores", optional=True)
     ],
 )
 def test_flow(layers: list, rising: bool, wants: set[Want], sends: set[str]) -> None:
-    found = wants_and_sends([Part(*one) for one in layers], rising=rising)
-    assert (set(found[0]), found[1]) == (wants, frozenset(sends))
+    flow_of = wants_and_sends([Part(*arguments) for arguments in layers], rising=rising)
+    assert (set(flow_of[0]), flow_of[1]) == (wants, frozenset(sends))
 
 
 def test_what_is_sent_without_a_place_meets_a_want_at_any() -> None:

@@ -54,7 +54,7 @@ def test_of_promises_a_run_only_without_gaps(row: list[bool], run: bool) -> None
     assert ctx.pos[0][torch.tensor(row)].tolist() == list(range(sum(row)))
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     x = torch.zeros(2, 3, 1)
     masks = [torch.ones(2, 3), torch.ones(2, 4, dtype=torch.bool)]
     positions = [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3), torch.ones(3).long()]
@@ -64,29 +64,32 @@ def said() -> list[str]:
 
 
 def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() -> None:
-    texts = unhooked(f"{__name__}:{said.__name__}")
+    texts = unhooked(f"{__name__}:{refusal_messages.__name__}")
     assert texts[0].startswith("ValueError: a mask is True where a token is real, bool of shape [2, 3]; torch.float32")
     assert texts[1].endswith("torch.bool of shape [2, 4] came")
-    for text, came in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
-        assert text.startswith(f"ValueError: positions are whole numbers [B T], and {came}")
+    for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
+        assert text.startswith(f"ValueError: positions are whole numbers [B T], and {received}")
         assert text.endswith("Context.of(x, mask) numbers the tokens where a mask is True")
 
 
 def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
     ctx = whole()
-    found = ctx.columns(2, 5)
-    assert torch.equal(found.pos, POS[:, 2:5])
-    assert torch.equal(found.labels["segment"], ctx.labels["segment"][:, 2:5])
-    assert torch.equal(found.below["level"].value, ctx.below["level"].value[:, 2:5])
-    scores = found.below["scores"]
+    columns_2_to_5 = ctx.columns(2, 5)
+    assert torch.equal(columns_2_to_5.pos, POS[:, 2:5])
+    assert torch.equal(columns_2_to_5.labels["segment"], ctx.labels["segment"][:, 2:5])
+    assert torch.equal(columns_2_to_5.below["level"].value, ctx.below["level"].value[:, 2:5])
+    scores = columns_2_to_5.below["scores"]
     assert torch.equal(scores.scores, ctx.below["scores"].scores[:, :, 2:5]) and scores.k_pos.shape == (2, 1, 6)
     assert torch.equal(scores.q_pos, POS[:, None, 2:5])
-    assert found.decoding is not None and found.decoding.max_new_tokens == found.max_new_tokens == 9
-    assert found.decoding.step.tolist() == [[-1, 0, 1]] and found.steps.tolist() == [[0, 0, 1]]
+    assert (
+        columns_2_to_5.decoding is not None
+        and columns_2_to_5.decoding.max_new_tokens == columns_2_to_5.max_new_tokens == 9
+    )
+    assert columns_2_to_5.decoding.step.tolist() == [[-1, 0, 1]] and columns_2_to_5.steps.tolist() == [[0, 0, 1]]
     cut = {"pos", "labels", "below", "memo", "decoding"}
     for field in dataclasses.fields(Context):
         if field.name not in cut:
-            assert getattr(found, field.name) is getattr(ctx, field.name), field.name
+            assert getattr(columns_2_to_5, field.name) is getattr(ctx, field.name), field.name
 
 
 def test_steps_are_those_of_an_output_or_places_in_a_document() -> None:
@@ -99,43 +102,43 @@ def test_steps_are_those_of_an_output_or_places_in_a_document() -> None:
 
 def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
     ctx = whole()
-    one, other = ctx.columns(2, 5), ctx.replace(below={}).columns(2, 5)
-    assert one.memo is other.memo and one.pos is other.pos and one.by_head is other.by_head
-    assert one.memo is not ctx.memo and ctx.columns(1, 5).memo is not one.memo
+    first, other = ctx.columns(2, 5), ctx.replace(below={}).columns(2, 5)
+    assert first.memo is other.memo and first.pos is other.pos and first.by_head is other.by_head
+    assert first.memo is not ctx.memo and ctx.columns(1, 5).memo is not first.memo
 
 
 def test_shifted_moves_positions_and_limits_but_no_padding() -> None:
     ids = torch.tensor([[0, 0, 1, 1, 1]] * 2)
     ctx = dataclasses.replace(whole(), only=Document(ids), also=None)
-    found = shifted(ctx, 3)
-    assert found.pos.tolist() == [[-1, -1, 3, 4, 5, 6], [3, 4, 5, 6, 7, -1]]
-    assert found.also is None and found.only is not None
+    moved_ctx = shifted(ctx, 3)
+    assert moved_ctx.pos.tolist() == [[-1, -1, 3, 4, 5, 6], [3, 4, 5, 6, 7, -1]]
+    assert moved_ctx.also is None and moved_ctx.only is not None
     for i in range(4):
         for j in range(4):
-            assert bool(found.only(0, 0, i + 3, j + 3)) == bool(Document(ids)(0, 0, i, j))
-            assert not bool(found.only(0, 0, i, j)) or (i >= 3 and j >= 3)
+            assert bool(moved_ctx.only(0, 0, i + 3, j + 3)) == bool(Document(ids)(0, 0, i, j))
+            assert not bool(moved_ctx.only(0, 0, i, j)) or (i >= 3 and j >= 3)
     for field in dataclasses.fields(Context):
         if field.name not in {"pos", "only", "also", "memo"}:
-            assert getattr(found, field.name) is getattr(ctx, field.name), field.name
+            assert getattr(moved_ctx, field.name) is getattr(ctx, field.name), field.name
 
 
 def test_other_positions_or_limits_begin_a_new_memo_and_other_fields_do_not() -> None:
     ctx = whole()
     for changes in ({"pos": POS + 0}, {"only": None}, {"also": Causal()}):
         assert ctx.replace(**changes).memo is not ctx.memo
-    given = Memo()
-    assert ctx.replace(pos=POS + 0, memo=given).memo is given
+    memo = Memo()
+    assert ctx.replace(pos=POS + 0, memo=memo).memo is memo
     for changes in ({"below": {}}, {"remember": False}, {"run": False}, {"labels": {}}):
-        found = ctx.replace(**changes)
-        assert found.memo is ctx.memo and all(getattr(found, name) == value for name, value in changes.items())
+        replaced = ctx.replace(**changes)
+        assert replaced.memo is ctx.memo and all(getattr(replaced, name) == value for name, value in changes.items())
 
 
 def test_under_cuts_prefixes_of_below_and_taps() -> None:
     value = PerToken(torch.zeros(2, 6))
     ctx = Context(POS, below={"task": value, "3.scores": value, "30.x": value}, taps=("3", "3.1.input", "31.0"))
-    found = ctx.for_sublayer(3)
-    assert set(found.below) == {"task", "scores"} and found.taps == ("1.input",)
-    assert found.memo is ctx.memo and ctx.for_sublayer(4).taps == ()
+    inner = ctx.for_sublayer(3)
+    assert set(inner.below) == {"task", "scores"} and inner.taps == ("1.input",)
+    assert inner.memo is ctx.memo and ctx.for_sublayer(4).taps == ()
     plain = Context(POS)
     assert plain.for_sublayer(3) is plain
 

@@ -41,10 +41,10 @@ def sample(
 
 
 def test_a_folder_is_the_registry() -> None:
-    found = modules("patterns")
+    registry = modules("patterns")
     files = set(discover.part_files("patterns"))
-    assert set(found) >= files and list(found) == sorted(found)
-    assert found["band"].__name__ == "kinformer.nn.patterns.band"
+    assert set(registry) >= files and list(registry) == sorted(registry)
+    assert registry["band"].__name__ == "kinformer.nn.patterns.band"
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -84,7 +84,7 @@ def plug(monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: str = "ma
     """A plugin of a kind, and no other."""
     points = Points([EntryPoint(name, value, f"kinformer.{kind}")])
     monkeypatch.setattr(
-        discover, "entry_points", lambda group="": Points(one for one in points if group in ("", one.group))
+        discover, "entry_points", lambda group="": Points(point for point in points if group in ("", point.group))
     )
 
 
@@ -127,9 +127,9 @@ def test_a_faulty_plugin_is_named_in_a_warning_and_left_out(
 ) -> None:
     plug(monkeypatch, name, value)
     with pytest.warns(UserWarning, match=f"^{says}") as caught:
-        found = modules("maps")
+        registry = modules("maps")
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
-    assert "extra" not in found and found["elu"].__name__ == "kinformer.nn.maps.elu"
+    assert "extra" not in registry and registry["elu"].__name__ == "kinformer.nn.maps.elu"
 
 
 def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_call_records_every_keyword() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "said"),
+    ("keywords", "message"),
     [
         ({"windos": (1,)}, "the member 'sample' has no keyword 'windos'; the nearest is 'windows'"),
         ({"d": "8"}, "the keyword 'd' of 'sample' is int, and '8' came"),
@@ -180,10 +180,10 @@ def test_a_call_records_every_keyword() -> None:
         ({"bases": 10.0}, "is 2 | 10, and 10.0 came"),
     ],
 )
-def test_a_wrong_keyword_is_said_in_one_line(keywords: dict[str, Any], said: str) -> None:
+def test_a_wrong_keyword_is_said_in_one_line(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         sample(**keywords)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_too_many_or_twice() -> None:
@@ -201,7 +201,7 @@ def declare(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("d: int", "the keyword 'd' of the member 'f' has no default"),
         ("d=3", "the keyword 'd' of the member 'f' has no annotation; it must have int, float"),
@@ -217,8 +217,8 @@ def declare(text: str) -> None:
         ("d: 'Nowhere' = 1", "an annotation of the member 'f' cannot be read: name 'Nowhere' is not defined"),
     ],
 )
-def test_a_signature_that_is_no_config_is_refused_where_it_is_written(text: str, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_a_signature_that_is_no_config_is_refused_where_it_is_written(text: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         declare(text)
 
 
@@ -256,14 +256,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     record = find_member(f"{file}:mine")(d=3).member
     assert record == MemberRecord("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
     file.write_text(OWN.replace('"x"', '"y"'))
-    again = find_member(f"{file}:mine")().member
-    assert again.keywords["name"] == "y" and again.sha256 != record.sha256
-    for name, said in [
+    reloaded = find_member(f"{file}:mine")().member
+    assert reloaded.keywords["name"] == "y" and reloaded.sha256 != record.sha256
+    for name, message in [
         ("mini", "has no member 'mini'; the nearest is 'mine'"),
         ("plain", "'plain' in .* is not a member; put @member"),
         ("Path", "has no member 'Path'"),
     ]:
-        with pytest.raises(LookupError, match=said):
+        with pytest.raises(LookupError, match=message):
             find_member(f"{file}:{name}")
     with pytest.raises(LookupError, match="there is no file or folder .*none.py"):
         find_member(f"{tmp_path}/none.py:mine")
@@ -275,7 +275,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", kinds())
 def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -> None:
     """A second import of memories/compressive.py made a Compression that StridedConv is none of."""
-    module = next(one for one in modules(kind).values() if hasattr(one, "EXAMPLES"))
+    module = next(found_module for found_module in modules(kind).values() if hasattr(found_module, "EXAMPLES"))
     assert parts_file.read_parts(module.__file__).module is module
 
 
@@ -297,7 +297,7 @@ def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("d=12", {"d": 12}),
         ("rate=1e-3", {"rate": 1e-3}),
@@ -322,25 +322,25 @@ def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
         (" d = 3 ", {"d": 3}),
     ],
 )
-def test_a_text_is_converted_by_its_annotation(text: str, wanted: dict[str, Any]) -> None:
-    found = parse_keywords(sample, [text])
-    assert found == wanted and {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in wanted.items()
+def test_a_text_is_converted_by_its_annotation(text: str, expected: dict[str, Any]) -> None:
+    keywords = parse_keywords(sample, [text])
+    assert keywords == expected and {name: type(value) for name, value in keywords.items()} == {
+        name: type(value) for name, value in expected.items()
     }
-    assert sample(**found).member.keywords | wanted == sample(**found).member.keywords
+    assert sample(**keywords).member.keywords | expected == sample(**keywords).member.keywords
 
 
 def test_keywords_are_written_as_they_are_read() -> None:
     """The defaults of all members, and tuples of one and of several."""
     for name, function in members().items():
-        made = {one: parameter.default for one, parameter in signature(function).parameters.items()}
-        assert parse_keywords(function, as_texts(made)) == made, name
-    for given in ({"windows": (1,), "patterns": ("Band(4, 4)",)}, {"patterns": ("Band(4) | Full()", "Full()")}):
-        assert parse_keywords(sample, as_texts(given)) == given
+        defaults = {name_of: parameter.default for name_of, parameter in signature(function).parameters.items()}
+        assert parse_keywords(function, as_texts(defaults)) == defaults, name
+    for keywords in ({"windows": (1,), "patterns": ("Band(4, 4)",)}, {"patterns": ("Band(4) | Full()", "Full()")}):
+        assert parse_keywords(sample, as_texts(keywords)) == keywords
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["dd=3"], "the member 'sample' has no keyword 'dd'; the nearest is 'd'"),
         (["zzz=3"], "has no keyword 'zzz'; there are bases, bias, d, patterns"),
@@ -355,10 +355,10 @@ def test_keywords_are_written_as_they_are_read() -> None:
         (["d=1", "d=2"], "the keyword 'd' is given twice"),
     ],
 )
-def test_a_wrong_text_is_said_in_one_line(texts: list[str], said: str) -> None:
+def test_a_wrong_text_is_said_in_one_line(texts: list[str], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         parse_keywords(sample, texts)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_text_is_split_outside_brackets() -> None:
@@ -376,5 +376,5 @@ def test_annotations_are_described_as_one_writes_them() -> None:
 def test_a_member_whose_name_is_near_no_other_is_given_none() -> None:
     with pytest.raises(LookupError, match="there is no member 'Foo-v0'; kinformer list members has them all"):
         find_member("Foo-v0")
-    said = nearest("Foo-v0", ["Acrobot-v1", "CartPole-v1"])
-    assert said == "; there are Acrobot-v1, CartPole-v1"
+    suggestions = nearest("Foo-v0", ["Acrobot-v1", "CartPole-v1"])
+    assert suggestions == "; there are Acrobot-v1, CartPole-v1"

@@ -35,8 +35,8 @@ def at_of(place: slice | torch.Tensor) -> list[list[int]]:
 @pytest.mark.parametrize("place", PLACES)
 def test_cut_takes_each_rows_places(place: str) -> None:
     x = torch.randn(B, 3, N, 4)
-    found = cut(x, PLACES[place], 2)
-    assert torch.equal(found, torch.stack([x[b][:, rows] for b, rows in enumerate(at_of(PLACES[place]))]))
+    pieces = cut(x, PLACES[place], 2)
+    assert torch.equal(pieces, torch.stack([x[b][:, rows] for b, rows in enumerate(at_of(PLACES[place]))]))
     assert cut(x, None, 2) is x
 
 
@@ -50,8 +50,8 @@ def test_queries_are_cut_with_all_that_goes_with_them(place: str) -> None:
         assert torch.equal(piece.extras["gate"][b], whole.extras["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
-        made, few = whole.lazy["wide"].materialize(), piece.lazy["wide"].materialize()
-        torch.testing.assert_close(few[b], made[b][:, at[b]])
+        products, few = whole.lazy["wide"].materialize(), piece.lazy["wide"].materialize()
+        torch.testing.assert_close(few[b], products[b][:, at[b]])
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -72,11 +72,11 @@ def test_keys_are_cut_with_all_that_goes_with_them(place: str, pos_heads: int) -
 def test_products_with_numbers_that_are_not_made() -> None:
     """q.(W x + b) by x itself, and the mean of numbers by that of what they are made of."""
     unmade, q = not_made(G), torch.randn(B, H, 2, 3)
-    asked, constant = unmade.absorb_queries(q)
-    made = unmade.materialize().repeat_interleave(H // G, 1)
+    scaled, constant = unmade.absorb_queries(q)
+    products = unmade.materialize().repeat_interleave(H // G, 1)
     weights = torch.rand(B, H, 2, N).softmax(-1)
-    torch.testing.assert_close(asked @ unmade.x[:, None].mT + constant[..., None], q @ made.mT)
-    torch.testing.assert_close(unmade.project_mean(weights @ unmade.x[:, None]), weights @ made)
+    torch.testing.assert_close(scaled @ unmade.x[:, None].mT + constant[..., None], q @ products.mT)
+    torch.testing.assert_close(unmade.project_mean(weights @ unmade.x[:, None]), weights @ products)
 
 
 def test_no_field_is_forgotten() -> None:
@@ -90,9 +90,9 @@ def test_detached_keys_learn_nothing() -> None:
         k=torch.randn(B, G, N, 5, requires_grad=True), v=torch.randn(B, 1, N, 6, requires_grad=True)
     )
     whole = whole._replace(extras={"gate": torch.randn(B, G, N, 3, requires_grad=True)})
-    found = whole.detach()
-    assert not (found.k.requires_grad or found.v.requires_grad or found.extras["gate"].requires_grad)
-    assert torch.equal(found.k, whole.k)
+    detached = whole.detach()
+    assert not (detached.k.requires_grad or detached.v.requires_grad or detached.extras["gate"].requires_grad)
+    assert torch.equal(detached.k, whole.k)
 
 
 def test_heads_share_evenly_or_not_at_all() -> None:

@@ -11,8 +11,8 @@ from kinformer.nn.depth.stack import Stack
 def test_under_keeps_undotted_entries_and_cuts_its_own_prefix() -> None:
     names = ["task", "0.scores", "1.scores", "1.2.deep", "10.far"]
     entries = {name: torch.tensor(n) for n, name in enumerate(names)}
-    seen = entries_under(1, entries)
-    assert {name: int(value) for name, value in seen.items()} == {"task": 0, "scores": 2, "2.deep": 3}
+    entries_of_layer = entries_under(1, entries)
+    assert {name: int(value) for name, value in entries_of_layer.items()} == {"task": 0, "scores": 2, "2.deep": 3}
     assert list(add_prefix(3, {"0.ponder": torch.tensor(1)})) == ["3.0.ponder"]
 
 
@@ -46,22 +46,19 @@ def test_a_sublayer_finds_what_the_same_sublayer_beneath_sent_and_what_the_model
 
 
 def test_a_layer_is_callable_with_x_alone() -> None:
-    seen: list[Context] = []
+    contexts: list[Context] = []
 
     class Sees(Layer):
         d = 4
 
         def forward(self, x: torch.Tensor, state: object, ctx: Context) -> Out:
-            seen.append(ctx)
+            contexts.append(ctx)
             return Out(x, state)
 
     x = torch.zeros(2, 3, 4)
     assert Sees()(x).y is x and Sees()(x).state is None and Sees()(x, ()).state == ()
-    assert seen[0].pos.tolist() == [[0, 1, 2]] * 2 and seen[0].run and seen[0].full
-    for given in (
-        Context(torch.arange(3).expand(2, 3), full=True),
-        Context(torch.arange(3).expand(2, 3), is_clean=True),
-    ):
-        assert Sees()(x, None, given).y is x and seen[-1] is given
+    assert contexts[0].pos.tolist() == [[0, 1, 2]] * 2 and contexts[0].run and contexts[0].full
+    for ctx in (Context(torch.arange(3).expand(2, 3), full=True), Context(torch.arange(3).expand(2, 3), is_clean=True)):
+        assert Sees()(x, None, ctx).y is x and contexts[-1] is ctx
     y = Sees()(torch.full_like(x, torch.nan), None, Context(torch.tensor([[-1, 0, 1], [0, 1, -1]]))).y
-    assert y[:, 1].isnan().all() and y[0, 0].tolist() == y[1, 2].tolist() == [0.0] * 4 and seen[-1].is_clean
+    assert y[:, 1].isnan().all() and y[0, 0].tolist() == y[1, 2].tolist() == [0.0] * 4 and contexts[-1].is_clean

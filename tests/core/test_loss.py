@@ -11,7 +11,7 @@ def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None
     real = torch.tensor([[True, True, False], [True, False, False]])
     value = torch.tensor([[1.0, 2.0, 100.0], [6.0, 100.0, 100.0]])
     sums = sum_over_layers({"0.1.ponder": value, "1.1.ponder": value, "0.0.span": torch.tensor(4.0)}, real)
-    assert {name: one.item() for name, one in sums.items()} == {"ponder": 6.0, "span": 4.0}
+    assert {name: penalty.item() for name, penalty in sums.items()} == {"ponder": 6.0, "span": 4.0}
     assert sum_over_layers({"0.ponder": value}, torch.zeros_like(real))["ponder"].item() == 0.0
 
 
@@ -23,8 +23,8 @@ def test_weighed_adds_what_has_a_weight() -> None:
 def test_what_stands_at_padding_reaches_no_loss() -> None:
     real = torch.tensor([[True, False]])
     value = torch.tensor([[2.0, torch.nan]], requires_grad=True)
-    found = sum_over_layers({"ponder": value}, real)["ponder"]
-    assert found.item() == 2.0 and torch.autograd.grad(found, value)[0].tolist() == [[1.0, 0.0]]
+    averaged = sum_over_layers({"ponder": value}, real)["ponder"]
+    assert averaged.item() == 2.0 and torch.autograd.grad(averaged, value)[0].tolist() == [[1.0, 0.0]]
 
 
 class Spans(nn.Module):
@@ -40,7 +40,7 @@ class Spans(nn.Module):
 
 def test_a_weight_for_what_no_part_reports_is_refused() -> None:
     body = nn.Sequential(Spans(), nn.Linear(1, 1), Spans())
-    assert {name: len(found) for name, found in penalties_of(body, None).items()} == {"span": 2}
+    assert {name: len(parameters) for name, parameters in penalties_of(body, None).items()} == {"span": 2}
     assert check_known_penalties({"span": 2.0}, [body]) == {"span": 2.0}
     with pytest.raises(ValueError, match="no part of this model reports 'spn'; it reports span"):
         check_known_penalties({"spn": 100.0}, [body])

@@ -14,20 +14,20 @@ def test_few_differences_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     whole, sizes = store.search(queries, 4), list[int]()
     sort = torch.Tensor.sort
 
-    def watched(self: torch.Tensor, **how: bool) -> object:
+    def watched(self: torch.Tensor, **options: bool) -> object:
         sizes.append(len(self))
-        return sort(self, **how)
+        return sort(self, **options)
 
     monkeypatch.setattr(neighbours, "NUMBERS", 150)
     monkeypatch.setattr(torch.Tensor, "sort", watched)
-    found = store.search(queries, 4)
+    nearest_found = store.search(queries, 4)
     assert sizes == [2, 2, 2, 1]
-    assert all(a.equal(b) for a, b in zip(found, whole, strict=True))
+    assert all(a.equal(b) for a, b in zip(nearest_found, whole, strict=True))
     assert store.search(queries[:0], 4).tokens.shape == (0, 4)
 
 
 def test_distances_are_in_float32_or_better() -> None:
     store = Entries(torch.tensor([[1.0, 0.0], [1.001, 0.0]]), torch.arange(2))
-    found = store.search(torch.tensor([[1.0005, 0.0], [2.0, 0.0]], dtype=torch.bfloat16), 2)
-    assert found.distances.dtype == torch.float32 and found.places.tolist() == [[0, 1], [1, 0]]
+    neighbours = store.search(torch.tensor([[1.0005, 0.0], [2.0, 0.0]], dtype=torch.bfloat16), 2)
+    assert neighbours.distances.dtype == torch.float32 and neighbours.places.tolist() == [[0, 1], [1, 0]]
     assert store.search(torch.zeros(1, 2, dtype=torch.float64), 1).distances.dtype == torch.float64

@@ -39,11 +39,11 @@ USUAL = [
 
 @pytest.mark.parametrize(("pattern", "layouts"), USUAL, ids=[str(pattern) for pattern, _ in USUAL])
 def test_layouts_and_cost(pattern, layouts):
-    found = parts(pattern, L)
-    assert [part.layout for part in found] == layouts
-    read = sum(part.layout.pairs(L) for part in found)
+    pieces = parts(pattern, L)
+    assert [part.layout for part in pieces] == layouts
+    read = sum(part.layout.pairs(L) for part in pieces)
     assert read <= 2 * int(pattern.matrix(L).sum())
-    assert torch.equal(sum(part.where.matrix(L).long() for part in found), pattern.matrix(L).long())
+    assert torch.equal(sum(part.where.matrix(L).long() for part in pieces), pattern.matrix(L).long())
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ class Named(Spelled):
 
 def test_a_name_that_spells_a_name_has_the_parts_of_what_it_spells():
     for named, spelled in ((Named(16), Fixed(16, 1)), (C & Named(16), C & Fixed(16, 1)), (~~Named(8), Fixed(8, 1))):
-        found, wanted = parts(named, L), parts(spelled, L)
-        assert [part.layout for part in found] == [part.layout for part in wanted]
-        assert not any(isinstance(part.layout, Dense) for part in found)
-        assert torch.equal(sum(part.where.matrix(L).long() for part in found), named.matrix(L).long())
+        named_parts, spelled_parts = parts(named, L), parts(spelled, L)
+        assert [part.layout for part in named_parts] == [part.layout for part in spelled_parts]
+        assert not any(isinstance(part.layout, Dense) for part in named_parts)
+        assert torch.equal(sum(part.where.matrix(L).long() for part in named_parts), named.matrix(L).long())
 
 
 def test_heads_are_parts_for_each_turn():
     """Disjoint in every head, and each in the layout of its own pattern."""
     pattern = C & Heads(Band(16), Strided(16))
-    found = parts(pattern, L)
-    assert [part.layout for part in found] == [Near(16, 0), Residue(16, INF, 0)]
+    pieces_by_turn = parts(pattern, L)
+    assert [part.layout for part in pieces_by_turn] == [Near(16, 0), Residue(16, INF, 0)]
     for h in range(4):
-        pieces = [part.where.matrix(L, h=h) for part in found]
+        pieces = [part.where.matrix(L, h=h) for part in pieces_by_turn]
         assert torch.equal(sum(piece.long() for piece in pieces), pattern.matrix(L, h=h).long())
         assert [bool(piece.any()) for piece in pieces] == [h % 2 == 0, h % 2 == 1]
     assert [part.layout for part in parts(Heads(Band(3), OnHeads(0, 2) & Band(5)), L)] == [Near(3, 3), Near(5, 5)]
@@ -99,8 +99,8 @@ def test_heads_are_parts_for_each_turn():
     "pattern", [pattern for pattern, _ in USUAL] + [C, Named(4), Heads(Rows(2), Tokens(1))], ids=str
 )
 def test_a_row_of_no_tokens_has_parts_too(pattern):
-    found = parts(pattern, 0)
-    assert found and all(part.layout.keys_per_query(0) == 0 and part.layout.pairs(0) == 0 for part in found)
+    pieces = parts(pattern, 0)
+    assert pieces and all(part.layout.keys_per_query(0) == 0 and part.layout.pairs(0) == 0 for part in pieces)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
@@ -111,9 +111,9 @@ def test_a_row_of_no_tokens_has_parts_too(pattern):
 )
 def test_a_moved_layout_holds_the_moved_pairs(layout, n):
     at = torch.arange(30)
-    here = layout.reads(at[:, None], at).expand(30, 30)
-    there = layout.shifted(n).reads(at[:, None] + n, at + n).expand(30, 30)
-    assert torch.equal(there, here)
+    unmoved = layout.reads(at[:, None], at).expand(30, 30)
+    moved_pairs = layout.shifted(n).reads(at[:, None] + n, at + n).expand(30, 30)
+    assert torch.equal(moved_pairs, unmoved)
 
 
 def test_too_many_parts_are_one_dense_part():

@@ -26,9 +26,9 @@ def test_boxes_hold_exactly_what_lies_between_two_positions(width: int, block: t
     at = torch.arange(len(places))
     boxes = [[x.tolist() for x in box] for box in raster.boxes(*torch.meshgrid(at, at, indexing="ij"))]
     for lo, hi in itertools.combinations_with_replacement(range(len(places)), 2):
-        found = []
-        for there, top, left, bottom, right in boxes:
-            if there[lo][hi]:
+        pairs = []
+        for key, top, left, bottom, right in boxes:
+            if key[lo][hi]:
                 rows, columns = range(top[lo][hi], bottom[lo][hi] + 1), range(left[lo][hi], right[lo][hi] + 1)
-                found += list(itertools.product(rows, columns))
-        assert sorted(found) == sorted(places[lo : hi + 1])
+                pairs += list(itertools.product(rows, columns))
+        assert sorted(pairs) == sorted(places[lo : hi + 1])

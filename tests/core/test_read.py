@@ -47,12 +47,12 @@ def request(q, k, q_pos, k_pos, pattern):
 def test_reference_and_weights_are_the_naive_matrix(call):
     q, k, where = call
     v = torch.randn(B, G, T, 3, dtype=torch.float64)
-    found = attend(q, k, v, **where)
+    actual = attend(q, k, v, **where)
     a = dense(q, k, **where)
-    torch.testing.assert_close(found.y, a @ v.repeat_interleave(2, 1))
+    torch.testing.assert_close(actual.y, a @ v.repeat_interleave(2, 1))
     at = torch.arange(T).expand(B, -1)
-    torch.testing.assert_close(weights(request(q, k, **where), found.lse, at), a)
-    torch.testing.assert_close(weights(request(q, k, **where), found.lse, at[:, [7, 3]]), a[:, :, [7, 3]])
+    torch.testing.assert_close(weights(request(q, k, **where), actual.lse, at), a)
+    torch.testing.assert_close(weights(request(q, k, **where), actual.lse, at[:, [7, 3]]), a[:, :, [7, 3]])
 
 
 def test_mass_is_the_column_sum_in_blocks_with_gradients(call, monkeypatch):
@@ -94,21 +94,25 @@ def test_merge_of_no_keys_is_zero_with_finite_gradients():
     lse = torch.full((2, 1, 1, 3), -torch.inf)
     lse[0, 0, 0, 1] = 800.0  # exp would overflow; row 0 has one key set, the others none
     lse.requires_grad_()
-    found = merge(AttentionOutput(y[0], lse[0]), AttentionOutput(y[1], lse[1]))
-    assert found.lse.flatten().tolist() == [-torch.inf, 800.0, -torch.inf]
-    torch.testing.assert_close(found.y[0, 0], torch.stack([torch.zeros(2), y[0, 0, 0, 1], torch.zeros(2)]))
-    for gradient in torch.autograd.grad(found.y.sum() + found.lse[found.lse > -torch.inf].sum(), (y, lse)):
+    merged = merge(AttentionOutput(y[0], lse[0]), AttentionOutput(y[1], lse[1]))
+    assert merged.lse.flatten().tolist() == [-torch.inf, 800.0, -torch.inf]
+    torch.testing.assert_close(merged.y[0, 0], torch.stack([torch.zeros(2), y[0, 0, 0, 1], torch.zeros(2)]))
+    for gradient in torch.autograd.grad(merged.y.sum() + merged.lse[merged.lse > -torch.inf].sum(), (y, lse)):
         assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_lse_is_float32_or_better_in_every_precision(dtype):
-    for made, wanted in ((dtype, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)):
-        q = torch.randn(1, 2, 5, 8, dtype=made)
-        found = attend(q, q, q, impl="reference")
-        assert found.lse.dtype == wanted and found.y.dtype == made
-        joined = merge(found, found._replace(y=found.y * 2))
-        assert joined.lse.dtype == wanted and joined.y.dtype == made
+    for given_dtype, lse_dtype in (
+        (dtype, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ):
+        q = torch.randn(1, 2, 5, 8, dtype=given_dtype)
+        output = attend(q, q, q, impl="reference")
+        assert output.lse.dtype == lse_dtype and output.y.dtype == given_dtype
+        joined = merge(output, output._replace(y=output.y * 2))
+        assert joined.lse.dtype == lse_dtype and joined.y.dtype == given_dtype
 
 
 @pytest.mark.parametrize("pieces", [2, 16])
@@ -116,17 +120,18 @@ def test_reads_in_bfloat16_merge_to_half_a_percent(pieces):
     """The error stays that of one read's rounding, however many pieces there are: the lse is float32."""
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 4, n, 64, generator=g).bfloat16() for n in (64, 1024, 1024))
-    wanted = attend(q.double(), k.double(), v.double(), impl="reference").y
+    expected = attend(q.double(), k.double(), v.double(), impl="reference").y
     at = torch.arange(1024).expand(2, 1, -1)
     cut = [torch.arange(1024).chunk(pieces)[n] for n in range(pieces)]
     reads = [
-        attend(q, k[:, :, one], v[:, :, one], q_pos=at[..., :64], k_pos=at[..., one], impl="reference") for one in cut
+        attend(q, k[:, :, columns], v[:, :, columns], q_pos=at[..., :64], k_pos=at[..., columns], impl="reference")
+        for columns in cut
     ]
-    error = (merge(*reads).y.double() - wanted).norm() / wanted.norm()
+    error = (merge(*reads).y.double() - expected).norm() / expected.norm()
     assert error < 0.005
     # as a bfloat16 lse would have it, which is what this test is about
     rounded = [read._replace(lse=read.lse.bfloat16().float()) for read in reads]
-    assert (merge(*rounded).y.double() - wanted).norm() / wanted.norm() > 1.5 * error
+    assert (merge(*rounded).y.double() - expected).norm() / expected.norm() > 1.5 * error
 
 
 def test_what_is_no_read_is_refused_in_one_line(call) -> None:

@@ -25,14 +25,14 @@ class Everything(Bias):
 
     def bind(self, piece: Request) -> ScoreFn:
         queries, keys, below = piece.queries, piece.keys, piece.below
-        asks, asked = queries.labels["segment"], keys.labels["segment"]
+        asks, key_labels = queries.labels["segment"], keys.labels["segment"]
         gate, side = queries.extras["gate"][..., 0], keys.extras["side"][..., 0].repeat_interleave(H // G, 1)
         bucket = keys.tags["bucket"][..., 0].repeat_interleave(H // G, 1)
         own = queries.tags["bucket"][..., 0]
         sent, level = below["scores"].scores, below["level"].value
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            same = (asks[b, i] == asked[b, j]) * 0.7 + (own[b, h, i] == bucket[b, h, j]) * 0.4
+            same = (asks[b, i] == key_labels[b, j]) * 0.7 + (own[b, h, i] == bucket[b, h, j]) * 0.4
             return s + same + gate[b, h, i] * side[b, h, j] + sent[b, h, i, j] + level[b, i]
 
         return score
@@ -79,9 +79,9 @@ def test_scores_and_masks_of_a_piece_are_those_of_the_whole(rows: int, columns: 
     whole = request(9)
     at, to = pieces(9)[rows], pieces(9)[columns]
     piece = whole.piece(at, to)
-    for full, found in ((scores(whole), scores(piece)), (full_mask(whole), full_mask(piece))):
-        wanted = torch.stack([full[b][:, _index(at, b)][:, :, _index(to, b)] for b in range(B)])
-        assert torch.allclose(found.double(), wanted.double(), atol=1e-12)
+    for full, of_piece in ((scores(whole), scores(piece)), (full_mask(whole), full_mask(piece))):
+        expected = torch.stack([full[b][:, _index(at, b)][:, :, _index(to, b)] for b in range(B)])
+        assert torch.allclose(of_piece.double(), expected.double(), atol=1e-12)
 
 
 def _index(at: object, b: int) -> object:
@@ -107,16 +107,16 @@ def test_scores_from_below_that_are_of_the_same_positions_are_so_in_every_piece(
 def test_weights_and_mass_are_the_dense_softmax_where_a_bias_reads_labels_and_pairs_from_below(length: int) -> None:
     """Any rows, also beyond the block of queries that received_attention takes at a time."""
     whole = request(length)
-    found = read(whole, "reference")
+    actual = read(whole, "reference")
     logits = scores(whole).masked_fill(~full_mask(whole), -torch.inf)
     dense = torch.where(full_mask(whole).any(-1, keepdim=True), logits.softmax(-1), 0.0).nan_to_num()
-    torch.testing.assert_close(found.y, dense @ whole.keys.v.repeat_interleave(H // G, 1))
+    torch.testing.assert_close(actual.y, dense @ whole.keys.v.repeat_interleave(H // G, 1))
     for at in (torch.arange(length).expand(B, -1), torch.stack([torch.randperm(length)[:5] for _ in range(B)])):
-        rows = weights(whole, found.lse, at)
+        rows = weights(whole, actual.lse, at)
         torch.testing.assert_close(rows, torch.stack([dense[b][:, at[b]] for b in range(B)]))
         sums = rows.sum(-1)
         torch.testing.assert_close(sums, (sums > 0).to(sums))
-    torch.testing.assert_close(received_attention(whole, found.lse), dense.sum(2))
+    torch.testing.assert_close(received_attention(whole, actual.lse), dense.sum(2))
 
 
 def test_mass_leaves_nothing_of_its_pieces_behind() -> None:
@@ -152,12 +152,12 @@ def test_what_a_bias_prepares_of_the_whole_is_cut_with_the_rest() -> None:
 def test_is_causal_is_said_only_of_one_object_of_positions() -> None:
     pos = torch.arange(5).expand(B, 1, -1)
     x = torch.randn(B, H, 5, K)
-    one = Request(Queries(x, pos), Keys(x, x, pos), Causal(), Product(), run=True, full=True)
-    assert one.is_causal and one.pairs == B * H * 25
+    request = Request(Queries(x, pos), Keys(x, x, pos), Causal(), Product(), run=True, full=True)
+    assert request.is_causal and request.pairs == B * H * 25
     for changes in ({"run": False}, {"full": False}, {"rows": torch.arange(B)}):
-        assert not one.replace(**changes).is_causal
-    assert not one.replace(keys=one.keys._replace(pos=pos.clone())).is_causal
-    assert not one.piece(slice(0, 5), slice(0, 5)).is_causal
+        assert not request.replace(**changes).is_causal
+    assert not request.replace(keys=request.keys._replace(pos=pos.clone())).is_causal
+    assert not request.piece(slice(0, 5), slice(0, 5)).is_causal
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Full(), Causal() & Band(2)], ids=str)
@@ -181,5 +181,5 @@ def test_pairs_that_are_fewer_than_the_pattern_s_are_cut_with_the_rest(rows: sli
     queries, keys = Queries(torch.randn(B, H, 6, K), pos), Keys(*torch.randn(2, B, G, 6, K), pos)
     request = Request(queries, keys, Causal(), Product(), where=torch.rand(B, 1, 6, 6) < 0.5)
     piece, whole = read(request.piece(rows, None)), read(request)
-    some = [y[:, at] for y, at in zip(whole.y, rows if isinstance(rows, Tensor) else [rows] * B, strict=True)]
-    assert torch.allclose(piece.y, torch.stack(some), atol=1e-6)
+    rows_read = [y[:, at] for y, at in zip(whole.y, rows if isinstance(rows, Tensor) else [rows] * B, strict=True)]
+    assert torch.allclose(piece.y, torch.stack(rows_read), atol=1e-6)

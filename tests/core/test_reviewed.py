@@ -56,23 +56,23 @@ def test_a_layer_with_a_memory_is_built_without_memory() -> None:
 
 
 def test_each_thread_reads_its_own_choices() -> None:
-    found, turn = {}, threading.Barrier(2)
+    results, turn = {}, threading.Barrier(2)
 
     def read(name: str, value: int) -> None:
-        made = Choices()
-        with made.writing():
+        choices = Choices()
+        with choices.writing():
             choice(lambda: torch.tensor(value))
-        with made.reading():
+        with choices.reading():
             turn.wait()  # both tapes are open now
-            found[name] = int(choice(lambda: torch.tensor(-1)))
+            results[name] = int(choice(lambda: torch.tensor(-1)))
             turn.wait()
 
-    threads = [threading.Thread(target=read, args=one) for one in (("a", 1), ("b", 2))]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert found == {"a": 1, "b": 2}
+    threads = [threading.Thread(target=read, args=arguments) for arguments in (("a", 1), ("b", 2))]
+    for arguments in threads:
+        arguments.start()
+    for arguments in threads:
+        arguments.join()
+    assert results == {"a": 1, "b": 2}
 
 
 @pytest.fixture
@@ -87,15 +87,15 @@ def test_weights_sum_to_one_in_bfloat16_whoever_made_the_lse() -> None:
     pos, q = torch.arange(300)[None, None], (torch.randn(1, 2, 300, 16) * 6).bfloat16()
     request = Request(Queries(q, pos), Keys(q, q, pos), Causal(), Product(), scale=0.25, run=True, full=True)
     for autocast in (False, True):
-        asked = (
+        as_read = (
             request.replace(queries=Queries(q.float(), pos), keys=Keys(q.float(), q.float(), pos))
             if autocast
             else request
         )
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            lse = read(asked, "masked").lse
+            lse = read(as_read, "masked").lse
             assert lse is not None
-            sums = weights(asked, lse, torch.arange(300)[None]).sum(-1)
+            sums = weights(as_read, lse, torch.arange(300)[None]).sum(-1)
         torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-3)
 
 
@@ -119,8 +119,8 @@ def test_another_source_is_not_promised_to_be_full() -> None:
     )
     pos = torch.tensor([[0, 1, 2, -1, -1]])
     ctx = Context.of(x)
-    wanted = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
-    assert torch.allclose(layer(x, None, ctx.replace(source=source, source_pos=pos)).y, wanted, atol=1e-6)
+    expected = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
+    assert torch.allclose(layer(x, None, ctx.replace(source=source, source_pos=pos)).y, expected, atol=1e-6)
     assert ctx.full and not ctx.replace(source_pos=pos).full and ctx.replace(labels={}).full
     with pytest.raises(ValueError, match="whole numbers"):
         ctx.replace(source_pos=pos >= 0)
@@ -130,9 +130,9 @@ def test_another_source_is_not_promised_to_be_full() -> None:
 def test_nan_is_a_score_and_no_missing_key(impl: str) -> None:
     q, k = torch.randn(2, 1, 2, 6, 4)
     q[:, :, 3] = torch.nan
-    found = attend(q, k, k, pattern=Causal(), impl=impl)
-    assert found.lse is not None and found.y[:, :, 3].isnan().all() and found.lse[:, :, 3].isnan().all()
-    assert found.y[:, :, :3].isfinite().all()
+    actual = attend(q, k, k, pattern=Causal(), impl=impl)
+    assert actual.lse is not None and actual.y[:, :, 3].isnan().all() and actual.lse[:, :, 3].isnan().all()
+    assert actual.y[:, :, :3].isfinite().all()
 
 
 @pytest.mark.parametrize("update", [AdditiveUpdate, GatedUpdate, DeltaUpdate])

@@ -48,8 +48,8 @@ def test_select_repeats_rows_fork_copies_detach_cuts():
 
 def test_reset_names_a_leaf_of_a_plain_sequence_by_its_parent():
     """Positions in a list are positions: -1, not 0."""
-    found = reset({"pos": [torch.tensor([3, 4])], "k": (torch.tensor([5.0, 6.0]),)}, torch.tensor([True, False]))
-    assert found["pos"][0].tolist() == [-1, 4] and found["k"][0].tolist() == [0, 6]
+    after = reset({"pos": [torch.tensor([3, 4])], "k": (torch.tensor([5.0, 6.0]),)}, torch.tensor([True, False]))
+    assert after["pos"][0].tolist() == [-1, 4] and after["k"][0].tolist() == [0, 6]
 
 
 def test_what_must_keep_its_digits_is_in_an_object_that_nothing_looks_into():
@@ -73,14 +73,14 @@ def test_a_tensor_that_layers_share_is_one_afterwards_too():
         lambda s: select(s, torch.tensor([1, 0])),
         lambda s: reset(s, torch.tensor([True, False])),
     ):
-        one, other = change(state)
-        assert one["pos"] is other["pos"] and one["x"] is not other["x"]
+        first, other = change(state)
+        assert first["pos"] is other["pos"] and first["x"] is not other["x"]
 
 
 def test_shared_makes_one_tensor_of_equal_fresh_positions_and_of_nothing_else():
     def fresh(slots):
         return {"pos": torch.full((2, slots), -1), "now": torch.zeros(2).long(), "k": torch.zeros(2, slots)}
 
-    one, two, wide = share_positions((fresh(4), fresh(4), fresh(6)))
-    assert one["pos"] is two["pos"] and one["now"] is two["now"] is wide["now"]
-    assert one["pos"] is not wide["pos"] and wide["pos"].shape == (2, 6) and one["k"] is not two["k"]
+    narrow, narrow_too, wide = share_positions((fresh(4), fresh(4), fresh(6)))
+    assert narrow["pos"] is narrow_too["pos"] and narrow["now"] is narrow_too["now"] is wide["now"]
+    assert narrow["pos"] is not wide["pos"] and wide["pos"].shape == (2, 6) and narrow["k"] is not narrow_too["k"]

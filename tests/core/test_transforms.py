@@ -48,8 +48,8 @@ def plain_favor(x: Tensor) -> Tensor:
 )
 def test_features_differentiate_twice(fast: Callable[[Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> None:
     x, direction = torch.randn(1, 2, 3, 4, requires_grad=True), torch.randn(1, 2, 3, 4)
-    found, want = (second(form, x, direction) for form in (fast, plain))
-    torch.testing.assert_close(found, want)
+    actual, want = (second(form, x, direction) for form in (fast, plain))
+    torch.testing.assert_close(actual, want)
 
 
 def second(features: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:

@@ -89,8 +89,8 @@ class NoCount(Mean):
         return out if state is None else out._replace(state=Marked(*out.state[:2], state.calls + 1))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        found = super().start(batch, length, dtype=dtype)
-        return Marked(*found, torch.zeros_like(found.count))
+        state = super().start(batch, length, dtype=dtype)
+        return Marked(*state, torch.zeros_like(state.count))
 
 
 class Marked(NamedTuple):
@@ -105,8 +105,8 @@ class Grows(Mean):
     """Its start makes too little room."""
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        found = super().start(batch, length, dtype=dtype)
-        return found._replace(total=found.total[:, :1])
+        state = super().start(batch, length, dtype=dtype)
+        return state._replace(total=state.total[:, :1])
 
 
 class Single(Mean):
@@ -120,8 +120,8 @@ class Ends(Mean):
     """It holds as many tokens as it was told of, and no more."""
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        found = super().start(batch, length, dtype=dtype)
-        return Marked(*found, torch.full_like(found.count, length))
+        state = super().start(batch, length, dtype=dtype)
+        return Marked(*state, torch.full_like(state.count, length))
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
         if state is not None and bool((state.count + x.shape[1] > state.calls).any()):
@@ -379,16 +379,16 @@ class Sticky(Mean):
     """A reset leaves its count, which counts down and starts at 100."""
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        found = super().start(batch, length, dtype=dtype)
-        return found._replace(count=found.count + 100)
+        state = super().start(batch, length, dtype=dtype)
+        return state._replace(count=state.count + 100)
 
 
 class Sideways(Mean):
     """One count for all rows."""
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        found = super().start(batch, length, dtype=dtype)
-        return found._replace(count=found.count[:1])
+        state = super().start(batch, length, dtype=dtype)
+        return state._replace(count=state.count[:1])
 
 
 class Shares(Mean):
@@ -507,8 +507,8 @@ class ByTheQueries(Naive):
         each = queries.q.shape[1] // keys.k.shape[1]
         k, v = keys.k.repeat_interleave(each, 1), keys.v.repeat_interleave(each, 1)
         scores = (queries.q @ k.mT).masked_fill(~inside[:, None], -torch.inf)
-        some = inside.any(-1)[:, None, :, None]
-        return Out(AttentionOutput(torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v, None))
+        has_any = inside.any(-1)[:, None, :, None]
+        return Out(AttentionOutput(torch.where(has_any, torch.where(has_any, scores, 0.0).softmax(-1), 0.0) @ v, None))
 
 
 class PicksByAll(Naive):
@@ -530,9 +530,9 @@ class PicksByAll(Naive):
         scores, real = queries.q @ k.mT, (keys.pos >= 0)[:, :, None]
         may = pair_mask(self.pattern, queries.pos, keys.pos, range(queries.q.shape[1]))
         stands_out = scores.masked_fill(~real, -torch.inf).amax(-1) > 2
-        some = may.any(-1, keepdim=True)
+        has_any = may.any(-1, keepdim=True)
         chosen = torch.where(stands_out[..., None], scores, 0.0).masked_fill(~may, -torch.inf)
-        return Out(AttentionOutput(torch.where(some, torch.where(some, chosen, 0.0).softmax(-1), 0.0) @ v, None))
+        return Out(AttentionOutput(torch.where(has_any, torch.where(has_any, chosen, 0.0).softmax(-1), 0.0) @ v, None))
 
 
 class FlowsOn(Softmax):
@@ -545,8 +545,8 @@ class ReadsUnsaid(Toy):
     """It reads something from below that it does not name."""
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
-        found = ctx.below.get("hint")
-        return Out(self.inside(x) + (found.value if isinstance(found, PerToken) else 0), state)
+        hint = ctx.below.get("hint")
+        return Out(self.inside(x) + (hint.value if isinstance(hint, PerToken) else 0), state)
 
 
 class SendsUnsaid(Toy):
@@ -571,9 +571,9 @@ class Reaching(MLP):
         return self.declared
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
-        found = super().forward(x, state, ctx)
+        out = super().forward(x, state, ctx)
         aux = {"weight": self.up.weight.square().sum(), "still": x.new_ones(()), "hidden": self.up(x).mean(-1)}
-        return found._replace(aux=aux)
+        return out._replace(aux=aux)
 
 
 class Sized(MLP):
@@ -744,10 +744,10 @@ class Loose(Band):
         return min(length, super().capacity(length) + (self.of == "capacity"))
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = super().cover(q_lo, q_hi, k_lo, k_hi)
+        some_read, every = super().cover(q_lo, q_hi, k_lo, k_hi)
         if self.of == "some":
-            some = super().cover(q_lo - 1, q_hi, k_lo, k_hi + 1)[0]
-        return some, every & (q_lo != q_hi) if self.of == "every" else every
+            some_read = super().cover(q_lo - 1, q_hi, k_lo, k_hi + 1)[0]
+        return some_read, every & (q_lo != q_hi) if self.of == "every" else every
 
 
 # Models --------------------------------------------------------------------------------------------------------------
@@ -763,8 +763,8 @@ class Judges(LM):
 class ForgetsItsEncoder(Seq2Seq):
     """What its encoder reports enters no loss."""
 
-    def _with_source(self, *given: Any) -> tuple[Out, Context]:
-        encoded, ctx = super()._with_source(*given)
+    def _with_source(self, *arguments: Any) -> tuple[Out, Context]:
+        encoded, ctx = super()._with_source(*arguments)
         return encoded._replace(aux={}), ctx
 
 
@@ -789,25 +789,25 @@ class SumsRows(LM):
     """Its loss grows with the batch."""
 
     def forward(self, batch: Tensor, state: State | None = None, progress: float = 0.0) -> Loss:
-        found = super().forward(batch, state)
-        return found._replace(total=found.total * len(batch))
+        out = super().forward(batch, state)
+        return out._replace(total=out.total * len(batch))
 
 
 class CountsPadding(LM):
     """Its loss is over all columns."""
 
     def forward(self, batch: Tensor, state: State | None = None, progress: float = 0.0) -> Loss:
-        found = super().forward(batch, state)
-        return found._replace(total=found.total * found.count / (batch.numel() - len(batch)))
+        out = super().forward(batch, state)
+        return out._replace(total=out.total * out.count / (batch.numel() - len(batch)))
 
 
 class LearnsLowered(LM):
     """A loss that lowered products make larger, in training alone."""
 
     def forward(self, batch: Any, state: State | None = None, progress: float = 0.0) -> Loss:
-        found = super().forward(batch, state, progress)
+        out = super().forward(batch, state, progress)
         lowered = self.training and torch.is_autocast_enabled("cpu")
-        return found._replace(total=found.total * (1.1 if lowered else 1.0))
+        return out._replace(total=out.total * (1.1 if lowered else 1.0))
 
 
 class OneProjection(Stack):
@@ -927,6 +927,6 @@ class Silent(Band):
 class FewLse(Explicit):
     """It gives the lse of some of its heads alone."""
 
-    def forward(self, *given: Any) -> Out:
-        out = super().forward(*given)
+    def forward(self, *arguments: Any) -> Out:
+        out = super().forward(*arguments)
         return out._replace(y=out.y._replace(lse=None if out.y.lse is None else out.y.lse[:, :2]))

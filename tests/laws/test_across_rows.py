@@ -20,17 +20,19 @@ OTHERWISE = {  # files whose examples break these laws although no row is compar
     "memories.compressive": "rows whose segments end at other columns cut them; the rows of a training end together",
     "members.compressive_transformer": "as memories.compressive",
 }
-EXAMPLES = [one for kind in kinds() for one in discovered(kind)]
-BROKEN = [one for one in EXAMPLES if LAWS & one.breaks.keys()]
+EXAMPLES = [example for kind in kinds() for example in discovered(kind)]
+BROKEN = [example for example in EXAMPLES if LAWS & example.breaks.keys()]
 
 
 def test_whoever_depends_on_batch_mates_says_so() -> None:
-    silent = {one.name.rpartition(".")[0] for one in BROKEN if not across_rows_reasons(one.part)}
+    silent = {example.name.rpartition(".")[0] for example in BROKEN if not across_rows_reasons(example.part)}
     assert silent == OTHERWISE.keys()
     assert len(BROKEN) - len(silent) >= 3
 
 
 @pytest.mark.prove
 def test_whoever_says_so_depends_on_batch_mates() -> None:
-    said = [one for one in EXAMPLES if isinstance(one.part, nn.Module) and across_rows_reasons(one.part)]
-    assert said and all(LAWS & one.breaks.keys() for one in said)
+    flagged = [
+        example for example in EXAMPLES if isinstance(example.part, nn.Module) and across_rows_reasons(example.part)
+    ]
+    assert flagged and all(LAWS & example.breaks.keys() for example in flagged)

@@ -50,19 +50,19 @@ def test_repr_parses_to_an_equal_pattern(seed):
 
 def executor(**changes):
     """The reference as another executor, spoiled."""
-    found = ModuleType("other")
-    vars(found).update({"cost": lambda request: 1.0, "read": reference.read, **changes})
-    return found
+    module = ModuleType("other")
+    vars(module).update({"cost": lambda request: 1.0, "read": reference.read, **changes})
+    return module
 
 
 def test_requests_are_drawn_of_every_kind():
     """Biases, reads with and without an lse, groups, value heads of their own, padding: all of it in every run."""
-    seen = Counter()
+    counts = Counter()
     for seed in range(impl.DRAWS):
         request = impl.draw_request(impl.LENGTH, None, seed)
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
-        seen += Counter(
+        counts += Counter(
             bias=request.bias is not None,
             lse=request.lse,
             no_lse=not request.lse,
@@ -79,7 +79,7 @@ def test_requests_are_drawn_of_every_kind():
             heads="Heads(" in repr(request.pattern),
             no_width=queries.q.shape[3] == 0,
         )
-    assert all(seen.values()) and len(seen) == 15, seen
+    assert all(counts.values()) and len(counts) == 15, counts
 
 
 @pytest.mark.parametrize("pattern", [pattern for pattern in ATOMS if pattern.tensors()], ids=repr)
@@ -90,21 +90,23 @@ def test_a_batch_is_varied_so_that_its_rows_read_otherwise(pattern):
 
 
 def sort_of(pattern):
-    found = "tensors" if pattern.tensors() else type(pattern).__name__
-    return found if found in ("Full", "Causal", "tensors") else "other"
+    sort = "tensors" if pattern.tensors() else type(pattern).__name__
+    return sort if sort in ("Full", "Causal", "tensors") else "other"
 
 
 def test_each_feature_is_asked_beside_each_other_under_each_sort_of_pattern():
     """Full() with full rows and pairs of its own came in none of 3,000 requests that were drawn."""
-    seen = set()
+    features = set()
     for make in requests_of_each_feature():
         request = make(impl.LENGTH)
         rows = None if request.rows is None else tuple(request.rows.tolist())
         where = request.where is not None
-        seen.add((sort_of(request.pattern), rows, where, request.run, request.full, request.lse))
-    both = (False, True)
-    wanted = itertools.product(("Full", "Causal", "other", "tensors"), (None, (1, 0), (1, 1)), both, both, both, both)
-    assert seen >= set(wanted)
+        features.add((sort_of(request.pattern), rows, where, request.run, request.full, request.lse))
+    booleans = (False, True)
+    expected = itertools.product(
+        ("Full", "Causal", "other", "tensors"), (None, (1, 0), (1, 1)), booleans, booleans, booleans, booleans
+    )
+    assert features >= set(expected)
 
 
 def of_file(name):
@@ -115,33 +117,36 @@ def of_file(name):
 def test_a_pattern_that_is_spelled_as_another_is_caught(monkeypatch):
     """Heads whose patterns were not moved."""
     honest = Shifted.expression.fget
-    spelled = lambda one: Heads(*one.pattern.patterns) if isinstance(one.pattern, Heads) else honest(one)  # noqa: E731
-    assert [said for one in of_file("shifted") for said in law.judge(one)] == []
+
+    def spelled(example):
+        return Heads(*example.pattern.patterns) if isinstance(example.pattern, Heads) else honest(example)
+
+    assert [message for subject in of_file("shifted") for message in law.judge(subject)] == []
     monkeypatch.setattr(Shifted, "expression", property(spelled))
-    said = [said for one in of_file("shifted") for said in law.judge(one)]
-    assert "pair (0, 0) of head 0 is not as in its expression Heads(Causal(), Band(left=2, right=0))" in said[0]
+    message = [message for subject in of_file("shifted") for message in law.judge(subject)]
+    assert "pair (0, 0) of head 0 is not as in its expression Heads(Causal(), Band(left=2, right=0))" in message[0]
 
 
 def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
     """Columns whose block has more places behind its summary; a segment's memory, which is full at its end."""
 
-    def columns(one, length):
-        return length // one.block * one.summary + max(length % one.block - one.first, 0)
+    def columns(pattern, length):
+        return length // pattern.block * pattern.summary + max(length % pattern.block - pattern.first, 0)
 
-    def segment(one, length):
-        return min(length, one.length - 1 + one.memory)
+    def segment(pattern, length):
+        return min(length, pattern.length - 1 + pattern.memory)
 
     faults = {Columns: (columns, "2 slots are enough, but its capacity(5) is 3")}
     faults[Segment] = segment, "3 slots are enough, but its capacity(4) is 4"
     for kind, (capacity, says) in faults.items():
         every = of_file(kind.__name__.lower())
-        assert [said for one in every for said in sharp.judge(one)] == []
+        assert [message for subject in every for message in sharp.judge(subject)] == []
         monkeypatch.setattr(kind, "capacity", capacity)
-        assert says in next(said for one in every for said in sharp.judge(one))
+        assert says in next(message for subject in every for message in sharp.judge(subject))
 
 
 def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
-    monkeypatch.setattr(Segment, "capacity", lambda one, length: min(length, 6 if length != 5 else 3))
+    monkeypatch.setattr(Segment, "capacity", lambda pattern, length: min(length, 6 if length != 5 else 3))
     assert "4 positions are live at position 5, but its capacity(5) is 3" in next(law.judge(Segment(4, 3)))
 
 
@@ -150,27 +155,27 @@ def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
     honest = sdpa.additive_mask
     whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
     monkeypatch.setattr(sdpa, "additive_mask", lambda request: None if whole(request) else honest(request))
-    assert "in y under Full(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
+    assert "in y under Full(), " in (message := next(impl.judge(sdpa))) and "of these pairs fewer" in message
     monkeypatch.undo()
     assert list(impl.judge(sdpa)) == []
 
 
 def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
     monkeypatch.setattr(sdpa, "_is_causal", lambda request: request.is_causal and type(request.pattern) is Causal)
-    assert "in y under Causal(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
+    assert "in y under Causal(), " in (message := next(impl.judge(sdpa))) and "of these pairs fewer" in message
 
 
 def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     """Only a pattern with tensors of the batch knows rows apart."""
     honest = pieces.PlannedRead
-    monkeypatch.setattr(pieces, "PlannedRead", lambda found, rows, *more: honest(found, None, *more))
-    said = [one for one in impl.judge(pieces) if "bias" not in one]
-    assert said and all("in y under" in one and "by batch rows" in one for one in said)
+    monkeypatch.setattr(pieces, "PlannedRead", lambda plan, rows, *more: honest(plan, None, *more))
+    messages = [message for message in impl.judge(pieces) if "bias" not in message]
+    assert messages and all("in y under" in message and "by batch rows" in message for message in messages)
 
 
 def wrong_lse(request: Request) -> AttentionOutput:
-    found = reference.read(request)
-    return found._replace(lse=None if found.lse is None else found.lse.detach())
+    output = reference.read(request)
+    return output._replace(lse=None if output.lse is None else output.lse.detach())
 
 
 def blind_to_groups(request: Request) -> AttentionOutput:
@@ -201,6 +206,6 @@ def test_a_faulty_executor_is_caught(spoiled, says):
 
 
 def test_what_an_executor_refuses_is_counted():
-    asked = impl.DRAWS + len(list(requests_of_each_feature()))
-    with pytest.raises(Unjudged, match=f"refused, {asked} times: not today"):
+    requests = impl.DRAWS + len(list(requests_of_each_feature()))
+    with pytest.raises(Unjudged, match=f"refused, {requests} times: not today"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))

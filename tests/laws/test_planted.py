@@ -124,19 +124,19 @@ def planted(fault: Fault) -> ModuleType:
     module = import_module(f"kinformer.{fault.file}")
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert text.count(fault.old) == 1, f"{fault.file} has no such line, or several"
-    made = ModuleType(module.__name__)
-    exec(compile(text.replace(fault.old, fault.new), str(module.__file__), "exec"), vars(made))
-    return made
+    faulty = ModuleType(module.__name__)
+    exec(compile(text.replace(fault.old, fault.new), str(module.__file__), "exec"), vars(faulty))
+    return faulty
 
 
 def judged(fault: Fault, module: ModuleType) -> list[Verdict]:
     examples = [Example.of(entry) for entry in module.EXAMPLES]
-    found = [verdict(fault.law, laws()[fault.law], JudgedPart.of("it", one)) for one in examples]
-    return [said for said in found if said is not None]
+    verdicts = [verdict(fault.law, laws()[fault.law], JudgedPart.of("it", example)) for example in examples]
+    return [verdict_said for verdict_said in verdicts if verdict_said is not None]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.law}-{fault.file}-{n}" for n, fault in enumerate(FAULTS)])
 def test_a_planted_fault_is_said(fault: Fault) -> None:
-    found = judged(fault, planted(fault))
-    assert any(said.end == "broken" and fault.says in said.text for said in found), found
-    assert all(said.end != "broken" for said in judged(fault, import_module(f"kinformer.{fault.file}")))
+    verdicts = judged(fault, planted(fault))
+    assert any(verdict_said.end == "broken" and fault.says in verdict_said.text for verdict_said in verdicts), verdicts
+    assert all(verdict_said.end != "broken" for verdict_said in judged(fault, import_module(f"kinformer.{fault.file}")))

@@ -265,8 +265,8 @@ def test_a_nan_at_padding_that_reaches_a_weight_is_caught(monkeypatch: pytest.Mo
     subject = mechanism(lambda: Softmax(Causal()))
     assert list(padding.judge(subject)) == []
     monkeypatch.setattr(layer, "_zero_padding", lambda x, ctx: (x, ctx))
-    said = next(padding.judge(subject))
-    assert "NaN or infinite numbers at padding matter (the gradient of projection.qkv.weight)" in said
+    message = next(padding.judge(subject))
+    assert "NaN or infinite numbers at padding matter (the gradient of projection.qkv.weight)" in message
 
 
 def test_a_weight_called_place_is_no_place() -> None:
@@ -288,34 +288,34 @@ def test_where_annotations_are_checked_nothing_is_compiled() -> None:
 
 def test_a_mechanism_is_judged_with_one_key_head_and_across_at_equal_and_other_lengths() -> None:
     uses = forms(Softmax(Full()), lambda: Softmax(Full()))
-    found = [(use.source, use.build().sizes.key_heads, use.tried) for use in uses]
-    assert found == [("", 2, False), ("", 1, True), ("other", 2, True), ("equal", 1, True)]
+    tried = [(use.source, use.build().sizes.key_heads, use.tried) for use in uses]
+    assert tried == [("", 2, False), ("", 1, True), ("other", 2, True), ("equal", 1, True)]
 
 
 def test_the_two_planted_bugs_are_found_whatever_else_they_refuse() -> None:
     """Groups that are ignored, and keys told apart by the queries' positions: no example of theirs names these uses."""
     assert "share" in verdict("groups", groups, JudgedPart("toy", lambda: spoiled.IgnoresGroups(Full()))).text
-    said = verdict("padding", padding, JudgedPart("toy", spoiled.ByTheQueries))
-    assert said.end == "broken" and "padding of the source matters" in said.text
+    verdict_of = verdict("padding", padding, JudgedPart("toy", spoiled.ByTheQueries))
+    assert verdict_of.end == "broken" and "padding of the source matters" in verdict_of.text
 
 
 def test_a_refusal_is_an_answer_and_is_told() -> None:
-    said = verdict("runs", runs, JudgedPart("toy", spoiled.PicksByAll))
-    assert said.end == "holds"
-    assert [place for place, _ in said.unjudged] == ["across", "across, one key head, a source as long"]
-    assert all("refused: reads its own row" in why for _, why in said.unjudged)
+    verdict_of = verdict("runs", runs, JudgedPart("toy", spoiled.PicksByAll))
+    assert verdict_of.end == "holds"
+    assert [place for place, _ in verdict_of.unjudged] == ["across", "across, one key head, a source as long"]
+    assert all("refused: reads its own row" in why for _, why in verdict_of.unjudged)
 
 
 class Refuses(spoiled.Naive):
     """It cannot be used as its example uses it."""
 
-    def forward(self, *given: Any) -> Out:
+    def forward(self, *arguments: Any) -> Out:
         raise ValueError("not today; use Softmax")
 
 
 def test_the_plain_use_may_not_be_refused() -> None:
-    said = verdict("runs", runs, JudgedPart("toy", Refuses))
-    assert said.end == "broken" and "it fails: ValueError: not today" in said.text
+    verdict_of = verdict("runs", runs, JudgedPart("toy", Refuses))
+    assert verdict_of.end == "broken" and "it fails: ValueError: not today" in verdict_of.text
 
 
 # Breaks ---------------------------------------------------------------------------------------------------------------
@@ -333,19 +333,22 @@ def test_a_break_is_declared_for_one_example_and_one_law() -> None:
 
 
 def test_a_break_that_is_none_is_out_of_date() -> None:
-    said = verdict("peek", peek, judged(Example(spoiled.Toy, breaks={"peek": "it did once"})))
-    assert said.end == "broken" and said.text == "breaks is out of date: it keeps this law; drop 'peek' from it"
+    verdict_of = verdict("peek", peek, judged(Example(spoiled.Toy, breaks={"peek": "it did once"})))
+    assert (
+        verdict_of.end == "broken"
+        and verdict_of.text == "breaks is out of date: it keeps this law; drop 'peek' from it"
+    )
 
 
 def test_an_error_is_no_break() -> None:
     """Only what the law finds counts, not a ValueError on the way."""
-    said = verdict("runs", runs, judged(Example(Refuses, breaks={"runs": "it refuses"})))
-    assert said.end == "broken" and "it fails" in said.text
+    verdict_of = verdict("runs", runs, judged(Example(Refuses, breaks={"runs": "it refuses"})))
+    assert verdict_of.end == "broken" and "it fails" in verdict_of.text
 
 
 def test_a_break_where_the_law_does_not_speak_is_out_of_date() -> None:
-    said = verdict("merge", merge, judged(Example(spoiled.Toy, breaks={"merge": "layers do not merge"})))
-    assert said is not None and said.end == "broken"
+    verdict_of = verdict("merge", merge, judged(Example(spoiled.Toy, breaks={"merge": "layers do not merge"})))
+    assert verdict_of is not None and verdict_of.end == "broken"
 
 
 def test_sharing_is_declared_by_name() -> None:
@@ -369,8 +372,8 @@ def test_a_state_that_is_used_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_state_that_is_not_widened_whole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "widen_caches", lambda state, like: like)
-    said = next(rows.judge(mechanism(lambda: Softmax(Causal()))))
-    assert "a state with more slots goes on otherwise" in said
+    verdict_of = next(rows.judge(mechanism(lambda: Softmax(Causal()))))
+    assert "a state with more slots goes on otherwise" in verdict_of
 
 
 def test_what_layers_share_is_named_by_their_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,9 +381,9 @@ def test_what_layers_share_is_named_by_their_patterns(monkeypatch: pytest.Monkey
     nameless = lambda key: tuple(part for part in key if not isinstance(part, Pattern))  # noqa: E731
     honest = memo._name
     monkeypatch.setattr(memo, "_name", lambda key: honest(nameless(key)))
-    said = list(neighbours.judge(mechanism(lambda: Softmax(Causal()))))
-    assert any("in one call after attention under" in one for one in said)
-    assert any("in one state with attention under" in one for one in said)
+    messages = list(neighbours.judge(mechanism(lambda: Softmax(Causal()))))
+    assert any("in one call after attention under" in message for message in messages)
+    assert any("in one state with attention under" in message for message in messages)
 
 
 def test_limits_that_are_kept_and_limits_that_are_refused() -> None:
@@ -402,9 +405,9 @@ def test_dropout_of_a_right_layer_and_of_none() -> None:
 
 def reaching(name: str, params: Callable[[Any], Any], reaches_x: bool = False, **more: bool) -> Callable[[], Any]:
     def make() -> spoiled.Reaching:
-        found = spoiled.Reaching(16)
-        found.declared = {name: Penalty(tuple(params(found)), reaches_x, **more)}
-        return found
+        layer = spoiled.Reaching(16)
+        layer.declared = {name: Penalty(tuple(params(layer)), reaches_x, **more)}
+        return layer
 
     return make
 
@@ -434,14 +437,14 @@ def test_targets_that_are_right() -> None:
 
 
 def test_penalties_of_an_encoder_are_judged_in_the_loss() -> None:
-    def told(kind: type[Seq2Seq]) -> list[str]:
+    def messages_of(kind: type[Seq2Seq]) -> list[str]:
         def make() -> Seq2Seq:
             return kind(8, 16, spoiled.Sized(16), MLP(16))
 
         return list(targets.judge(TrainingSubject(make(), make)))
 
-    assert told(Seq2Seq) == []
-    assert told(spoiled.ForgetsItsEncoder) == ["it declares the penalty 'size', and reports 'nll'"]
+    assert messages_of(Seq2Seq) == []
+    assert messages_of(spoiled.ForgetsItsEncoder) == ["it declares the penalty 'size', and reports 'nll'"]
 
 
 # Frozen weights and wider reads -----------------------------------------------------------------------------------
@@ -554,16 +557,16 @@ def tiny() -> Any:
 
 def test_a_member_that_cannot_learn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learns, "STEPS", 20)
-    said = next(learns.judge(tiny()))
-    assert said.startswith("it does not learn to copy from 6 back, where every token may read: accuracy 0.")
-    assert "where 0.95 is wanted, after all 20 steps that it is given" in said
+    message = next(learns.judge(tiny()))
+    assert message.startswith("it does not learn to copy from 6 back, where every token may read: accuracy 0.")
+    assert "where 0.95 is wanted, after all 20 steps that it is given" in message
 
 
 def test_a_member_that_copies_without_reading_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = learns.copy_at_distance
     monkeypatch.setattr(learns, "copy_at_distance", lambda *a: (tokens := honest(*a)[0], tokens))
-    said = next(learns.judge(tiny()))
-    assert "while each token reads itself alone" in said and "where at most 0.60 is allowed" in said
+    message = next(learns.judge(tiny()))
+    assert "while each token reads itself alone" in message and "where at most 0.60 is allowed" in message
 
 
 # The rest -------------------------------------------------------------------------------------------------------------

@@ -131,25 +131,25 @@ class Watched:
 @contextmanager
 def _equal_draws() -> Iterator[None]:
     """While this lasts, numbers that a constructor draws depend on their shape, not on what was drawn before."""
-    seen: dict[tuple[int, ...], int] = {}
+    counts: dict[tuple[int, ...], int] = {}
 
     def seeded(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def drawn(tensor: Tensor, *args: Any, generator: Any = None, **more: Any) -> Tensor:
-            count = seen[tuple(tensor.shape)] = seen.get(tuple(tensor.shape), 0) + 1
+        def equal_draw(tensor: Tensor, *args: Any, generator: Any = None, **more: Any) -> Tensor:
+            count = counts[tuple(tensor.shape)] = counts.get(tuple(tensor.shape), 0) + 1
             seed = torch.Generator().manual_seed(hash((tuple(tensor.shape), count)) % 2**40)
             return draw(tensor, *args, generator=seed, **more)
 
-        return drawn
+        return equal_draw
 
-    kept = {name: getattr(Tensor, name) for name in ("normal_", "uniform_")}
+    originals = {name: getattr(Tensor, name) for name in ("normal_", "uniform_")}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            for name, draw in kept.items():
+            for name, draw in originals.items():
                 setattr(Tensor, name, seeded(draw))
             yield
         finally:
-            for name, draw in kept.items():
+            for name, draw in originals.items():
                 setattr(Tensor, name, draw)
 
 

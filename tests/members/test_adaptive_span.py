@@ -41,9 +41,9 @@ def test_its_penalty_is_the_sum_of_layers_mean_spans(spans: str) -> None:
         else:
             block.layers[0].side.weight.zero_()
             block.layers[0].side.bias.fill_(math.log(0.25 / 0.75))
-    found = model(torch.randint(0, 11, (2, 9)))
-    assert float(found.parts["span"]) == pytest.approx(2 * 0.25 * 80, rel=1e-5)
-    assert float(found.total) == pytest.approx(float(found.parts["nll"] + 0.5 * found.parts["span"]), rel=1e-6)
+    out = model(torch.randint(0, 11, (2, 9)))
+    assert float(out.parts["span"]) == pytest.approx(2 * 0.25 * 80, rel=1e-5)
+    assert float(out.total) == pytest.approx(float(out.parts["nll"] + 0.5 * out.parts["span"]), rel=1e-6)
 
 
 def test_layers_share_one_table_of_distances(tmp_path: Path) -> None:

@@ -29,15 +29,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_makes_no_agent_is_said_in_one_line(name: str) -> None:
     keywords, why = WRONG[name]
-    with pytest.raises(ValueError, match=why) as said:
+    with pytest.raises(ValueError, match=why) as raised:
         agent(**{"stack": TINY, **keywords})
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_keywords_reach_the_model() -> None:
-    given = {"discount": 0.9, "trace": 0.8, "ratio": 0.3, "entropy": 0.1, "epochs": 2, "pieces": 3, "burn_in": 4}
-    model = agent(stack=TINY, value=0.7, **given)
-    assert {name: getattr(model, name) for name in given} == given and model.worth == 0.7
+    keywords = {"discount": 0.9, "trace": 0.8, "ratio": 0.3, "entropy": 0.1, "epochs": 2, "pieces": 3, "burn_in": 4}
+    model = agent(stack=TINY, value=0.7, **keywords)
+    assert {name: getattr(model, name) for name in keywords} == keywords and model.worth == 0.7
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (12, 10, 3), (1, 9, 9)])
@@ -60,16 +60,16 @@ def test_at_the_start_all_actions_are_about_as_likely() -> None:
 @pytest.mark.parametrize("discrete", [True, False])
 def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
     model = agent(stack=TINY, observations=(3,), discrete=discrete).double()
-    seen = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    observations = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def remembered(first: int) -> State:
         actor, reward = model.actor(seed=1), torch.full((2,), 0.5, dtype=torch.float64)
         state = actor.start(2)
         for n in range(first, 4):
             begins = torch.full((2,), n in (first, 2))
-            action, state = actor.act(TimeStep(seen[n], reward * ~begins, begins), state)
+            action, state = actor.act(TimeStep(observations[n], reward * ~begins, begins), state)
             state = state._replace(acted=torch.ones_like(state.acted))
-        return model.says(single_step(seen[0], state.acted, reward), state.state).policy
+        return model.says(single_step(observations[0], state.acted, reward), state.state).policy
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
@@ -79,10 +79,10 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
 @pytest.mark.parametrize("discrete", [True, False])
 def test_an_actor_of_no_rows_does_nothing(observations: tuple[int, ...], discrete: bool) -> None:
     actor = agent(stack=TINY, observations=observations, discrete=discrete, actions=2).actor()
-    seen = TimeStep(torch.zeros(0, math.prod(observations)), torch.zeros(0), torch.zeros(0, dtype=torch.bool))
+    observation = TimeStep(torch.zeros(0, math.prod(observations)), torch.zeros(0), torch.zeros(0, dtype=torch.bool))
     state = actor.start(0)
     for _ in range(2):
-        done, state = actor.act(seen, state)
+        done, state = actor.act(observation, state)
         assert done.shape == ((0,) if discrete else (0, 2))
 
 
@@ -90,14 +90,16 @@ def test_what_stands_at_padding_has_no_gradient() -> None:
     model = agent(stack=TINY)
     batch = model.sample(2, 4, 0)
     batch.observations.marks[1, 2:] = -1
-    log_p, found = batch.log_p, []
-    for there in (0.0, -1e3):
-        log_p[1, 2:] = there
+    log_p, gradients = batch.log_p, []
+    for filler in (0.0, -1e3):
+        log_p[1, 2:] = filler
         model.zero_grad()
         model(batch._replace(log_p=log_p.clone())).total.backward()
-        found.append(torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]))
-    assert found[0].isfinite().all() and found[0].any()
-    torch.testing.assert_close(found[0], found[1], atol=0, rtol=0)
+        gradients.append(
+            torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+        )
+    assert gradients[0].isfinite().all() and gradients[0].any()
+    torch.testing.assert_close(gradients[0], gradients[1], atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("discrete", [True, False])

@@ -50,14 +50,14 @@ def test_what_the_paper_varies_is_a_keyword() -> None:
 def test_with_a_stride_of_1_each_byte_but_those_of_the_first_window_has_a_whole_window_before_it() -> None:
     """The paper's metric: windows one byte apart, of each the last prediction."""
     model, text = al_rfou(**TINY).double().eval(), torch.randint(0, 7, (40,))
-    found = evaluate(model, text, 9, stride=1)
+    result = evaluate(model, text, 9, stride=1)
     total, log_p = 0.0, model.logits(text[None, :9]).y[0].log_softmax(-1)
     for t in range(9):
         total -= float(log_p[t, text[t + 1]]) / math.log(2)
     for first in range(1, 40 - 9):
         log_p = model.logits(text[None, first : first + 9]).y[0, -1].log_softmax(-1)
         total -= float(log_p[text[first + 9]]) / math.log(2)
-    assert found.count == 39 and found.value == pytest.approx(total / 39, rel=1e-12)
+    assert result.count == 39 and result.value == pytest.approx(total / 39, rel=1e-12)
 
 
 @torch.no_grad()
@@ -69,17 +69,17 @@ def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
         for at in range(begin + 9, end):
             log_p = model.logits(text[None, at - 9 : at]).y[0, -1].log_softmax(-1)
             bits.append(-float(log_p[text[at]]) / math.log(2))
-    found = evaluate(model, SplitTokens(text, torch.tensor([0, 16, 21, 31])), 9, stride=1, full=True)
-    assert found.count == len(bits) == 8 and found.value == pytest.approx(sum(bits) / 8, rel=1e-12)
+    result = evaluate(model, SplitTokens(text, torch.tensor([0, 16, 21, 31])), 9, stride=1, full=True)
+    assert result.count == len(bits) == 8 and result.value == pytest.approx(sum(bits) / 8, rel=1e-12)
     half = evaluate(model, text, 9, full=True)  # windows half of their length apart: the last four of each
     assert half.count == 39 - 5
-    for one, given, said in (
+    for case, keywords, message in (
         (model, {"length": 12}, "no piece of the text to evaluate on has a whole window of 12 before a token"),
         (transformer_xl(d=8, depth=1, heads=2, segment=4, memory=4), {"length": 4}, "full is of windows that overlap"),
         (bert(d=8, depth=1, heads=2), {"length": 4}, "full is of windows that overlap"),
     ):
-        with pytest.raises(ValueError, match=said):
-            evaluate(one, text[:11], full=True, **given)
+        with pytest.raises(ValueError, match=message):
+            evaluate(case, text[:11], full=True, **keywords)
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ def test_its_keywords_change_what_they_name() -> None:
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:
-    with pytest.raises((ValueError, TypeError)) as told:
+    with pytest.raises((ValueError, TypeError)) as raised:
         average_attention(**{**TINY, **keywords})
-    assert "\n" not in str(told.value) and says in str(told.value)
+    assert "\n" not in str(raised.value) and says in str(raised.value)
 
 
 @pytest.mark.parametrize(

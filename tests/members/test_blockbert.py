@@ -10,8 +10,8 @@ from tests.by_hand import attention_by_hand
 
 
 def pattern(**keywords: Any) -> Any:
-    made: Any = blockbert(d=24, depth=1, vocab=11, **keywords)
-    return made.body.layers[0].layers[0].mechanism.pattern
+    model: Any = blockbert(d=24, depth=1, vocab=11, **keywords)
+    return model.body.layers[0].layers[0].mechanism.pattern
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ def pattern(**keywords: Any) -> Any:
 def test_each_head_reads_the_block_of_its_shift(
     heads: int, blocks: int, shares: tuple[int, ...] | None, expected: list[int]
 ) -> None:
-    made, size = pattern(heads=heads, blocks=blocks, shares=shares, length=11), -(-11 // blocks)
+    model, size = pattern(heads=heads, blocks=blocks, shares=shares, length=11), -(-11 // blocks)
     at = torch.arange(11)
     for h, shift in enumerate(expected):
-        assert torch.equal(made.matrix(11, h=h), at // size == ((at // size + shift) % blocks)[:, None])
+        assert torch.equal(model.matrix(11, h=h), at // size == ((at // size + shift) % blocks)[:, None])
 
 
 def test_it_is_the_equation(float64: None) -> None:
-    given = ((1, 2, 0), (2, 1, 0))
-    made: Any = blockbert(
+    sizes = ((1, 2, 0), (2, 1, 0))
+    model: Any = blockbert(
         d=12, depth=1, heads=3, blocks=3, permutations=("1-2-0", "2-1-0"), shares=(1, 2), length=11, vocab=7
     )
-    layer, x = made.body.layers[0].layers[0], torch.randn(11, 12)
-    turns = (given[0], given[1], given[1])
+    layer, x = model.body.layers[0].layers[0], torch.randn(11, 12)
+    turns = (sizes[0], sizes[1], sizes[1])
     expected = attention_by_hand(layer, x, lambda h, i, j: j // 4 == turns[h][i // 4])
     torch.testing.assert_close(layer(x[None]).y[0], expected)
 
@@ -60,6 +60,6 @@ def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tup
 
 
 def test_a_row_beyond_the_blocks_is_refused() -> None:
-    made = blockbert(d=16, depth=1, heads=2, length=8, vocab=11)
+    model = blockbert(d=16, depth=1, heads=2, length=8, vocab=11)
     with pytest.raises(IndexError, match="position 8 is beyond the table of 8"):
-        made.logits(torch.zeros(1, 9, dtype=torch.long))
+        model.logits(torch.zeros(1, 9, dtype=torch.long))

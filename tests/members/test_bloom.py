@@ -18,10 +18,10 @@ def test_it_knows_distances_and_no_positions(float64: None) -> None:
     """A row that begins later is the same row."""
     model = bloom(d=16, depth=2, heads=2, vocab=11)
     tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
-    here, there = (model.logits(tokens, None, Context(pos + shift, True)).y for shift in (0, 5000))
-    assert torch.allclose(here, there, atol=1e-12)
+    near, far = (model.logits(tokens, None, Context(pos + shift, True)).y for shift in (0, 5000))
+    assert torch.allclose(near, far, atol=1e-12)
     apart = model.logits(tokens, None, Context(pos * 2)).y
-    assert (apart - here).abs().max() > 1e-4
+    assert (apart - near).abs().max() > 1e-4
 
 
 @pytest.mark.prove

@@ -31,31 +31,35 @@ def by_hand(layer: Attention, x: torch.Tensor, tokens: int, k: int, clip: int, c
     for i, (level, number) in enumerate(nodes):
         inside = range(number << level, (number + 1) << level)
         read = (
-            {(0, one): (2 * k + 1) * min(level, clip) for one in inside} if level else walked(number, k, tokens, clip)
+            {(0, token): (2 * k + 1) * min(level, clip) for token in inside}
+            if level
+            else walked(number, k, tokens, clip)
         )
-        kept = [(nodes.index(one), kind) for one, kind in read.items() if not causal or nodes.index(one) <= i]
+        readable = [(nodes.index(token), kind) for token, kind in read.items() if not causal or nodes.index(token) <= i]
         for h in range(2):
-            score = torch.stack([q[i, h] @ (key[j, h] + a[row(kind)]) for j, kind in kept]) / q.shape[-1] ** 0.5
-            y[i, h] = sum(w * v[j, h] for w, (j, _) in zip(score.softmax(0), kept, strict=True))
+            score = torch.stack([q[i, h] @ (key[j, h] + a[row(kind)]) for j, kind in readable]) / q.shape[-1] ** 0.5
+            y[i, h] = sum(w * v[j, h] for w, (j, _) in zip(score.softmax(0), readable, strict=True))
     return layer.aggregation.linear(y.flatten(1))
 
 
 @pytest.mark.parametrize("form", ["decoder", "encoder"])
 @pytest.mark.parametrize("k", [1, 2])
 def test_attention_on_the_tree_is_the_equation(form: Any, k: int) -> None:
-    made: Any = bp_transformer(depth=1, k=k, clip=2, form=form, **SMALL)
+    model: Any = bp_transformer(depth=1, k=k, clip=2, form=form, **SMALL)
     x = torch.randn(31, 8)
-    layer = made.body.layer.layers[0].layers[0]
+    layer = model.body.layer.layers[0].layers[0]
     expected = by_hand(layer, x, 16, k, 2, form == "decoder")
     torch.testing.assert_close(layer(x[None]).y[0], expected)
 
 
 def test_spans_begin_as_nothing_and_stand_behind_their_tokens() -> None:
-    made: Any = bp_transformer(depth=1, form="encoder", **SMALL)
-    x, found = torch.randn(1, 8, 8), []
-    made.body.layer.register_forward_pre_hook(lambda layer, given: found.append((given[0][0], given[2].pos[0])))
-    made.body(x)
-    ((nodes, pos),) = found
+    model: Any = bp_transformer(depth=1, form="encoder", **SMALL)
+    x, inputs = torch.randn(1, 8, 8), []
+    model.body.layer.register_forward_pre_hook(
+        lambda layer, arguments: inputs.append((arguments[0][0], arguments[2].pos[0]))
+    )
+    model.body(x)
+    ((nodes, pos),) = inputs
     assert torch.equal(pos, torch.arange(15))
     token = torch.tensor([level == 0 for level, _ in in_post_order(8)])
     assert torch.equal(nodes[token], x[0]) and not nodes[~token].any()
@@ -69,19 +73,19 @@ def test_padding_and_rows_of_any_length(form: Any, length: int) -> None:
     alone = model.logits(tokens).y
     for before, behind in ((3, 0), (0, 4), (2, 1)):
         padded = torch.nn.functional.pad(tokens, (before, behind), value=-1)
-        beside = torch.cat([padded, torch.randint(0, 11, padded.shape)])
-        torch.testing.assert_close(model.logits(beside).y[:1, before : before + length], alone)
+        longer_batch = torch.cat([padded, torch.randint(0, 11, padded.shape)])
+        torch.testing.assert_close(model.logits(longer_batch).y[:1, before : before + length], alone)
 
 
 def test_it_decodes_what_it_reads_at_once() -> None:
     model: Any = bp_transformer(depth=2, k=1, **SMALL).eval()
     tokens = torch.randint(0, 11, (2, 21))
-    whole, state, found = model.logits(tokens).y, model.start(2, 21), []
+    whole, state, outputs = model.logits(tokens).y, model.start(2, 21), []
     for lo, hi in ((0, 3), (3, 4), (4, 11), *((n, n + 1) for n in range(11, 21))):
         out = model.logits(tokens[:, lo:hi], state)
         state = out.state
-        found.append(out.y)
-    torch.testing.assert_close(torch.cat(found, 1), whole)
+        outputs.append(out.y)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole)
 
 
 def test_a_token_that_is_far_is_seen_in_one_layer_by_a_decoder_that_has_two() -> None:
@@ -89,8 +93,8 @@ def test_a_token_that_is_far_is_seen_in_one_layer_by_a_decoder_that_has_two() ->
     tokens = torch.randint(0, 11, (1, 64))
     other = tokens.clone()
     other[0, 0] = (other[0, 0] + 1) % 11
-    moved = (model.logits(tokens).y - model.logits(other).y)[0].abs().amax(-1) > 1e-12
-    assert moved.all()
+    changed = (model.logits(tokens).y - model.logits(other).y)[0].abs().amax(-1) > 1e-12
+    assert changed.all()
 
 
 @pytest.mark.prove

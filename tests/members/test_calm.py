@@ -29,8 +29,8 @@ def test_a_probe_is_trained_after_the_layers_of_another_calm() -> None:
     new(torch.randint(0, 7, (4, 9))).total.backward()
     optimiser.step()
     assert all(not torch.equal(p, was) for p, was in zip(new.exits.rule.parameters(), before, strict=True))
-    kept = new.state_dict()
-    assert all(torch.equal(weight, kept[name]) for name, weight in old.state_dict().items())
+    new_weights = new.state_dict()
+    assert all(torch.equal(weight, new_weights[name]) for name, weight in old.state_dict().items())
     with pytest.raises(ValueError, match="frozen=True has no effect with confidence='saturation'"):
         calm(**TINY, confidence="saturation", frozen=True)
 
@@ -73,6 +73,6 @@ def test_a_balanced_probe_of_an_earlier_version_is_loaded_and_begins_to_count(tm
     probe = model.exits.rule.confidence
     probe.share = probe.steps = None
     save(model, tmp_path)
-    again = load(tmp_path).exits.rule.confidence
-    assert torch.equal(again.unit.weight, probe.unit.weight)
-    assert again.share.tolist() == [0.5, 0.5] and again.steps.item() == 0
+    loaded = load(tmp_path).exits.rule.confidence
+    assert torch.equal(loaded.unit.weight, probe.unit.weight)
+    assert loaded.share.tolist() == [0.5, 0.5] and loaded.steps.item() == 0

@@ -38,20 +38,22 @@ def test_keywords_reach_the_parts() -> None:
 def test_the_first_loss_is_that_of_a_guess() -> None:
     """Every row's is near the logarithm of how many classes its own task has."""
     model = camtl(**{**SMALL, "vocab": 11}).eval()
-    tokens, task, wanted = model.sample(64, 12, 0)
+    tokens, task, targets = model.sample(64, 12, 0)
     guess = sum(math.log(model.classes[int(n)]) for n in task) / 64
-    assert abs(model((tokens, task, wanted)).total.item() - guess) < 0.35
+    assert abs(model((tokens, task, targets)).total.item() - guess) < 0.35
 
 
 def test_frozen_layers_stay_and_what_tells_their_task_learns(tmp_path: Path) -> None:
     model = camtl(**SMALL, upper=3, frozen=2)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     fit(model, f"multitask={written(tmp_path, FILES)}", steps=3, batch=8, length=24, lr=1e-2)
-    moved = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+    changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
     low = {name for name in before if not name.startswith(("body.layers.2", "head", "pooling"))}
-    assert {name for name in low & moved if ".bias." not in name} == set()
-    assert any("layers.0" in name and ".bias." in name for name in moved)
-    assert any(name.startswith("body.layers.2") and "projection" in name for name in moved) and "head.weight" in moved
+    assert {name for name in low & changed if ".bias." not in name} == set()
+    assert any("layers.0" in name and ".bias." in name for name in changed)
+    assert (
+        any(name.startswith("body.layers.2") and "projection" in name for name in changed) and "head.weight" in changed
+    )
 
 
 def test_the_command_line_takes_classes_of_the_data_and_judges_each_task(
@@ -60,12 +62,12 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_each_task(
     data, small = f"multitask={written(tmp_path / 'data', FILES)}", ["d=8", "depth=1", "heads=2", "length=24"]
     words = ["--steps", "2", "--batch", "4", "--length", "24", "--out", str(tmp_path / "run")]
     assert run(["train", "camtl", *small, "--data", data, *words]) == 0
-    again = load(tmp_path / "run")
-    assert again.classes == (3, 2) and again.names == ["kind", "parity"]
+    loaded = load(tmp_path / "run")
+    assert loaded.classes == (3, 2) and loaded.names == ["kind", "parity"]
     capsys.readouterr()
     assert run(["evaluate", str(tmp_path / "run"), "--data", data, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert "accuracy of parity" in str(told)
+    report = json.loads(capsys.readouterr().out)
+    assert "accuracy of parity" in str(report)
     unsure = ["--data", f"{data},sampling=uncertainty", *words[:-1], str(tmp_path / "unsure")]
     assert run(["train", "camtl", *small, *unsure]) == 0
     assert run(["train", "gpt", "--data", data, "--steps", "1", "--out", str(tmp_path / "gpt")]) == 2

@@ -21,13 +21,20 @@ def clustered(model: torch.nn.Module) -> list[Clustered]:
 
 
 def test_keywords_reach_the_parts() -> None:
-    given = {"clusters": 3, "bits": 7, "iterations": 4, "hash_bias": True, "redraw": 5, "head_dim": 6}
-    first, second = clustered(clustered_transformer(topk=2, dropout=0.1, **SMALL, **given))
+    keywords = {"clusters": 3, "bits": 7, "iterations": 4, "hash_bias": True, "redraw": 5, "head_dim": 6}
+    first, second = clustered(clustered_transformer(topk=2, dropout=0.1, **SMALL, **keywords))
     assert isinstance(first, ImprovedClustered) and (first.topk, first.dropout) == (2, 0.1)
-    made, other = first.grouping, second.grouping
-    assert isinstance(made, HammingKMeans) and isinstance(other, HammingKMeans) and made.seed != other.seed
-    assert (made.k_dim, made.clusters, made.bits, made.iterations, made.bias, made.redraw) == (6, 3, 7, 4, True, 5)
-    assert all(type(one) is Clustered for one in clustered(clustered_transformer(form="plain", **SMALL)))
+    grouping, other = first.grouping, second.grouping
+    assert isinstance(grouping, HammingKMeans) and isinstance(other, HammingKMeans) and grouping.seed != other.seed
+    assert (grouping.k_dim, grouping.clusters, grouping.bits, grouping.iterations, grouping.bias, grouping.redraw) == (
+        6,
+        3,
+        7,
+        4,
+        True,
+        5,
+    )
+    assert all(type(mechanism) is Clustered for mechanism in clustered(clustered_transformer(form="plain", **SMALL)))
 
 
 @pytest.mark.parametrize("form", ["plain", "improved"])

@@ -24,7 +24,7 @@ def small(**keywords: Any) -> LM:
     return compressive_transformer(**{**shape, **keywords})
 
 
-def moved(model: LM, loss: torch.Tensor) -> set[str]:
+def trained_by(model: LM, loss: torch.Tensor) -> set[str]:
     names, weights = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
     return {name for name, g in zip(names, gradients, strict=True) if g is not None and bool(g.any())}
@@ -40,7 +40,7 @@ def moved(model: LM, loss: torch.Tensor) -> set[str]:
         ),
         (
             {"compression": "dilated"},
-            {f"compression.{part}.{what}" for part in ("wide.0", "wide.1", "down") for what in ("weight", "bias")},
+            {f"compression.{part}.{kind}" for part in ("wide.0", "wide.1", "down") for kind in ("weight", "bias")},
         ),
     ],
     ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
@@ -55,9 +55,9 @@ def test_the_compression_loss_moves_the_compressions_and_the_text_all_else(
     (name,) = loss.parts.keys() - {"nll"}
     everything = {name for name, _ in model.named_parameters()}
     compressions = {f"body.layers.{n}.layers.0.memory.{part}" for n in range(2) for part in trained}
-    assert moved(model, loss.parts[name]) == compressions
-    assert moved(model, loss.parts["nll"]) == everything - compressions
-    assert moved(model, loss.total) == everything
+    assert trained_by(model, loss.parts[name]) == compressions
+    assert trained_by(model, loss.parts["nll"]) == everything - compressions
+    assert trained_by(model, loss.total) == everything
     assert loss.parts[name] > 0
 
 
@@ -71,19 +71,19 @@ def test_its_keywords_choose_the_compression_and_the_loss() -> None:
     kinds = {"mean": MeanPool, "max": MaxPool, "conv": StridedConv, "dilated": DilatedConv, "most_used": MostUsed}
     for name, kind in kinds.items():
         learned: dict[str, type] = {"attention": AttentionReconstruction, "autoencoding": AutoEncoding}
-        choices = [({"loss": loss}, its) for loss, its in learned.items()]
-        for more, its in choices if name in ("conv", "dilated") else [({}, type(None))]:
+        choices = [({"loss": loss}, expected_part) for loss, expected_part in learned.items()]
+        for more, expected_part in choices if name in ("conv", "dilated") else [({}, type(None))]:
             memory = small(compression=name, **more).body.layers[1].layers[0].memory
             assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
-            assert type(memory.loss) is its
+            assert type(memory.loss) is expected_part
     assert small().lanes
 
 
 @pytest.mark.parametrize("loss", ["attention", "autoencoding"])
 def test_the_loss_of_what_learns_is_added_to_that_of_the_text(loss: str) -> None:
-    found = small(loss=loss).train()(torch.randint(0, 11, (2, 18)))
-    (name,) = found.parts.keys() - {"nll"}
-    assert torch.allclose(found.total, found.parts["nll"] + found.parts[name]) and found.parts[name] > 0
+    out = small(loss=loss).train()(torch.randint(0, 11, (2, 18)))
+    (name,) = out.parts.keys() - {"nll"}
+    assert torch.allclose(out.total, out.parts["nll"] + out.parts[name]) and out.parts[name] > 0
     assert small(compression="mean").penalties == {}
     with pytest.raises(TypeError, match="reconstruction"):
         small(reconstruction=0.25)
@@ -92,9 +92,9 @@ def test_the_loss_of_what_learns_is_added_to_that_of_the_text(loss: str) -> None
 @pytest.mark.parametrize("memory", [0, 3])
 def test_a_memory_shorter_than_a_segment_trains_the_compression_too(memory: int) -> None:
     model = small(memory=memory).train()
-    found = model(torch.randint(0, 11, (2, 18)))
-    assert "body.layers.1.layers.0.memory.compression.down.weight" in moved(model, found.total)
-    assert found.parts["attention_reconstruction"] > 0
+    out = model(torch.randint(0, 11, (2, 18)))
+    assert "body.layers.1.layers.0.memory.compression.down.weight" in trained_by(model, out.total)
+    assert out.parts["attention_reconstruction"] > 0
 
 
 def test_it_counts_slots_as_the_paper_does_or_tokens() -> None:

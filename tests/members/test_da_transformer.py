@@ -43,8 +43,8 @@ def test_attention_is_the_papers_equation(float64: None) -> None:
                 scores.append((q[i, at] @ k[j, at]).relu() * f / 2)
             heads.append(torch.stack(scores).softmax(0) @ v[:, at])
         rows.append(torch.cat(heads))
-    wanted = layer.aggregation.linear(torch.stack(rows))
-    torch.testing.assert_close(layer(x).y[0], wanted, rtol=0, atol=1e-12)
+    expected = layer.aggregation.linear(torch.stack(rows))
+    torch.testing.assert_close(layer(x).y[0], expected, rtol=0, atol=1e-12)
 
 
 def test_a_distance_has_no_sign_and_a_position_gives_it_one(float64: None) -> None:

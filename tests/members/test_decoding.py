@@ -31,35 +31,37 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = func(*args, **(kwargs or {}))
         self.operators += 1
-        seen = (*args, *(out if isinstance(out, tuple | list) else (out,)))
-        self.numbers += sum(one.numel() for one in seen if isinstance(one, torch.Tensor))
+        tensors = (*args, *(out if isinstance(out, tuple | list) else (out,)))
+        self.numbers += sum(tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor))
         return out
 
 
 def costs(name: str, keywords: dict[str, Any], tokens: int) -> list[tuple[int, int]]:
     sizes = {key: value for key, value in SMALL.items() if key != "heads" or name != "average_attention"}
-    model, found = find_member(name)(**sizes, **keywords).eval(), []
+    model, costs_seen = find_member(name)(**sizes, **keywords).eval(), []
     state, row = model.start(1, tokens), torch.arange(tokens)[None]  # alike in none: what ties is looked at again
     with torch.no_grad():
         for token in row.split(1, 1):
             with Counted() as counted:
                 state = model.logits(token, state, last=True).state
-            found.append((counted.operators, counted.numbers))
-    return found
+            costs_seen.append((counted.operators, counted.numbers))
+    return costs_seen
 
 
-@pytest.mark.parametrize("which", [one if one in QUICK else pytest.param(one, marks=pytest.mark.prove) for one in FLAT])
-def test_a_token_costs_no_more_than_one_long_before(which: str) -> None:
+@pytest.mark.parametrize(
+    "case", [entry if entry in QUICK else pytest.param(entry, marks=pytest.mark.prove) for entry in FLAT]
+)
+def test_a_token_costs_no_more_than_one_long_before(case: str) -> None:
     """Segments make it go up and down, so the dearest of sixteen tokens counts."""
-    name, keywords, flat = FLAT[which]
-    found = costs(name, keywords, 72)
-    early, late = found[flat : flat + 16], found[-16:]
+    name, keywords, flat = FLAT[case]
+    costs_seen = costs(name, keywords, 72)
+    early, late = costs_seen[flat : flat + 16], costs_seen[-16:]
     for n in range(2):
-        assert max(one[n] for one in late) <= max(one[n] for one in early)
+        assert max(cost[n] for cost in late) <= max(cost[n] for cost in early)
     if flat == 1:
-        assert len(set(found[1:])) == 1  # linear ones: every token alike
+        assert len(set(costs_seen[1:])) == 1  # linear ones: every token alike
 
 
 def test_keys_that_are_read_are_seen_by_the_count() -> None:
-    found = costs("gpt", {"length": 72}, 72)
-    assert found[-1][1] > 1.02 * found[16][1]
+    costs_seen = costs("gpt", {"length": 72}, 72)
+    assert costs_seen[-1][1] > 1.02 * costs_seen[16][1]

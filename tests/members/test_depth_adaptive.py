@@ -39,20 +39,20 @@ def test_it_writes_the_same_with_and_without_a_state(classifier: str) -> None:
 def test_a_search_finds_the_same_with_and_without_a_state(float64: None) -> None:
     """Of three beams, whose states are selected and go on apart, behind an encoder too."""
     prompt, source = torch.tensor([[3, 1, 4], [-1, 1, 5]]), torch.tensor([[2, 2, 5], [6, 1, -1]])
-    for form, given in (("decoder", {"source": None}), ("encoder_decoder", {"source": source})):
+    for form, arguments in (("decoder", {"source": None}), ("encoder_decoder", {"source": source})):
         torch.manual_seed(1)
         model = depth_adaptive(**TINY, classifier="geometric", shared=False, form=form)
         for p in model.exits.rule.parameters():
             torch.nn.init.normal_(p)
         begun = prompt if form == "decoder" else None
-        rows = generate(model, begun, 5, beam=3, **given)
-        assert torch.equal(rows, generate(model, begun, 5, beam=3, recompute=True, **given))
+        rows = generate(model, begun, 5, beam=3, **arguments)
+        assert torch.equal(rows, generate(model, begun, 5, beam=3, recompute=True, **arguments))
 
 
 @pytest.mark.parametrize("classifier", ["multinomial", "geometric"])
 def test_layers_that_cost_more_are_taken_less(classifier: str) -> None:
     """The same training; where a layer costs more than it can bring, the classifier learns to leave at the first."""
-    taken = {}
+    layers_taken = {}
     for price in (0.0, 100.0):
         torch.manual_seed(0)
         model = depth_adaptive(**TINY, classifier=classifier, price=price)
@@ -66,5 +66,5 @@ def test_layers_that_cost_more_are_taken_less(classifier: str) -> None:
             optimiser.step()
         with torch.no_grad():
             layers, count = model.eval().judge(batch).totals["layers"]
-        taken[price] = float(layers / count)
-    assert taken[100.0] == 1 < taken[0.0], taken
+        layers_taken[price] = float(layers / count)
+    assert layers_taken[100.0] == 1 < layers_taken[0.0], layers_taken

@@ -41,29 +41,29 @@ def test_it_is_as_large_as_other_members() -> None:
 
 def labels_in(model: MLM) -> list[torch.Tensor]:
     """The segments of global tokens and text, which come to it as the body reads."""
-    seen: list[torch.Tensor] = []
+    labels: list[torch.Tensor] = []
     body = model.body
     assert isinstance(body, GlobalTokens)
-    body.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2].labels["segment"]))
-    return seen
+    body.layer.register_forward_hook(lambda part, inputs, out: labels.append(inputs[2].labels["segment"]))
+    return labels
 
 
 def segments_seen(model: MLM, tokens: torch.Tensor) -> list[int]:
-    seen = labels_in(model)
+    labels = labels_in(model)
     model.logits(tokens)
-    return seen[0][0].tolist()
+    return labels[0][0].tolist()
 
 
 @pytest.mark.parametrize("contrast", [0.0, 0.5])
 def test_parts_are_those_of_the_text_whatever_is_hidden(contrast: float) -> None:
     text = torch.tensor([list(b"No. Ah! So? Or. It. ") * 4, list(b"a b. Yes. Who is it ") * 4])
     model = etc(**{**SMALL, "tokens": 40}, contrast=contrast).train()
-    seen, want = labels_in(model), segments(text)
+    labels, want = labels_in(model), segments(text)
     scored = TokenBatch(text, (text == 46) | (text == 32))  # all that ends a sentence is hidden
     model(text, progress=0.3), model(scored), model.judge(text), model.judge(scored)
-    assert [found.shape for found in seen] == [(2, 40 + 80)] * (4 + bool(contrast))
-    for found in seen:
-        assert torch.equal(found[:, 40:], want)
+    assert [label.shape for label in labels] == [(2, 40 + 80)] * (4 + bool(contrast))
+    for label in labels:
+        assert torch.equal(label[:, 40:], want)
 
 
 def test_parts_of_a_tokenizer_are_found_by_what_its_tokens_spell(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_parts_of_a_tokenizer_are_found_by_what_its_tokens_spell(tmp_path: Path)
     fit(model, data, steps=1, batch=2, length=32)
     save(model, tmp_path / "run")
     tokens = torch.tensor([data.tokenizer.encode(sentence.encode())])
-    seen = segments_seen(load(tmp_path / "run"), tokens)[3:]
-    assert seen == segments(tokens, data.tokenizer)[0].tolist()
-    half = data.tokenizer.decode([one for one, n in zip(tokens[0].tolist(), seen, strict=True) if n == 0])
+    segment_ids = segments_seen(load(tmp_path / "run"), tokens)[3:]
+    assert segment_ids == segments(tokens, data.tokenizer)[0].tolist()
+    half = data.tokenizer.decode([token for token, n in zip(tokens[0].tolist(), segment_ids, strict=True) if n == 0])
     assert half.strip() == b"The cat sat on the mat."
 
 
@@ -100,18 +100,18 @@ def test_binary_matrices_say_who_reads_whom_in_each_direction() -> None:
     text = torch.randint(0, 11, (1, 24)).repeat(25, 1)
     text[1:].diagonal().add_(1).remainder_(11)
 
-    def known(**keywords: str) -> torch.Tensor:
+    def reads(**keywords: str) -> torch.Tensor:
         model = etc(**{**SMALL, "depth": 2}, vocab=11, **keywords).eval()
         y = model.logits(text).y
         return ((y[1:] - y[:1]).abs().amax(-1) > 1e-7).T
 
     near = Band(4).matrix(24)
-    assert known().all()
-    assert torch.equal(known(l2g="~Full()"), near)
+    assert reads().all()
+    assert torch.equal(reads(l2g="~Full()"), near)
     at = torch.arange(24)
     # the first global token reads the first four tokens, and tokens from 20 on read it alone
     through = (at[:, None] >= 20) & (at < 4)
-    wide = known(g2l="Heads(Tokens(4) & Rows(1))", l2g="~Rows(20) & Tokens(1)", g2g="Band(0)")
+    wide = reads(g2l="Heads(Tokens(4) & Rows(1))", l2g="~Rows(20) & Tokens(1)", g2g="Band(0)")
     far = (at[:, None] >= 18) & (at < 6)  # and within a window of both
     assert bool((wide >= (near | through)).all()) and bool((wide <= (near | far)).all())
 
@@ -120,5 +120,5 @@ def test_binary_matrices_say_who_reads_whom_in_each_direction() -> None:
 @pytest.mark.parametrize("projections", ["four", "shared"])
 def test_laws_with_hard_masks(law, projections) -> None:
     keywords = {**SMALL, "projections": projections, "hard": ("g2l", "l2g"), "order": True, "vocab": 11}
-    found = verdict("law", law, JudgedPart("etc", lambda: etc(**keywords)))
-    assert found is not None and found.end == "holds", found
+    verdict_of = verdict("law", law, JudgedPart("etc", lambda: etc(**keywords)))
+    assert verdict_of is not None and verdict_of.end == "holds", verdict_of

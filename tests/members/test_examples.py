@@ -46,34 +46,36 @@ def branches(annotation: Any, default: Any) -> Iterator[Branch]:
     literals = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
     if annotation is bool:
         literals = (True, False)
-    yield from (Branch(repr(value), lambda given, value=value: _same(given, value)) for value in literals)
+    yield from (Branch(repr(value), lambda option_given, value=value: _same(option_given, value)) for value in literals)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         for option in typing.get_args(annotation):
             inner = list(branches(option, None)) if typing.get_origin(option) is Literal or option is bool else []
-            yield from inner or [Branch(str(option), lambda given, option=option: _is_of(given, option))]
+            yield from inner or [Branch(str(option), lambda option_given, option=option: _is_of(option_given, option))]
     elif typing.get_origin(annotation) is tuple:
         for inside in branches(typing.get_args(annotation)[0], None):
-            yield Branch(f"a tuple with {inside.words}", lambda given, inside=inside: any(map(inside.takes, given)))
+            yield Branch(
+                f"a tuple with {inside.words}", lambda option_given, inside=inside: any(map(inside.takes, option_given))
+            )
         if not default:
             yield Branch("a tuple with items", bool)
     elif annotation is str and default is not None:
-        yield Branch(f"a text besides {default!r}", lambda given: given != default)
+        yield Branch(f"a text besides {default!r}", lambda option_given: option_given != default)
     elif annotation in (int, float) and default == 0 and default is not None:
         yield Branch("a number besides 0", bool)
 
 
-def _same(given: Any, value: Any) -> bool:
-    return type(given) is type(value) and given == value
+def _same(actual: Any, value: Any) -> bool:
+    return type(actual) is type(value) and actual == value
 
 
-def _is_of(given: Any, kind: Any) -> bool:
+def _is_of(actual: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is tuple:
-        return isinstance(given, tuple)
-    return isinstance(given, int | float if kind is float else kind) and (kind is bool or not isinstance(given, bool))
+        return isinstance(actual, tuple)
+    return isinstance(actual, int | float if kind is float else kind) and (kind is bool or not isinstance(actual, bool))
 
 
 @cache
-def given(name: str) -> list[Mapping[str, Any]]:
+def examples_of(name: str) -> list[Mapping[str, Any]]:
     """The keywords of each example of a member."""
     files = [module for module in modules("members").values() if find_member(name).__module__ == module.__name__]
     records = [Example.of(entry).make().member for module in files for entry in module.EXAMPLES]
@@ -86,22 +88,22 @@ def reached(name: str) -> dict[str, tuple[set[str], set[str]]]:
     function, choices = find_member(name), {}
     for keyword, parameter in signature(function).parameters.items():
         needs: Any = function.needs  # type: ignore[attr-defined]
-        seen = [example[keyword] for example in given(name) if has_effect(keyword, needs, example)]
+        values = [example[keyword] for example in examples_of(name) if has_effect(keyword, needs, example)]
         offered = list(branches(parameter.annotation, parameter.default))
-        taken = {branch.words for branch in offered if any(branch.takes(value) for value in seen)}
-        choices[keyword] = ({branch.words for branch in offered}, taken)
+        covered = {branch.words for branch in offered if any(branch.takes(value) for value in values)}
+        choices[keyword] = ({branch.words for branch in offered}, covered)
     return choices
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_reach_every_branch(name: str) -> None:
     missing = {}
-    for keyword, (offered, taken) in reached(name).items():
+    for keyword, (offered, covered) in reached(name).items():
         if keyword in OTHERWISE or (name, keyword) in SAME:
             continue
-        few = keyword in SHARED and len(taken) >= min(2, len(offered))
-        if offered - taken and not few:
-            missing[keyword] = sorted(offered - taken)
+        few = keyword in SHARED and len(covered) >= min(2, len(offered))
+        if offered - covered and not few:
+            missing[keyword] = sorted(offered - covered)
     assert not missing, f"the EXAMPLES of {name} never take {missing}; add a small one that does"
 
 
@@ -109,7 +111,7 @@ def test_examples_reach_every_branch(name: str) -> None:
 def test_members_together_reach_what_they_share(keyword: str) -> None:
     choices = [reached(name)[keyword] for name in NAMES if keyword in reached(name)]
     offered = set().union(*(offered for offered, _ in choices))
-    assert len(choices) > 1 and offered == set().union(*(taken for _, taken in choices))
+    assert len(choices) > 1 and offered == set().union(*(covered for _, covered in choices))
 
 
 def test_a_branch_is_told_from_its_neighbours() -> None:

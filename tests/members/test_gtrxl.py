@@ -26,23 +26,23 @@ def attention_by_hand(
 ) -> Float[Tensor, "T D"]:
     """RelativeMultiHeadAttention(LayerNorm([M, E])) of one segment, query by query and key by key."""
     attention = block.layers[0]
-    both = F.layer_norm(
+    normed = F.layer_norm(
         torch.cat([m, x]), x.shape[-1:], attention.projection.norm.weight, attention.projection.norm.bias
     )
     bias, (w_q, w_k, w_v) = attention.mechanism.bias, (attention.projection.matrix(n)[0] for n in "qkv")
     width, out = len(w_q) // heads, []
-    for i in range(len(m), len(both)):
-        told = []
+    for i in range(len(m), len(normed)):
+        outputs = []
         for h in range(heads):
             at = slice(h * width, (h + 1) * width)
-            q = w_q[at] @ both[i]
+            q = w_q[at] @ normed[i]
             scores = []
             for j in range(i + 1):
                 far = bias.position.weight[at] @ sinusoids(torch.tensor([i - j]), x.shape[-1], x.dtype)[0]
-                scores.append(((q + bias.u[h]) @ (w_k[at] @ both[j]) + (q + bias.v[h]) @ far) / width**0.5)
+                scores.append(((q + bias.u[h]) @ (w_k[at] @ normed[j]) + (q + bias.v[h]) @ far) / width**0.5)
             weights = torch.stack(scores).softmax(0)
-            told.append(sum(weights[j] * (w_v[at] @ both[j]) for j in range(i + 1)))
-        out.append(attention.aggregation.linear.weight @ torch.cat(told))
+            outputs.append(sum(weights[j] * (w_v[at] @ normed[j]) for j in range(i + 1)))
+        out.append(attention.aggregation.linear.weight @ torch.cat(outputs))
     return torch.stack(out)
 
 
@@ -52,24 +52,24 @@ def test_a_stack_equals_the_paper_s_equations(gate: GateName, float64: None) -> 
 
     No gradient passes a memory, and the gain of its norm learns from it.
     """
-    made = GatedXL(d=8, depth=2, heads=2, segment=3, memory=2, gate=gate)
-    stack, x = made.stack().train(), torch.randn(1, 9, 8)
+    model = GatedXL(d=8, depth=2, heads=2, segment=3, memory=2, gate=gate)
+    stack, x = model.stack().train(), torch.randn(1, 9, 8)
     for weight in stack.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    wanted, memories = [], [x[0, :0]] * made.depth
-    for e in x[0].split(made.segment):
+    expected, memories = [], [x[0, :0]] * model.depth
+    for e in x[0].split(model.segment):
         for n, block in enumerate(stack.layers):
-            before, memories[n] = memories[n], torch.cat([memories[n], e])[-made.memory :]
-            told = attention_by_hand(block, e, before.detach(), made.heads).clamp_min(0)
-            y = block.joins[0].gate(e[None], told[None])[0]
+            before, memories[n] = memories[n], torch.cat([memories[n], e])[-model.memory :]
+            attended = attention_by_hand(block, e, before.detach(), model.heads).clamp_min(0)
+            y = block.joins[0].gate(e[None], attended[None])[0]
             mlp = block.layers[1]
             hidden = mlp.up(F.layer_norm(y, (8,), block.norms[1].weight, block.norms[1].bias)).clamp_min(0)
             e = block.joins[1].gate(y[None], mlp.down(hidden).clamp_min(0)[None])[0]
-        wanted.append(e)
+        expected.append(e)
     ours = stack(x, None, Context.of(x)).y[0]
-    torch.testing.assert_close(ours, torch.cat(wanted), rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours, torch.cat(expected), rtol=0, atol=1e-12)
     learned, weigh = list(stack.parameters()), torch.randn(9, 8)
-    theirs = torch.autograd.grad((weigh * torch.cat(wanted)).sum(), learned)
+    theirs = torch.autograd.grad((weigh * torch.cat(expected)).sum(), learned)
     for mine, other in zip(torch.autograd.grad((weigh * ours).sum(), learned), theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-11)
 
@@ -83,13 +83,13 @@ def test_what_is_kept_is_not_normed(float64: None) -> None:
     """LayerNorm([SG(M), E]): after a change of the gain, what a memory says is normed by the new one."""
     stack = GatedXL(d=8, depth=1, heads=2, segment=3, memory=3).stack().train()
     x, state = torch.randn(2, 6, 8), stack.start(2, 6, dtype=torch.float64)
-    kept = stack(x[:, :3], state, Context(torch.arange(3).expand(2, 3), run=True)).state
-    hidden = kept[0][0]
+    remembered = stack(x[:, :3], state, Context(torch.arange(3).expand(2, 3), run=True)).state
+    hidden = remembered[0][0]
     assert torch.equal(hidden.x[hidden.pos >= 0].view(2, 3, 8), x[:, :3])
     gain = stack.layers[0].layers[0].projection.norm.weight
     torch.nn.init.normal_(gain)
     later = torch.arange(3, 6).expand(2, 3)
-    out = stack(x[:, 3:], kept, Context(later, run=True)).y
+    out = stack(x[:, 3:], remembered, Context(later, run=True)).y
     torch.testing.assert_close(out, stack(x, None, Context.of(x)).y[:, 3:], rtol=0, atol=1e-12)
 
 
@@ -114,8 +114,8 @@ def test_hidden_and_head_dim_are_widths() -> None:
 
 
 def test_dropout_stands_in_every_sublayer() -> None:
-    given = gtrxl(**SMALL, dropout=0.3)
-    assert {part.dropout for part in given.modules() if hasattr(part, "dropout")} == {0.3}
+    model = gtrxl(**SMALL, dropout=0.3)
+    assert {part.dropout for part in model.modules() if hasattr(part, "dropout")} == {0.3}
 
 
 def test_a_bias_of_a_gate_that_has_none_is_refused() -> None:

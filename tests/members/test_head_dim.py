@@ -21,8 +21,8 @@ def test_a_head_is_as_wide_as_it_is_told(name: str) -> None:
     sizes = {key: size for key, size in SIZES.items() if key in inspect.signature(function).parameters}
     model = function(**sizes, **FORMS.get(name, {}))
     widths = {(part.sizes.k_dim, part.sizes.v_dim) for part in model.modules() if isinstance(part, Attention)}
-    told = {(12, 12), (0, 12), *OTHERS.get(name, ())}
-    assert widths and widths <= told and any(v == 12 for _, v in widths)
+    expected = {(12, 12), (0, 12), *OTHERS.get(name, ())}
+    assert widths and widths <= expected and any(v == 12 for _, v in widths)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, memory: list[int]
     return sum(p * v[j] for p, j in zip(scores.softmax(0), memory, strict=True))
 
 
-def drawn(length: int) -> list[torch.Tensor]:
+def sampled_pictures(length: int) -> list[torch.Tensor]:
     g = torch.Generator().manual_seed(1)
     return [torch.randn(1, 2, length, 4, generator=g, dtype=torch.double) for _ in range(3)]
 
@@ -29,7 +29,7 @@ def drawn(length: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("block", "memory"), [(4, 3), (3, 6), (5, 0)])
 def test_1d_is_a_loop_over_query_blocks_and_their_memories(block: int, memory: int) -> None:
     """Family row 43: memory block b is query block b and the l_m pixels before it, masked to what is generated."""
-    q, k, v = drawn(17)
+    q, k, v = sampled_pictures(17)
     y = attend(q, k, v, pattern=Image1D(block, memory)).y
     for h in range(2):
         for first in range(0, 17, block):
@@ -43,7 +43,7 @@ def test_2d_is_a_loop_over_query_blocks_and_their_memories(block: tuple[int, int
     """Family row 44: (h_m + h_q) rows and (w_q + 2 w_m) columns, without what block order generates later."""
     (h, w), (up, aside) = block, memory
     places = generation_order(6, block, 6)
-    q, k, v = drawn(len(places))
+    q, k, v = sampled_pictures(len(places))
     y = attend(q, k, v, pattern=Image2D(6, block, memory)).y
     for i, (row, column) in enumerate(places):
         top, left = row // h * h, column // w * w
@@ -64,9 +64,9 @@ def test_a_block_is_the_papers() -> None:
     attention, mlp = block.layers
     x = torch.randn(2, 9, 16, dtype=torch.double)
     inner = block.norms[0](x + attention(x).y)
-    wanted = block.norms[1](inner + mlp.down(mlp.up(inner).relu()))
+    expected = block.norms[1](inner + mlp.down(mlp.up(inner).relu()))
     ctx = Context.of(x)
-    assert torch.allclose(block(x, None, ctx).y, wanted)
+    assert torch.allclose(block(x, None, ctx).y, expected)
 
 
 def patterns(model: torch.nn.Module) -> list[object]:
@@ -91,10 +91,10 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
     torch.manual_seed(0)
     model = image_transformer(**TINY, upscale=2).double().eval()
     pixels, labels = model.sample(2, 0, 0)
-    values, given = model.inputs((pixels, labels))
-    small = given["source"]
+    values, condition = model.inputs((pixels, labels))
+    small = condition["source"]
     assert torch.equal(small[0, 1, 0, 1], pixels[0, 1, :2, 2:].double().mean().round().to(torch.uint8))
-    before = model.says(values, **given)
+    before = model.says(values, **condition)
     assert not torch.allclose(model.says(values, source=255 - small)[:, 0], before[:, 0])
     with pytest.raises(ValueError, match="rows of a picture=4 does not split into factor=3"):
         image_transformer(**TINY, upscale=3)

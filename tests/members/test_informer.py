@@ -16,10 +16,12 @@ def sparse(model: Any) -> list[ProbSparse]:
 
 def test_all_own_attention_is_probsparse_and_what_reads_the_encoder_is_softmax() -> None:
     model = informer(**TINY, depth=3, decoder_depth=2, divisor="row", rest="sum", measure="sampled")
-    found = sparse(model)
-    assert [one.causal for one in found] == [False] * 3 + [True] * 2
-    assert {one.rest for one in found if one.causal} == {"sum"} and {one.divisor for one in found} == {"row"}
-    assert len({one.chance.seed for one in found[:3] if one.chance}) == 3
+    mechanisms = sparse(model)
+    assert [mechanism.causal for mechanism in mechanisms] == [False] * 3 + [True] * 2
+    assert {mechanism.rest for mechanism in mechanisms if mechanism.causal} == {"sum"} and {
+        mechanism.divisor for mechanism in mechanisms
+    } == {"row"}
+    assert len({mechanism.chance.seed for mechanism in mechanisms[:3] if mechanism.chance}) == 3
     assert sum(isinstance(part, Softmax) for part in model.modules()) == 2
     full = informer(**{key: value for key, value in TINY.items() if key != "factor"}, attention="full")
     assert not sparse(full) and sum(isinstance(part, Softmax) for part in full.modules()) == 4
@@ -27,27 +29,27 @@ def test_all_own_attention_is_probsparse_and_what_reads_the_encoder_is_softmax()
         informer(**TINY, attention="full")
 
 
-@pytest.mark.parametrize(("given", "lengths"), [({}, [4]), ({"distil": False}, [8]), ({"replicas": 1}, [4, 4])])
-def test_the_encoder_s_row_is_halved_and_replicas_end_as_long(given: dict[str, Any], lengths: list[int]) -> None:
-    model: Any = informer(**TINY, **given)
-    found: list[int] = []
+@pytest.mark.parametrize(("keywords", "lengths"), [({}, [4]), ({"distil": False}, [8]), ({"replicas": 1}, [4, 4])])
+def test_the_encoder_s_row_is_halved_and_replicas_end_as_long(keywords: dict[str, Any], lengths: list[int]) -> None:
+    model: Any = informer(**TINY, **keywords)
+    widths: list[int] = []
     for encoder in model.encoders:
-        encoder.register_forward_hook(lambda part, inputs, out: found.append(out[0].shape[1]))
+        encoder.register_forward_hook(lambda part, inputs, out: widths.append(out[0].shape[1]))
     model.forecast(model.sample(2, 0, 0))
-    assert found == lengths
+    assert widths == lengths
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("keywords", "says"),
     [
         ({"replicas": 2}, "replicas=2"),
         ({"label": 9}, "label=9"),
         ({"context": 1, "label": 1, "replicas": 1}, "last enc"),
     ],
 )
-def test_wrong_keywords_are_refused(given: dict[str, Any], says: str) -> None:
+def test_wrong_keywords_are_refused(keywords: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
-        informer(**{**TINY, **given})
+        informer(**{**TINY, **keywords})
     assert "\n" not in str(caught.value)
 
 

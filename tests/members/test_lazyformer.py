@@ -21,9 +21,9 @@ def test_the_first_of_each_block_lends(every: int) -> None:
     model = lazyformer(d=8, depth=5, heads=2, every=every, length=8, vocab=11, attention_dropout=0.25)
     mechanisms = [block.layers[0].mechanism for block in model.body.layers]
     lent = [n % every == 0 and n + 1 < 5 and every > 1 for n in range(5)]  # to a block above
-    wanted = [Reused if n % every else Lending if lent[n] else Softmax for n in range(5)]
-    assert [type(one) for one in mechanisms] == wanted
-    assert all(one.dropout == 0.25 for one in mechanisms)
+    expected = [Reused if n % every else Lending if lent[n] else Softmax for n in range(5)]
+    assert [type(mechanism) for mechanism in mechanisms] == expected
+    assert all(mechanism.dropout == 0.25 for mechanism in mechanisms)
 
 
 def test_without_lazy_blocks_it_is_gpt(float64: None) -> None:
@@ -57,7 +57,7 @@ def test_a_lazy_block_saves_queries_and_keys() -> None:
 def test_a_step_of_training_keeps_less_than_without_sharing(form: Any) -> None:
     """Bytes for the backward, in rows of 16 to 256 tokens: no matrix of pairs, and fewer queries and keys."""
 
-    def kept(every: int, length: int) -> int:
+    def saved_numbers(every: int, length: int) -> int:
         model = lazyformer(d=16, depth=4, heads=2, every=every, form=form, length=length, vocab=11)
         storages: dict[int, int] = {}
 
@@ -71,7 +71,7 @@ def test_a_step_of_training_keeps_less_than_without_sharing(form: Any) -> None:
         return sum(storages.values())
 
     for length in (16, 64, 256):
-        plain, half, quarter = (kept(every, length) for every in (1, 2, 4))
+        plain, half, quarter = (saved_numbers(every, length) for every in (1, 2, 4))
         assert quarter < half < plain
 
 

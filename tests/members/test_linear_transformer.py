@@ -137,9 +137,9 @@ def test_both_kernels_of_random_feature_attention() -> None:
     ],
 )
 def test_what_means_nothing_or_does_nothing_is_refused(member: Any, keywords: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=f"^{says}") as told:
+    with pytest.raises(ValueError, match=f"^{says}") as raised:
         member(**{"d": 16, "depth": 1, "heads": 2, "features": 12, "vocab": 11, **keywords})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_performer_as_an_encoder_reads_both_ways() -> None:

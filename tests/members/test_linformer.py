@@ -37,24 +37,26 @@ def test_sharing_counts_matrices_once_and_is_saved(sharing: Any, matrices: int, 
         p.numel() for p in linformer(k=4, projection="mean", **SMALL).parameters()
     )
     save(model, tmp_path)
-    again = load(tmp_path)
-    assert learned(again) == learned(model) and (len(set(map(id, shorteners(again)))) == 1) == (sharing == "layerwise")
+    loaded = load(tmp_path)
+    assert learned(loaded) == learned(model) and (len(set(map(id, shorteners(loaded)))) == 1) == (
+        sharing == "layerwise"
+    )
     tokens = model.sample(2, 9, 0)
-    assert torch.equal(model.eval().logits(tokens).y, again.logits(tokens).y)
+    assert torch.equal(model.eval().logits(tokens).y, loaded.logits(tokens).y)
 
 
 def test_keywords_reach_the_parts() -> None:
     by_layer = shorteners(linformer(k=(6, 4, 2), **SMALL))
     assert [(type(part), part.length, part.k) for part in by_layer] == [(Linformer, 12, k) for k in (6, 4, 2)]
     for projection, kind in (("mean", MeanPooled), ("max", MaxPooled), ("convolution", ConvShortener)):
-        found = shorteners(linformer(k=(6, 4, 3), projection=projection, **SMALL))  # type: ignore[arg-type]
-        assert [(type(part), part.size) for part in found] == [(kind, size) for size in (2, 3, 4)]
+        shorteners_of = shorteners(linformer(k=(6, 4, 3), projection=projection, **SMALL))  # type: ignore[arg-type]
+        assert [(type(part), part.size) for part in shorteners_of] == [(kind, size) for size in (2, 3, 4)]
     kernels = shorteners(linformer(k=4, projection="convolution", sharing="layerwise", **SMALL))
     assert len(set(map(id, kernels))) == 1 and kernels[0].weight.v is None
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("keywords", "text"),
     [
         ({"k": (4, 2, 2), "sharing": "layerwise"}, "one matrix for all layers"),
         ({"k": (4, 2)}, "2 values for depth=3"),
@@ -63,9 +65,9 @@ def test_keywords_reach_the_parts() -> None:
         ({"k": 0}, "at least 1"),
     ],
 )
-def test_keywords_that_do_not_fit_are_refused_in_one_line(given: dict[str, Any], text: str) -> None:
+def test_keywords_that_do_not_fit_are_refused_in_one_line(keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text) as refusal:
-        linformer(**{**SMALL, **given})
+        linformer(**{**SMALL, **keywords})
     assert "\n" not in str(refusal.value)
 
 

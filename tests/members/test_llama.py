@@ -73,8 +73,8 @@ def test_one_attention_and_feedforward_by_hand(float64: None) -> None:
     z = rms(x, block.norms[1].weight)
     gate = z @ gated.gate.weight.T
     x = x + (gate * torch.sigmoid(gate) * (z @ gated.up.weight.T)) @ gated.down.weight.T
-    wanted = rms(x, model.body.norm.weight) @ model.head.weight.T
-    torch.testing.assert_close(model.logits(tokens[None]).y[0], wanted, rtol=0, atol=1e-12)
+    expected = rms(x, model.body.norm.weight) @ model.head.weight.T
+    torch.testing.assert_close(model.logits(tokens[None]).y[0], expected, rtol=0, atol=1e-12)
 
 
 def test_pairs_and_turned_choose_what_turns() -> None:

@@ -19,7 +19,7 @@ from tests.parity.peers import put_qkv
 SMALL: dict[str, Any] = {"vocab": 11}
 
 
-def seen(
+def reads(
     window: int | tuple[int, ...], marked: int, depth: int = 1, length: int = 12, **keywords: object
 ) -> torch.Tensor:
     """Which outputs change with which token."""
@@ -41,59 +41,59 @@ def moves(model: Any, length: int = 12) -> torch.Tensor:
 def test_a_layer_reads_its_window_and_the_marked_tokens() -> None:
     at = torch.arange(12)
     near = (at[:, None] - at).abs() <= 2
-    assert torch.equal(seen(2, 0), near)
+    assert torch.equal(reads(2, 0), near)
     marked = at < 2
-    assert torch.equal(seen(2, 2), near | marked[:, None] | marked)
+    assert torch.equal(reads(2, 2), near | marked[:, None] | marked)
 
 
 def test_windows_add_up_over_layers() -> None:
     at = torch.arange(12)
-    assert torch.equal(seen((1, 3), 0, depth=2), (at[:, None] - at).abs() <= 4)
+    assert torch.equal(reads((1, 3), 0, depth=2), (at[:, None] - at).abs() <= 4)
 
 
 def windows(model: Any) -> list[tuple[int, ...]]:
     """How far back each head of each layer reads."""
-    at, found = torch.arange(200), []
+    at, spans = torch.arange(200), []
     for block in model.body.layers:
         mechanism = block.layers[0].mechanism
         masks = [(getattr(mechanism, "pattern", None) & Causal()).matrix(200, h=h) for h in range(4)]
-        found.append(tuple(int((at[:, None] - at)[mask].max()) for mask in masks))
-    return found
+        spans.append(tuple(int((at[:, None] - at)[mask].max()) for mask in masks))
+    return spans
 
 
 @pytest.mark.parametrize("lm", [False, True])
 def test_windows_grow_from_the_bottom_to_the_top(lm: bool) -> None:
     make, less = (longformer_lm, 1) if lm else (longformer, 0)
-    given = {} if lm else {"marked": 0}
+    keywords = {} if lm else {"marked": 0}
     sizes = [4, 8, 16, 32]
-    assert windows(make(d=16, depth=4, heads=4, window=4, top=32, **given)) == [(size - less,) * 4 for size in sizes]
-    falling = make(d=16, depth=2, heads=4, window=(9, 3), **given, **({"top": None} if lm else {}))
+    assert windows(make(d=16, depth=4, heads=4, window=4, top=32, **keywords)) == [(size - less,) * 4 for size in sizes]
+    falling = make(d=16, depth=2, heads=4, window=(9, 3), **keywords, **({"top": None} if lm else {}))
     assert windows(falling) == [(9 - less,) * 4, (3 - less,) * 4]
-    assert windows(make(d=16, depth=1, heads=4, window=5, **given)) == [(5 - less,) * 4]
+    assert windows(make(d=16, depth=1, heads=4, window=5, **keywords)) == [(5 - less,) * 4]
 
 
 @pytest.mark.parametrize("lm", [False, True])
 def test_some_heads_of_some_layers_leave_gaps(lm: bool) -> None:
     make, less = (longformer_lm, 1) if lm else (longformer, 0)
-    given = {"top": None} if lm else {"marked": 0}
-    made: Any = make(d=16, depth=3, heads=4, window=5, dilation=(1, 1, 3), dilated=2, **given)
+    keywords = {"top": None} if lm else {"marked": 0}
+    model: Any = make(d=16, depth=3, heads=4, window=5, dilation=(1, 1, 3), dilated=2, **keywords)
     size = 5 - less
-    assert windows(made) == [(size,) * 4] * 2 + [(3 * size,) * 2 + (size,) * 2]
-    pattern = made.body.layers[2].layers[0].mechanism.pattern & Causal()
+    assert windows(model) == [(size,) * 4] * 2 + [(3 * size,) * 2 + (size,) * 2]
+    pattern = model.body.layers[2].layers[0].mechanism.pattern & Causal()
     assert torch.equal(pattern.matrix(40, h=1), (Causal() & Dilated(size, 3)).matrix(40))
 
 
 def test_gaps_let_a_layer_see_further() -> None:
     at = torch.arange(12)
     distance = (at[:, None] - at).abs()
-    both = (distance <= 2) | ((distance <= 6) & (distance % 3 == 0))
-    assert torch.equal(seen(2, 0, dilation=3, dilated=1), both)
+    readable = (distance <= 2) | ((distance <= 6) & (distance % 3 == 0))
+    assert torch.equal(reads(2, 0, dilation=3, dilated=1), readable)
 
 
 def test_the_encoder_is_the_equation_with_symmetric_global_tokens(float64: None) -> None:
     """Global tokens read all by projections of their own; others read their window and the global ones by the local."""
-    made: Any = longformer(d=8, depth=1, heads=2, window=2, dilation=2, dilated=1, marked=2, length=12, vocab=11)
-    layer, x = made.body.layers[0].layers[0], torch.randn(12, 8)
+    model: Any = longformer(d=8, depth=1, heads=2, window=2, dilation=2, dilated=1, marked=2, length=12, vocab=11)
+    layer, x = model.body.layers[0].layers[0], torch.randn(12, 8)
     torch.nn.init.normal_(layer.side.weight), torch.nn.init.normal_(layer.key_side.weight)
     near, wide = (
         Attention(projection, Softmax(Full()), aggregation=layer.aggregation)
@@ -137,7 +137,7 @@ def test_global_projections_start_as_copies_of_the_local_ones() -> None:
     for block in longformer(d=16, depth=2, heads=2, window=2).body.layers:
         layer = block.layers[0]
         matrices = [layer.projection.matrix(name) for name in "qkv"]
-        for n, given in enumerate((layer.side.weight, layer.side.bias)):
-            assert torch.equal(given, matrices[0][n])
-        for n, given in enumerate((layer.key_side.weight, layer.key_side.bias)):
-            assert torch.equal(given, torch.cat([matrices[1][n], matrices[2][n]]))
+        for n, parameter in enumerate((layer.side.weight, layer.side.bias)):
+            assert torch.equal(parameter, matrices[0][n])
+        for n, parameter in enumerate((layer.key_side.weight, layer.key_side.bias)):
+            assert torch.equal(parameter, torch.cat([matrices[1][n], matrices[2][n]]))

@@ -20,7 +20,7 @@ def small(memory: int = 9, k: int = 2) -> LM:
     return memorizing_transformer(d=16, depth=4, heads=2, segment=3, memory=memory, k=k, vocab=11)
 
 
-def found(model: LM, tokens: torch.Tensor, cuts: list[int]) -> torch.Tensor:
+def logits_of(model: LM, tokens: torch.Tensor, cuts: list[int]) -> torch.Tensor:
     state, pieces = model.start(*tokens.shape), []
     for chunk in tokens.tensor_split(cuts, 1):
         out = model.logits(chunk, state)
@@ -33,8 +33,8 @@ def test_one_layer_three_quarters_up_retrieves() -> None:
     """The paper's is the 9th of 12, in its code the fourth from the top."""
     usual = [(1, None, 1), (2, None, 2), (4, None, 3), (5, None, 4), (12, None, 9)]
     for depth, layer, at in [*usual, (4, 1, 1), (4, 4, 4)]:
-        given = {} if layer is None else {"layer": layer}
-        model = memorizing_transformer(d=16, depth=depth, heads=2, vocab=11, **given)
+        keywords = {} if layer is None else {"layer": layer}
+        model = memorizing_transformer(d=16, depth=depth, heads=2, vocab=11, **keywords)
         layers = [isinstance(block.layers[0].mechanism, Retrieval) for block in model.body.layers]
         assert layers == [n == at for n in range(1, depth + 1)]
     for layer in (0, 5):
@@ -46,7 +46,7 @@ def test_training_by_chunks_decoding_and_one_dense_call_agree() -> None:
     model, tokens = small(), torch.randint(0, 11, (2, 25))
     dense = model.logits(tokens).y
     for train, cuts in ((True, [6, 12, 18]), (True, [4, 14]), (False, list(range(1, 25)))):
-        torch.testing.assert_close(found(model.train(train), tokens, cuts), dense, rtol=0, atol=1e-11)
+        torch.testing.assert_close(logits_of(model.train(train), tokens, cuts), dense, rtol=0, atol=1e-11)
 
 
 def test_weights_go_into_a_member_with_a_larger_memory() -> None:
@@ -62,7 +62,9 @@ def test_every_layer_reads_a_sliding_window_as_in_the_paper_or_segments() -> Non
     for local, near in (("window", Causal() & Band(3)), ("segments", Causal() & Segment(3, 3))):
         model = memorizing_transformer(d=16, depth=4, heads=2, segment=3, local=local, vocab=11)
         mechanisms = [block.layers[0].mechanism for block in model.body.layers]
-        assert [one.near if isinstance(one, Retrieval) else one.pattern for one in mechanisms] == [near] * 4
+        assert [
+            mechanism.near if isinstance(mechanism, Retrieval) else mechanism.pattern for mechanism in mechanisms
+        ] == [near] * 4
 
 
 def test_it_wants_consecutive_text() -> None:

@@ -22,14 +22,14 @@ def mechanisms(model: torch.nn.Module) -> list[Mechanism]:
 
 
 def test_layers_take_turns() -> None:
-    found = mechanisms(memory_compressed_transformer(block=7, compress=4, tied=True, null=True, **SMALL))
-    assert [isinstance(one, Shortened) for one in found] == [letter == "M" for letter in "LMLML"]
-    local, compressed = found[:2]
+    mechanisms_of = mechanisms(memory_compressed_transformer(block=7, compress=4, tied=True, null=True, **SMALL))
+    assert [isinstance(mechanism, Shortened) for mechanism in mechanisms_of] == [letter == "M" for letter in "LMLML"]
+    local, compressed = mechanisms_of[:2]
     assert isinstance(local, Softmax) and local.pattern == Causal() & Block(7)
     assert isinstance(compressed, Shortened) and isinstance(compressed.shorten, ConvShortener)
     assert compressed.shorten.size == 4 and compressed.shorten.weight.v is None and compressed.null is not None
     plain = mechanisms(memory_compressed_transformer(depth=3, layers="MML", **SMALL))
-    assert [isinstance(one, Shortened) for one in plain] == [True, True, False]
+    assert [isinstance(mechanism, Shortened) for mechanism in plain] == [True, True, False]
     assert isinstance(plain[0], Shortened) and plain[0].null is None and plain[0].shorten.size == 3  # type: ignore[union-attr]
 
 
@@ -38,8 +38,8 @@ def test_a_token_hears_of_the_far_past_through_whole_groups() -> None:
     tokens = torch.randint(0, 11, (1, 16))
     other = tokens.clone()
     other[0, 1] = (other[0, 1] + 1) % 11
-    moved = (model.logits(tokens).y != model.logits(other).y).any(-1)[0].tolist()
-    assert moved == [False] + [True] * 15  # tokens 1 to 3 by the block, later ones by the first group
+    changed = (model.logits(tokens).y != model.logits(other).y).any(-1)[0].tolist()
+    assert changed == [False] + [True] * 15  # tokens 1 to 3 by the block, later ones by the first group
 
 
 def test_it_caches_a_key_for_each_group() -> None:
@@ -55,12 +55,12 @@ def test_layers_share_what_is_known_of_positions() -> None:
     state = model.start(2, 20)
     for step in (7, 1, 1, 1):
         state = model.logits(torch.zeros(2, step, dtype=torch.long), state).state
-        kept = [tensor for block in state.body for part in block[0] for tensor in (part.pos, part.now)]
-        assert len(kept) == 12 and len(set(map(id, kept))) == 3
+        positions = [tensor for block in state.body for part in block[0] for tensor in (part.pos, part.now)]
+        assert len(positions) == 12 and len(set(map(id, positions))) == 3
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("keywords", "text"),
     [
         ({"layers": "LX"}, "letters L"),
         ({"layers": ""}, "letters L"),
@@ -68,9 +68,9 @@ def test_layers_share_what_is_known_of_positions() -> None:
         ({"block": 0}, "Block.size=0"),
     ],
 )
-def test_keywords_that_do_not_fit_are_refused_in_one_line(given: dict[str, Any], text: str) -> None:
+def test_keywords_that_do_not_fit_are_refused_in_one_line(keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text) as refusal:
-        memory_compressed_transformer(**{**SMALL, **given})
+        memory_compressed_transformer(**{**SMALL, **keywords})
     assert "\n" not in str(refusal.value)
 
 

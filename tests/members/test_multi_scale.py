@@ -16,12 +16,12 @@ def test_heads_are_shared_out_by_the_papers_distribution() -> None:
             for _ in range(scales - 1):
                 z.append(z[-1] + alpha / layer if layer < depth else 0.0)
             z.reverse()
-            wanted = [heads * math.exp(value) / sum(map(math.exp, z)) for value in z]
-            found = shares(layer, depth, heads, scales, alpha)
-            assert sum(found) == heads
-            assert all(abs(count - share) < 1 for count, share in zip(found, wanted, strict=True))
+            expected = [heads * math.exp(value) / sum(map(math.exp, z)) for value in z]
+            actual = shares(layer, depth, heads, scales, alpha)
+            assert sum(actual) == heads
+            assert all(abs(count - share) < 1 for count, share in zip(actual, expected, strict=True))
             # no other whole numbers of the same sum are nearer
-            away = [share - count for count, share in zip(found, wanted, strict=True)]
+            away = [share - count for count, share in zip(actual, expected, strict=True)]
             assert max(away) - min(away) <= 1 + 1e-9
     assert shares(2, 2, 4, 6, 0.5) == (1, 1, 1, 1, 0, 0)  # ties go to the narrow ones
     assert shares(1, 4, 12, 3, 1.0) == (8, 3, 1) and shares(4, 4, 12, 3, 1.0) == (4, 4, 4)
@@ -36,10 +36,10 @@ def test_a_layer_sees_as_far_as_its_widest_head() -> None:
     for form in ("encoder", "decoder"):
         model = multi_scale(d=8, depth=1, heads=2, scales=(1, 3), form=form, length=12, vocab=11)  # type: ignore[arg-type]
         model = model.double()
-        seen = moves(model)
+        reach = moves(model)
         for i in range(12):
             for j in range(12):
-                assert bool(seen[i, j]) == (abs(i - j) <= 3 and (form == "encoder" or j <= i))
+                assert bool(reach[i, j]) == (abs(i - j) <= 3 and (form == "encoder" or j <= i))
 
 
 def test_what_is_wrong_is_told() -> None:

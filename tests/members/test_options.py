@@ -66,11 +66,11 @@ def test_no_keyword_is_without_effect_beside_another(name: str, prove: bool) -> 
     for watched, base in examples if prove else [chance.choice(examples)]:
         pairs = settings(watched, base)
         for other, value in pairs if prove else chance.sample(pairs, min(SOME, len(pairs))):
-            beside = {**base, other: value}
-            if watched.build(watched.useful(beside, other)).refusal:
+            with_other = {**base, other: value}
+            if watched.build(watched.useful(with_other, other)).refusal:
                 continue
             names = [key for key in watched.parameters if key != other]
             for key in names if prove else chance.sample(names, min(SOME, len(names))):
-                if same := watched.useless(beside, key, 8):
+                if same := watched.useless(with_other, key, 8):
                     faults.add(f"{key}={same} beside {other}={value}")
     assert not faults

@@ -82,32 +82,34 @@ def parts() -> Iterator[tuple[str, Any]]:
     """Classes of the folders that can be made, and files that have none."""
     for folder in FOLDERS:
         for name, module in modules(folder).items():
-            own = [one for one in vars(module).values() if _own(one, module) and not one.__name__.startswith("_")]
-            made = [(one.__name__, one) for one in own if isinstance(one, type) and _is_part(one)]
-            yield from made or [(name, module)]
+            own = [
+                value for value in vars(module).values() if _own(value, module) and not value.__name__.startswith("_")
+            ]
+            parts_here = [(value.__name__, value) for value in own if isinstance(value, type) and _is_part(value)]
+            yield from parts_here or [(name, module)]
 
 
-def _own(one: Any, module: ModuleType) -> bool:
-    return getattr(one, "__module__", "") == module.__name__
+def _own(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", "") == module.__name__
 
 
 def _is_part(kind: type) -> bool:
     return issubclass(kind, nn.Module | Pattern) and not inspect.isabstract(kind)
 
 
-def reached(name: str, one: Any) -> bool:
-    if isinstance(one, ModuleType):
-        return any(module == one.__name__ for _, module in imported(*USERS))
-    if one in in_examples() or name in COMMANDS:
+def reached(name: str, value: Any) -> bool:
+    if isinstance(value, ModuleType):
+        return any(module == value.__name__ for _, module in imported(*USERS))
+    if value in in_examples() or name in COMMANDS:
         return True
-    users = COMMANDED if issubclass(one, nn.Module) else USERS
-    return spelled(one) or (name, one.__module__) in imported(*users)
+    users = COMMANDED if issubclass(value, nn.Module) else USERS
+    return spelled(value) or (name, value.__module__) in imported(*users)
 
 
 def spelled(kind: Any) -> bool:
     """Is it a pattern that a text says, as the keyword pattern= of a member takes it?"""
-    found = [example for example in getattr(inspect.getmodule(kind), "EXAMPLES", ()) if type(example) is kind]
-    return any(not one.tensors() and parse(repr(one)) == one for one in found)
+    examples = [example for example in getattr(inspect.getmodule(kind), "EXAMPLES", ()) if type(example) is kind]
+    return any(not pattern.tensors() and parse(repr(pattern)) == pattern for pattern in examples)
 
 
 @cache
@@ -118,30 +120,30 @@ def in_examples() -> set[Any]:
 
 def kinds(model: nn.Module) -> set[Any]:
     """The classes and functions of all that a model holds."""
-    found, seen, waiting = set[Any](), set[int](), list[Any]([model])
+    kinds_used, visited, waiting = set[Any](), set[int](), list[Any]([model])
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, Tensor | str | int | float):
+        item = waiting.pop()
+        if id(item) in visited or isinstance(item, Tensor | str | int | float):
             continue
-        seen.add(id(one))
-        waiting += list(_inside(one))
-        found |= {*type(one).__mro__, one} if isinstance(one, FunctionType | type) else {*type(one).__mro__}
-    return found
+        visited.add(id(item))
+        waiting += list(_inside(item))
+        kinds_used |= {*type(item).__mro__, item} if isinstance(item, FunctionType | type) else {*type(item).__mro__}
+    return kinds_used
 
 
-def _inside(one: Any) -> Iterator[Any]:
-    if isinstance(one, dict):
-        yield from one.values()
-    elif isinstance(one, list | tuple | set | frozenset):
-        yield from one
-    elif isinstance(one, partial):
-        yield from (one.func, one.args, one.keywords)
-    elif isinstance(one, MethodType):
-        yield one.__self__
-    elif isinstance(one, FunctionType):
-        yield from (cell.cell_contents for cell in one.__closure__ or ())
-    elif not isinstance(one, type) and type(one).__module__.startswith(("kinformer", "torch.nn")):
-        yield getattr(one, "__dict__", {})
+def _inside(item: Any) -> Iterator[Any]:
+    if isinstance(item, dict):
+        yield from item.values()
+    elif isinstance(item, list | tuple | set | frozenset):
+        yield from item
+    elif isinstance(item, partial):
+        yield from (item.func, item.args, item.keywords)
+    elif isinstance(item, MethodType):
+        yield item.__self__
+    elif isinstance(item, FunctionType):
+        yield from (cell.cell_contents for cell in item.__closure__ or ())
+    elif not isinstance(item, type) and type(item).__module__.startswith(("kinformer", "torch.nn")):
+        yield getattr(item, "__dict__", {})
 
 
 @cache

@@ -15,40 +15,40 @@ from kinformer.models.mlm import MLM
 def test_scores_of_the_last_block_are_those_of_all(scores: str, form: str, float64: None) -> None:
     model = realformer(d=16, depth=4, heads=2, form=form, scores=scores, length=16, vocab=11)
     tokens = torch.randint(0, 11, (2, 7))
-    seen: list[torch.Tensor] = []
+    scores_seen: list[torch.Tensor] = []
 
     def own(part, inputs, out):
         q, k = inputs[0].q, inputs[1].k
-        seen.append(q @ k.mT / q.shape[-1] ** 0.5)
+        scores_seen.append(q @ k.mT / q.shape[-1] ** 0.5)
 
     hooks = [block.layers[0].mechanism.register_forward_hook(own) for block in model.body.layers]
     out = model.logits(tokens)
     for hook in hooks:
         hook.remove()
-    wanted = sum(seen) if scores == "sum" else sum(seen) / 4
-    assert len(seen) == 4 and torch.allclose(out.up["0.scores"].scores, wanted, atol=1e-13)
+    expected = sum(scores_seen) if scores == "sum" else sum(scores_seen) / 4
+    assert len(scores_seen) == 4 and torch.allclose(out.up["0.scores"].scores, expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_prior_from_below_is_weighed_and_mixed(mixed: bool, float64: None) -> None:
     """A^(l) = w1 S^(l) + w2 g(A^(l-1)), g a sum over heads."""
     model = realformer(d=16, depth=3, heads=2, scores="weighted", own=0.7, below=-0.2, mixed=mixed, length=16, vocab=11)
-    tokens, seen = torch.randint(0, 11, (2, 7)), list[torch.Tensor]()
+    tokens, scores_seen = torch.randint(0, 11, (2, 7)), list[torch.Tensor]()
 
     def own(part, inputs, out):
         q, k = inputs[0].q, inputs[1].k
-        seen.append(q @ k.mT / q.shape[-1] ** 0.5)
+        scores_seen.append(q @ k.mT / q.shape[-1] ** 0.5)
 
     mechanisms = [block.layers[0].mechanism for block in model.body.layers]
     for mechanism in mechanisms:
         mechanism.register_forward_hook(own)
     out = model.logits(tokens)
-    wanted = seen[0]
-    for mechanism, score in zip(mechanisms[1:], seen[1:], strict=True):
+    expected = scores_seen[0]
+    for mechanism, score in zip(mechanisms[1:], scores_seen[1:], strict=True):
         if mixed:
-            wanted = torch.einsum("oh,bhts->bots", mechanism.score.change.mix.weight, wanted)
-        wanted = 0.7 * score - 0.2 * wanted
-    torch.testing.assert_close(out.up["0.scores"].scores, wanted)
+            expected = torch.einsum("oh,bhts->bots", mechanism.score.change.mix.weight, expected)
+        expected = 0.7 * score - 0.2 * expected
+    torch.testing.assert_close(out.up["0.scores"].scores, expected)
 
 
 def test_it_has_the_parameters_of_its_plain_twin() -> None:
@@ -67,5 +67,5 @@ def test_the_encoder_reads_both_ways_and_the_decoder_writes() -> None:
     other = tokens.clone()
     other[0, -1] = (tokens[0, -1] + 1) % 11
     for model, reads_on in ((encoder.eval(), True), (decoder.eval(), False)):
-        moved = (model.logits(tokens).y - model.logits(other).y)[0, :-1].abs().amax(-1)
-        assert bool((moved > 0).all()) is reads_on and bool((moved == 0).all()) is not reads_on
+        changed = (model.logits(tokens).y - model.logits(other).y)[0, :-1].abs().amax(-1)
+        assert bool((changed > 0).all()) is reads_on and bool((changed == 0).all()) is not reads_on

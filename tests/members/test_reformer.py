@@ -14,7 +14,7 @@ from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
 from kinformer.nn.mechanisms.lsh import LSH, Hashed, Rotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
-from tests.nn.depth.test_reversible import kept
+from tests.nn.depth.test_reversible import saved_numbers
 
 
 def tiny(depth: int = 2, chunk: int | None = None) -> LM:
@@ -25,7 +25,7 @@ def tiny(depth: int = 2, chunk: int | None = None) -> LM:
 def test_training_keeps_the_same_at_any_depth(halves: Literal["own", "same"]) -> None:
     def of(depth: int) -> int:
         model = reformer(d=16, depth=depth, heads=2, buckets=4, local=4, length=64, vocab=11, halves=halves)
-        return kept(model, lambda: model(torch.ones(2, 20, dtype=torch.long)))
+        return saved_numbers(model, lambda: model(torch.ones(2, 20, dtype=torch.long)))
 
     assert 0 < of(2) == of(10)
 
@@ -56,7 +56,7 @@ def test_dropout_is_replayed(float64: None) -> None:
 
 
 def test_later_tokens_move_the_cuts_of_the_published_form_alone(float64: None) -> None:
-    def moved(model: LM) -> bool:
+    def changes(model: LM) -> bool:
         """Does what was said before the last token change with it?"""
         rows = torch.randint(0, 11, (1, 15)).expand(11, 15).clone()
         rows[:, -1] = torch.arange(11)
@@ -64,8 +64,8 @@ def test_later_tokens_move_the_cuts_of_the_published_form_alone(float64: None) -
             before = model.logits(rows).y[:, :-1]
         return bool((before - before[:1]).abs().max() > 1e-9)
 
-    assert not moved(tiny())
-    assert moved(tiny(chunk=3))
+    assert not changes(tiny())
+    assert changes(tiny(chunk=3))
 
 
 def test_an_odd_number_of_buckets_is_an_error_that_says_so() -> None:
@@ -87,8 +87,8 @@ def test_going_back_finds_the_forwards_buckets(float64: None, chunk: int | None)
         loss.backward()
         return [weight.grad for weight in model.parameters() if weight.grad is not None]
 
-    for mine, wanted in zip(gradients(turn=True), gradients(turn=False), strict=True):
-        assert torch.allclose(mine, wanted, atol=1e-12)
+    for mine, expected in zip(gradients(turn=True), gradients(turn=False), strict=True):
+        assert torch.allclose(mine, expected, atol=1e-12)
 
 
 def test_the_scale_is_the_odd_blocks_and_whole_models_hash_more_often(float64: None) -> None:
@@ -113,28 +113,28 @@ def test_a_trained_model_is_saved_and_loaded_with_other_rounds_at_evaluation(
 ) -> None:
     """The paper's own experiment, by a keyword, by setting it later, and by loading weights into another model."""
 
-    def made(**keywords: int) -> LM:
+    def make_model(**keywords: int) -> LM:
         return reformer(d=16, depth=2, heads=2, buckets=4, local=4, chunk=chunk, length=64, vocab=11, **keywords)
 
-    model, tokens = made(rounds=2, redraw=1), torch.arange(40).remainder(11).view(2, 20)
+    model, tokens = make_model(rounds=2, redraw=1), torch.arange(40).remainder(11).view(2, 20)
     for _ in range(2):
         model(tokens).total.backward()
         after_step(model, 0.5, {})
-    told, plain = made(rounds=2, eval_rounds=rounds, redraw=1), made(rounds=rounds)
-    for other in (told, plain):
+    rounds_model, plain = make_model(rounds=2, eval_rounds=rounds, redraw=1), make_model(rounds=rounds)
+    for other in (rounds_model, plain):
         other.load_state_dict(model.state_dict())
-    assert torch.equal(told.train().logits(tokens).y, model.logits(tokens).y)
-    save(told, tmp_path / "told")
-    wanted = load(tmp_path / "told").logits(tokens).y
+    assert torch.equal(rounds_model.train().logits(tokens).y, model.logits(tokens).y)
+    save(rounds_model, tmp_path / "told")
+    expected = load(tmp_path / "told").logits(tokens).y
     model.eval()
-    assert torch.equal(model.logits(tokens).y, wanted) is (rounds == 2)
+    assert torch.equal(model.logits(tokens).y, expected) is (rounds == 2)
     for part in model.modules():
         if isinstance(part, Hashed):
             part.eval_rounds = rounds
-    assert torch.equal(model.logits(tokens).y, wanted) and torch.equal(plain.logits(tokens).y, wanted)
+    assert torch.equal(model.logits(tokens).y, expected) and torch.equal(plain.logits(tokens).y, expected)
     save(model, tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert torch.equal(again.train().logits(tokens).y, model.train().logits(tokens).y)
+    loaded = load(tmp_path / "model")
+    assert torch.equal(loaded.train().logits(tokens).y, model.train().logits(tokens).y)
 
 
 def test_halves_of_one_embedding_and_feed_forward_in_pieces(float64: None) -> None:
@@ -143,10 +143,13 @@ def test_halves_of_one_embedding_and_feed_forward_in_pieces(float64: None) -> No
         return reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11, **keywords)  # type: ignore[arg-type]
 
     tokens = torch.arange(40).remainder(11).view(2, 20)
-    one, two = of(halves="same"), of()
-    assert (one.embedding.weight.shape[1], two.embedding.weight.shape[1]) == (16, 32)
-    assert one.body.layer.d == two.body.d == 32 and one.logits(tokens).y.shape == two.logits(tokens).y.shape
-    torch.testing.assert_close(of(ff_chunk=3).logits(tokens).y, two.logits(tokens).y, rtol=0, atol=1e-12)
+    same_halves, plain = of(halves="same"), of()
+    assert (same_halves.embedding.weight.shape[1], plain.embedding.weight.shape[1]) == (16, 32)
+    assert (
+        same_halves.body.layer.d == plain.body.d == 32
+        and same_halves.logits(tokens).y.shape == plain.logits(tokens).y.shape
+    )
+    torch.testing.assert_close(of(ff_chunk=3).logits(tokens).y, plain.logits(tokens).y, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [LSH, PublishedLSH])
@@ -174,9 +177,9 @@ def test_the_published_list_is_read_as_others_have_it_too(float64: None) -> None
         (part,) = (part for part in model.modules() if isinstance(part, PublishedLSH))
         return part, model.logits(tokens).y
 
-    (paper, wanted), (wider, more), (counted, twice) = of(), of(restricted=False), of(divided=False)
+    (paper, expected), (wider, more), (counted, twice) = of(), of(restricted=False), of(divided=False)
     assert (paper.restricted, paper.divided) == (True, True)
-    assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(more, wanted)
-    assert (counted.restricted, counted.divided) == (True, False) and not torch.allclose(twice, wanted)
+    assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(more, expected)
+    assert (counted.restricted, counted.divided) == (True, False) and not torch.allclose(twice, expected)
     with pytest.raises(ValueError, match="divided=false has no effect with chunk=none"):
         reformer(divided=False)

@@ -45,9 +45,9 @@ def test_no_head_is_refused(member: Callable) -> None:
     ],
 )
 def test_what_means_nothing_is_refused(member: Callable, keywords: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=f"^{says}") as told:
+    with pytest.raises(ValueError, match=f"^{says}") as raised:
         member(**{**TINY, **keywords})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("keywords", [{"ponder": 0.5}, {"epsilon": 0.1}, {"halted": "copied"}])
@@ -80,9 +80,9 @@ def _no_flags() -> list[str]:
 
 
 def test_flags_are_true_or_false() -> None:
-    said = unhooked("tests.members.test_refusals:_no_flags")
+    messages = unhooked("tests.members.test_refusals:_no_flags")
     names = ["strict", "strict", "shared", "balance", "itself"]
-    assert said == [f"ValueError: {name}='no': give True or False" for name in names]
+    assert messages == [f"ValueError: {name}='no': give True or False" for name in names]
 
 
 def test_a_record_of_what_nobody_reads_is_taken() -> None:

@@ -92,16 +92,19 @@ def test_the_commitment_is_paid_for() -> None:
         loss = tiny(commitment=commitment)(TOKENS)
         return loss.total, loss.parts
 
-    total, found = parts(0.5)
-    assert torch.allclose(total, found["nll"] + 0.5 * found["commitment"]) and found["commitment"] > 0
-    total, found = parts(0.0)
-    assert torch.equal(total, found["nll"])
+    total, parts_of_loss = parts(0.5)
+    assert (
+        torch.allclose(total, parts_of_loss["nll"] + 0.5 * parts_of_loss["commitment"])
+        and parts_of_loss["commitment"] > 0
+    )
+    total, parts_of_loss = parts(0.0)
+    assert torch.equal(total, parts_of_loss["nll"])
 
 
 def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they_read_ahead() -> None:
     model = tiny(window=5, clusters=3)
-    found = [part for part in model.modules() if isinstance(part, PublishedRouting)]
-    assert len(found) == 3 and all((part.clusters, part.window) == (3, 5) for part in found)
+    parts_found = [part for part in model.modules() if isinstance(part, PublishedRouting)]
+    assert len(parts_found) == 3 and all((part.clusters, part.window) == (3, 5) for part in parts_found)
     assert "pushes an earlier one out" in reads_ahead(model, 20)
 
 

@@ -30,7 +30,7 @@ def test_the_base_model_is_the_papers_with_tables_shared_by_heads() -> None:
 
 def test_with_by_head_each_head_has_tables_of_its_own_as_in_the_papers_base_model() -> None:
     with torch.device("meta"):
-        shared, own = (shaw(vocab=11, by_head=one) for one in (False, True))
+        shared, own = (shaw(vocab=11, by_head=is_by_head) for is_by_head in (False, True))
     tables = [part for part in own.modules() if isinstance(part, Relative)]
     shapes = [tuple(table.shape) for bias in tables for table in (bias.keys, bias.added) if table is not None]
     assert shapes == 12 * [(8, 33, 64)] + 12 * [(8, 17, 64)]

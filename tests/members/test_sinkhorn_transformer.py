@@ -17,10 +17,10 @@ def sorts(model: torch.nn.Module) -> list[Sinkhorn]:
 
 
 def test_keywords_reach_the_parts() -> None:
-    given = {"iterations": 3, "temperature": 0.5, "noise": False, "pool": "mean", "mixture": True}
-    for one in sorts(sinkhorn_transformer(net="pairs", **SMALL, **given)):  # type: ignore[arg-type]
-        assert isinstance(one.net, PairNet) and one.causal and one.chance is None
-        assert (one.block, one.iterations, one.temperature, one.pool, one.mixture) == (4, 3, 0.5, "mean", True)
+    keywords = {"iterations": 3, "temperature": 0.5, "noise": False, "pool": "mean", "mixture": True}
+    for sort in sorts(sinkhorn_transformer(net="pairs", **SMALL, **keywords)):  # type: ignore[arg-type]
+        assert isinstance(sort.net, PairNet) and sort.causal and sort.chance is None
+        assert (sort.block, sort.iterations, sort.temperature, sort.pool, sort.mixture) == (4, 3, 0.5, "mean", True)
     first, second = sorts(sinkhorn_encoder(cut=2, near=True, **SMALL))  # type: ignore[arg-type]
     assert (first.cut, first.near, first.causal) == (2, True, False)
     assert isinstance(first.net, BlockNet) and first.net.blocks == 3  # 10 tokens in blocks of 4
@@ -30,8 +30,8 @@ def test_keywords_reach_the_parts() -> None:
 def test_the_sort_learns_from_the_loss_alone() -> None:
     model = sinkhorn_transformer(**{**SMALL, "length": 40})  # type: ignore[arg-type]
     model(model.sample(3, 40, 0)).total.backward()
-    for one in sorts(model):
-        assert isinstance(one.net, BlockNet) and one.net.weight.grad is not None and bool(one.net.weight.grad.any())
+    for sort in sorts(model):
+        assert isinstance(sort.net, BlockNet) and sort.net.weight.grad is not None and bool(sort.net.weight.grad.any())
 
 
 def test_an_encoder_has_no_state_and_a_long_row_is_refused() -> None:

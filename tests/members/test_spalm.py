@@ -24,7 +24,7 @@ SIZE = [f"{name}={value}" for name, value in SMALL.items()]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def datastore_folder(tmp_path: Path) -> Path:
     """A folder with a text, a model and a datastore of it, and a spalm that was trained with them."""
     (tmp_path / "text").write_bytes(TEXT)
     home = folder(tmp_path / "xl", "transformer_xl")
@@ -33,74 +33,104 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trained(here: Path, name: str, *keywords: str) -> list[str]:
-    to = ["--data", f"text={here / 'text'}", "--steps", "2", "--batch", "2", "--length", "8", "--out", str(here / name)]
+def trained(folder: Path, name: str, *keywords: str) -> list[str]:
+    to = [
+        "--data",
+        f"text={folder / 'text'}",
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+        "--length",
+        "8",
+        "--out",
+        str(folder / name),
+    ]
     return ["train", "spalm", *keywords, *SIZE, *to]
 
 
-def test_it_trains_is_kept_and_writes(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = load(made / "spalm")
+def test_it_trains_is_kept_and_writes(datastore_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load(datastore_folder / "spalm")
     assert isinstance(model, SPALM) and model.k == 4 and model.log_rate is None and model.lanes
-    assert model.frozen.state_dict()["embedding.weight"].equal(load(made / "xl").embedding.weight)
-    assert '"gate"' in (made / "spalm" / "metrics.jsonl").read_text()
+    assert model.frozen.state_dict()["embedding.weight"].equal(load(datastore_folder / "xl").embedding.weight)
+    assert '"gate"' in (datastore_folder / "spalm" / "metrics.jsonl").read_text()
     for words in (["--seed", "1"], ["--beam", "2"]):
-        assert run(["generate", str(made / "spalm"), "--prompt", "a 1", "--tokens", "3", *words]) == 0
-    assert run(["evaluate", str(made / "spalm"), "k=2", "--data", f"text={made / 'text'}", "--bytes", "20"]) == 0
-    assert isinstance(spalm(datastore=str(made / "store"), k=2, distance=True, **SMALL), SPALM)
+        assert run(["generate", str(datastore_folder / "spalm"), "--prompt", "a 1", "--tokens", "3", *words]) == 0
+    assert (
+        run(
+            [
+                "evaluate",
+                str(datastore_folder / "spalm"),
+                "k=2",
+                "--data",
+                f"text={datastore_folder / 'text'}",
+                "--bytes",
+                "20",
+            ]
+        )
+        == 0
+    )
+    assert isinstance(spalm(datastore=str(datastore_folder / "store"), k=2, distance=True, **SMALL), SPALM)
 
 
-def test_what_is_not_trained_is_multiplied_once_and_a_copy_shares_it(made: Path) -> None:
-    told = cost(spalm(datastore=str(made / "store"), **SMALL), 1, 8)
-    own, other = cost(spalm(**SMALL), 1, 8).flops, load(made / "xl").eval()
+def test_what_is_not_trained_is_multiplied_once_and_a_copy_shares_it(datastore_folder: Path) -> None:
+    cost_report = cost(spalm(datastore=str(datastore_folder / "store"), **SMALL), 1, 8)
+    own, other = cost(spalm(**SMALL), 1, 8).flops, load(datastore_folder / "xl").eval()
     batch, state = sample_rows(other, 1, 8), filled_state(other, 1, 8)
     with torch.no_grad(), counting() as frozen:  # it keeps keys, which are not projected again as in training
         other(batch, state, 0.5)
     keys, head = 2 * 8 * (len(TEXT) - 1) * SMALL["d"], 2 * 8 * 256 * SMALL["d"]
     once = keys + frozen.flops - head  # it asks no frozen head
-    assert once > keys and told.once == pytest.approx(once, rel=0.05)
-    assert told.flops - told.once == pytest.approx(own, rel=0.1)
-    assert told.step_flops == 3 * (told.flops - told.once) + told.once
-    model = load(made / "spalm")
+    assert once > keys and cost_report.once == pytest.approx(once, rel=0.05)
+    assert cost_report.flops - cost_report.once == pytest.approx(own, rel=0.1)
+    assert cost_report.step_flops == 3 * (cost_report.flops - cost_report.once) + cost_report.once
+    model = load(datastore_folder / "spalm")
     assert copy.deepcopy(model).store is model.store, "no keys in memory"
 
 
 def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
-    made: Path, capsys: pytest.CaptureFixture[str]
+    datastore_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store, moved = made / "store", made / "moved"
-    ask = ["generate", str(made / "spalm"), "--prompt", "a", "--tokens", "1"]
-    data = ["--data", f"text={made / 'text'}", "--bytes", "20"]
-    shutil.move(store, moved)
+    store, copy = datastore_folder / "store", datastore_folder / "moved"
+    ask = ["generate", str(datastore_folder / "spalm"), "--prompt", "a", "--tokens", "1"]
+    data = ["--data", f"text={datastore_folder / 'text'}", "--bytes", "20"]
+    shutil.move(store, copy)
     fails(capsys, ask, f"there is no datastore in {store}")
-    assert run([*ask, "--datastore", str(moved)]) == 0
-    assert run(["evaluate", str(made / "spalm"), *data, "--datastore", str(moved)]) == 0
-    fails(capsys, [*ask, "--datastore", str(made)], "there is no datastore in")
-    other = folder(made / "other", "transformer_xl", seed=1)
+    assert run([*ask, "--datastore", str(copy)]) == 0
+    assert run(["evaluate", str(datastore_folder / "spalm"), *data, "--datastore", str(copy)]) == 0
+    fails(capsys, [*ask, "--datastore", str(datastore_folder)], "there is no datastore in")
+    other = folder(datastore_folder / "other", "transformer_xl", seed=1)
     Datastore.build(store, load(other), torch.tensor(list(TEXT), dtype=torch.uint8), home=other)
     fails(capsys, ask, "trained with keys of another model")
-    keyword = f"datastore={moved}"
-    (made / "empty").mkdir()
-    fails(capsys, trained(made, "new", keyword, f"frozen={made / 'empty'}"), "give frozen=FOLDER")
-    fails(capsys, trained(made, "new", keyword, f"frozen={other}"), "the datastore is of another model")
-    fails(capsys, trained(made, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
-    fails(capsys, trained(made, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")
-    fails(capsys, trained(made, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
-    fails(capsys, trained(made, "new", "k=8"), "k=8 has no effect with datastore=None")
-    assert not (made / "new").exists()
+    keyword = f"datastore={copy}"
+    (datastore_folder / "empty").mkdir()
+    fails(
+        capsys, trained(datastore_folder, "new", keyword, f"frozen={datastore_folder / 'empty'}"), "give frozen=FOLDER"
+    )
+    fails(capsys, trained(datastore_folder, "new", keyword, f"frozen={other}"), "the datastore is of another model")
+    fails(capsys, trained(datastore_folder, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
+    fails(capsys, trained(datastore_folder, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")
+    fails(capsys, trained(datastore_folder, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
+    fails(capsys, trained(datastore_folder, "new", "k=8"), "k=8 has no effect with datastore=None")
+    assert not (datastore_folder / "new").exists()
 
 
-def test_a_retrieved_embedding_gives_its_token_a_logit_that_a_gate_can_open_for(made: Path) -> None:
+def test_a_retrieved_embedding_gives_its_token_a_logit_that_a_gate_can_open_for(datastore_folder: Path) -> None:
     """|y|^2 is the most that it adds: 4 at the start, where transformer_xl's embeddings have 0.02^2 d."""
     sizes = {**SMALL, "d": 64}
-    for build, given, length in (
-        (lambda **more: spalm(datastore=str(made / "store"), **SMALL, **more), {}, 4.0),
-        (lambda **more: spalm(datastore=str(made / "store"), **SMALL, **more), {"std": 0.5}, 0.25 * SMALL["d"]),
+    for build, keywords, length in (
+        (lambda **more: spalm(datastore=str(datastore_folder / "store"), **SMALL, **more), {}, 4.0),
+        (
+            lambda **more: spalm(datastore=str(datastore_folder / "store"), **SMALL, **more),
+            {"std": 0.5},
+            0.25 * SMALL["d"],
+        ),
         (lambda **more: spalm(**sizes, **more), {}, 0.02**2 * 64),  # it is the transformer_xl
         (lambda **more: transformer_xl(**sizes, **more), {}, 0.02**2 * 64),
         (lambda **more: transformer_xl(**sizes, **more), {"init": "normal"}, 0.02**2 * 410),
         (lambda **more: transformer_xl(**sizes, **more), {"std": 0.3}, 0.09 * 64),
     ):
-        model = build(**given)
+        model = build(**keywords)
         assert model.head.weight is model.embedding.weight
         assert model.embedding.weight.square().sum(1).mean().item() == pytest.approx(length, rel=0.1)
     with pytest.raises(ValueError, match=r"std=0.0: give a number above 0"):

@@ -19,7 +19,7 @@ L = 5
 Read = set[tuple[int, int]]
 
 
-def said(attention: Sets, m: int, p: int, i: int, j: int, c: int, at: int, window: int) -> bool:
+def reads(attention: Sets, m: int, p: int, i: int, j: int, c: int, at: int, window: int) -> bool:
     """Is j in A^(m+1)_i? Family rows 45 and 46 at p = 2, their powers beyond; `at` is the sub-block."""
     if j > i:
         return False
@@ -39,14 +39,14 @@ def pairs(pattern: Pattern, length: int, h: int = 0) -> Read:
 @pytest.mark.parametrize(("p", "length"), [(2, 33), (3, 61)])
 @pytest.mark.parametrize(("window", "far"), [("paper", L), ("code", L - 1)])
 def test_every_set_is_its_equation(attention: Sets, p: int, length: int, window: str, far: int) -> None:
-    found = factor_patterns(attention, L, 2, 2, p, window)
-    assert len(found) == p
-    for m, turns in enumerate(found):
+    pattern_sets = factor_patterns(attention, L, 2, 2, p, window)
+    assert len(pattern_sets) == p
+    for m, turns in enumerate(pattern_sets):
         assert len(turns) == (2 if attention == "fixed" and m else 1)
         for at, pattern in enumerate(turns):
             whole = itertools.product(range(length), repeat=2)
-            wanted = {(i, j) for i, j in whole if said(attention, m, p, i, j, 2, at, far)}
-            assert pairs(pattern, length) == wanted
+            expected = {(i, j) for i, j in whole if reads(attention, m, p, i, j, 2, at, far)}
+            assert pairs(pattern, length) == expected
 
 
 @pytest.mark.parametrize("attention", ["strided", "fixed"])
@@ -55,11 +55,11 @@ def test_every_set_is_its_equation(attention: Sets, p: int, length: int, window:
 def test_p_steps_of_p_sets_reach_all_that_was_before(attention: Sets, p: int, window: str) -> None:
     """Child et al., section 4.2; each step costs about the p-th root of what was before."""
     length = 40
-    known = torch.eye(length, dtype=torch.double)
+    reachable = torch.eye(length, dtype=torch.double)
     for (pattern,) in factor_patterns(attention, 3, 1, 1, p, window):
         # what a position knows after a layer: what those that it reads, and itself, knew
-        known = ((pattern.matrix(length).double() + torch.eye(length)) @ known).clamp_max(1)
-    assert torch.equal(known.bool(), torch.ones(length, length).tril().bool())
+        reachable = ((pattern.matrix(length).double() + torch.eye(length)) @ reachable).clamp_max(1)
+    assert torch.equal(reachable.bool(), torch.ones(length, length).tril().bool())
 
 
 @pytest.mark.parametrize("use", ["interleaved", "merged", "heads"])
@@ -67,13 +67,13 @@ def test_p_steps_of_p_sets_reach_all_that_was_before(attention: Sets, p: int, wi
 def test_layers_and_heads_use_the_sets_as_the_paper_says(use: Use, sub_blocks: int) -> None:
     """Family row 47: layer n uses n mod p, or all use the union, or head h uses h mod p."""
     p, length, c = 3, 61, 1
-    found = layer_patterns(factor_patterns("fixed", L, c, sub_blocks, p, "paper"), use, 5)
+    pattern_sets = layer_patterns(factor_patterns("fixed", L, c, sub_blocks, p, "paper"), use, 5)
     for n, h in itertools.product(range(5), range(7)):
         at = h // p % sub_blocks if use == "heads" else h % sub_blocks
         mine = {"interleaved": {n % p}, "merged": set(range(p)), "heads": {h % p}}[use]
         whole = itertools.product(range(length), repeat=2)
-        wanted = {(i, j) for i, j in whole if any(said("fixed", m, p, i, j, c, at, L) for m in mine)}
-        assert pairs(found[n], length, h) == wanted
+        expected = {(i, j) for i, j in whole if any(reads("fixed", m, p, i, j, c, at, L) for m in mine)}
+        assert pairs(pattern_sets[n], length, h) == expected
 
 
 def test_its_attention_is_a_loop_over_what_each_head_reads() -> None:
@@ -82,7 +82,7 @@ def test_its_attention_is_a_loop_over_what_each_head_reads() -> None:
     (pattern,) = layer_patterns(factor_patterns("fixed", L, 1, 2, 2, "paper"), "heads", 1)
     y = attend(q, k, v, pattern=pattern).y
     for h, i in itertools.product(range(4), range(23)):
-        keys = [j for j in range(23) if said("fixed", h % 2, 2, i, j, 1, h // 2 % 2, L)]
+        keys = [j for j in range(23) if reads("fixed", h % 2, 2, i, j, 1, h // 2 % 2, L)]
         if not keys:  # before the first summary
             assert not y[0, h, i].any()
             continue
@@ -98,14 +98,14 @@ def test_weights_start_as_the_paper_says() -> None:
     attention, mlp = model.body.layers[3].layers
     assert isinstance(attention, Attention) and isinstance(model, LM)
     inner, last = 0.125 / math.sqrt(d), 1 / math.sqrt(2 * depth)
-    wanted = {
+    expected = {
         attention.projection.qkv.weight: inner,
         attention.aggregation.linear.weight: inner * last,
         mlp.up.weight: inner,
         mlp.down.weight: inner / 2 * last,  # from 4 d units
         model.embedding.weight: inner,
     }
-    for weight, std in wanted.items():
+    for weight, std in expected.items():
         assert abs(weight.std().item() / std - 1) < 0.05
     for table in model.position.tables:
         assert abs(table.weight.std().item() / (inner / math.sqrt(2)) - 1) < 0.1
@@ -137,8 +137,8 @@ def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:
     assert isinstance(model, Image) and [len(table.weight) for table in model.position.tables] == [4, 2, 3]
     x = torch.arange(24)[None]
     rows, columns, channels = (table.weight for table in model.position.tables)
-    found = model.position(x)[0]
-    assert torch.allclose(found[17], rows[2] + columns[1] + channels[2])  # 17 = (2 * 2 + 1) * 3 + 2
+    tables = model.position(x)[0]
+    assert torch.allclose(tables[17], rows[2] + columns[1] + channels[2])  # 17 = (2 * 2 + 1) * 3 + 2
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_each_kind_scores_as_it_is_named(kind: str) -> None:
 def test_mixtures_hold_what_is_named() -> None:
     layer = attention()
     assert type(layer.mechanism.score) is Mixture and type(layer.projection) is QKV
-    assert [type(one) for one in layer.mechanism.score.scores] == [RandomSynthesizer, Product]
+    assert [type(score) for score in layer.mechanism.score.scores] == [RandomSynthesizer, Product]
     other = attention(scores=("random", "dense"), weights="sum")
     assert type(other.projection) is ValueProjection and other.mechanism.score.weights is None
 
@@ -74,9 +74,9 @@ def test_its_keywords_change_what_they_name() -> None:
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as raised:
         synthesizer(**{**TINY, **keywords})
-    assert says in str(told.value) and "\n" not in str(told.value)
+    assert says in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_row_beyond_its_tables_is_an_error_and_is_written_by_sliding() -> None:

@@ -40,9 +40,11 @@ def unread_rows(model: Any) -> Iterator[str]:
 def test_each_row_of_a_table_of_a_member_s_bias_is_read(files: tuple[str, ...]) -> None:
     """In the long run of all members."""
     judged = [
-        (name, one) for name, one in examples("members") if name not in NEVER_READ and (name in files or not files)
+        (name, example)
+        for name, example in examples("members")
+        if name not in NEVER_READ and (name in files or not files)
     ]
-    models = [(name, build_module(one.make).train()) for name, one in judged]
-    found = {name for name, model in models if any(tables(model))}
+    models = [(name, build_module(example.make).train()) for name, example in judged]
+    found_names = {name for name, model in models if any(tables(model))}
     wrong = [(name, unread) for name, model in models if any(tables(model)) for unread in unread_rows(model)]
-    assert not wrong and len(found) >= (len(files) or 5)
+    assert not wrong and len(found_names) >= (len(files) or 5)

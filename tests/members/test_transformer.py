@@ -27,17 +27,17 @@ def test_source_target_and_head_share_one_embedding_scaled_by_the_root_of_d() ->
     model = transformer(d=16, depth=1, heads=2, hidden=24, vocab=11)
     assert model.head.weight is model.embedding.weight
     assert model.scale == 4.0
-    seen: list[Tensor] = []
+    inputs: list[Tensor] = []
     for stack in (model.encoder, model.decoder):
-        stack.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+        stack.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0].detach()))
     model.eval()
     tokens = torch.tensor([[3, 9, 3]])
     model.logits(tokens, source=tokens)
     angles = [[pos / 1e4 ** ((n - n % 2) / 16) for n in range(16)] for pos in range(3)]
     waves = torch.tensor([[math.cos(a) if n % 2 else math.sin(a) for n, a in enumerate(row)] for row in angles])
-    for x in seen:
+    for x in inputs:
         torch.testing.assert_close(x[0], 4.0 * model.embedding.weight[tokens[0]].detach() + waves)
-    assert len(seen) == 2
+    assert len(inputs) == 2
 
 
 def test_dropout_and_smoothing_are_the_papers() -> None:
@@ -46,9 +46,11 @@ def test_dropout_and_smoothing_are_the_papers() -> None:
     joins = [module for module in model.modules() if isinstance(module, Join)]
     assert len(joins) == 2 * 2 + 2 * 3
     assert {join.dropout for join in joins} | {model.dropout, model.smoothing} == {0.1}
-    given = transformer(d=16, depth=1, heads=2, hidden=24, vocab=11, dropout=0.3, smoothing=0.2)
-    assert {module.dropout for module in given.modules() if isinstance(module, Join)} | {given.dropout} == {0.3}
-    assert given.smoothing == 0.2
+    with_dropout = transformer(d=16, depth=1, heads=2, hidden=24, vocab=11, dropout=0.3, smoothing=0.2)
+    assert {module.dropout for module in with_dropout.modules() if isinstance(module, Join)} | {
+        with_dropout.dropout
+    } == {0.3}
+    assert with_dropout.smoothing == 0.2
 
 
 def pairs(rows: int = 64) -> Tensor:
@@ -68,8 +70,8 @@ def test_it_learns_to_copy_and_where_to_end() -> None:
         optimiser.step()
         schedule.step()
     source = pairs(200)
-    wanted = torch.cat([source, torch.full((200, 1), -1)], 1)
-    wanted[torch.arange(200), (source >= 0).sum(1)] = model.end
+    expected = torch.cat([source, torch.full((200, 1), -1)], 1)
+    expected[torch.arange(200), (source >= 0).sum(1)] = model.end
     for beam in (1, 3):
-        right = (generate(model, None, 7, source=source, temperature=0, beam=beam) == wanted).all(1)
+        right = (generate(model, None, 7, source=source, temperature=0, beam=beam) == expected).all(1)
         assert float(right.float().mean()) > 0.95

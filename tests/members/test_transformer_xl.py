@@ -25,8 +25,8 @@ def biases(model: LM) -> list[torch.nn.Module]:
 
 def test_layers_share_u_and_v_and_nothing_else_of_their_bias() -> None:
     model = small()
-    first, *others = biases(model)
-    for other in others:
+    first, *rest = biases(model)
+    for other in rest:
         assert other.u is first.u and other.v is first.v
         assert other.position.weight is not first.position.weight
     assert sum(name.rpartition(".")[2] in ("u", "v") for name, _ in model.named_parameters()) == 2
@@ -38,8 +38,8 @@ def test_shared_parameters_are_saved_once_and_tied_again(tmp_path: Path) -> None
     stored = load_file(tmp_path / "model.safetensors")
     assert sum(name.rpartition(".")[2] in ("u", "v") for name in stored) == 2
     back = load(tmp_path)
-    first, *others = biases(back)
-    assert all(other.u is first.u and other.v is first.v for other in others)
+    first, *rest = biases(back)
+    assert all(other.u is first.u and other.v is first.v for other in rest)
     assert back.head.weight is back.embedding.weight
     tokens = torch.randint(0, 11, (2, 13))
     assert torch.equal(back.logits(tokens).y, model.eval().logits(tokens).y)
@@ -62,8 +62,8 @@ def test_it_reads_further_than_a_layer_does() -> None:
 def test_with_same_length_every_token_reads_exactly_its_memory() -> None:
     model = transformer_xl(d=16, depth=1, heads=2, segment=5, memory=4, same_length=True, vocab=11).train()
     tokens = torch.randint(0, 11, (1, 18))
-    others = torch.where(torch.eye(18, dtype=torch.bool), (tokens + 1) % 11, tokens)  # row p has another token at p
-    y = model.logits(torch.cat([tokens, others])).y
+    variants = torch.where(torch.eye(18, dtype=torch.bool), (tokens + 1) % 11, tokens)  # row p has another token at p
+    y = model.logits(torch.cat([tokens, variants])).y
     changed = (y[1:] - y[:1]).abs().amax(-1) > 1e-9
     for t in (3, 9, 10, 12, 17):
         assert changed[:, t].tolist() == [t - 4 < p <= t for p in range(18)]

@@ -23,11 +23,11 @@ def test_depth_costs_no_weights_and_fixed_has_only_no_halting_unit() -> None:
 
 
 def test_what_is_embedded_is_scaled_to_stand_up_to_the_timing() -> None:
-    model, seen = universal_transformer(d=16, depth=2, heads=2, vocab=11), []
-    model.body.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model, inputs = universal_transformer(d=16, depth=2, heads=2, vocab=11), []
+    model.body.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
     tokens = torch.randint(0, 11, (2, 5))
     model.logits(tokens)
-    assert torch.equal(seen[0], 4 * model.embedding.weight[tokens])
+    assert torch.equal(inputs[0], 4 * model.embedding.weight[tokens])
 
 
 @pytest.mark.parametrize("forms", [{}, {"halting": "graves"}, {"transition": "separable_conv"}])
@@ -142,18 +142,18 @@ def test_it_is_judged_by_its_steps_too(form: str) -> None:
     sizes = {"d": 16, "depth": 6, "heads": 2, "vocab": 11, "form": form}
     rows = torch.randint(0, 11, (3, 9), generator=torch.Generator().manual_seed(0))
     rows[1, 5:] = -1
-    given = rows if form == "decoder" else (rows[:, :5].clamp_min(0), rows)
+    batch = rows if form == "decoder" else (rows[:, :5].clamp_min(0), rows)
     real = rows[:, 1:] >= 0 if form == "decoder" else torch.cat([torch.ones(3, 1, dtype=torch.bool), rows >= 0], 1)
     varied = 0
     for seed in range(8):
         torch.manual_seed(seed)
-        model, seen = universal_transformer(**sizes, bias=0.0).eval(), []
+        model, steps_taken = universal_transformer(**sizes, bias=0.0).eval(), []
         body = model.body if form == "decoder" else model.decoder
         torch.nn.init.normal_(body.halting.unit.weight, std=0.3)
-        body.register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.aux["steps"]))
-        told = model.judge(given).totals
-        assert (float(told["steps"][0]), int(told["steps"][1])) == (seen[0][real].sum(), real.sum())
-        assert list(told)[0].startswith("bits")
-        varied += len(seen[0][real].unique()) > 1
+        body.register_forward_hook(lambda _, __, out, steps_taken=steps_taken: steps_taken.append(out.aux["steps"]))
+        totals = model.judge(batch).totals
+        assert (float(totals["steps"][0]), int(totals["steps"][1])) == (steps_taken[0][real].sum(), real.sum())
+        assert list(totals)[0].startswith("bits")
+        varied += len(steps_taken[0][real].unique()) > 1
     assert varied
-    assert "steps" not in universal_transformer(**sizes, halting="fixed").eval().judge(given).totals
+    assert "steps" not in universal_transformer(**sizes, halting="fixed").eval().judge(batch).totals

@@ -44,10 +44,10 @@ def attentions(model: Any) -> list[Any]:
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_keywords_are_the_same(member: Callable[..., Any]) -> None:
-    found = signature(member).parameters
+    parameters = signature(member).parameters
     assert get_args(Positions) == ("learned", *SINUSOIDS, "rotary", "alibi", "relative", "none")
-    assert found["position"].annotation == Positions and found["norm"].annotation == Norms
-    assert found["pattern"].annotation == str | tuple[str, ...] and found["head_dim"].default is None
+    assert parameters["position"].annotation == Positions and parameters["norm"].annotation == Norms
+    assert parameters["pattern"].annotation == str | tuple[str, ...] and parameters["head_dim"].default is None
 
 
 @pytest.mark.parametrize("position", get_args(Positions))
@@ -69,10 +69,10 @@ def test_a_position_is_added_turns_or_changes_scores(member: Callable[..., Any],
 def test_distances_know_no_origin_and_what_is_added_does(position: str, float64: None) -> None:
     model = gpt(**SMALL, position=position).eval()
     tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
-    here, there = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
-    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", *SINUSOIDS))
+    near, far = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
+    assert torch.allclose(near, far, atol=1e-10) == (position not in ("learned", *SINUSOIDS))
     apart = model.logits(tokens, None, Context(pos * 2, run=True)).y
-    assert torch.allclose(here, apart, atol=1e-10) == (position == "none")
+    assert torch.allclose(near, apart, atol=1e-10) == (position == "none")
 
 
 @pytest.mark.parametrize("norm", get_args(Norms))
@@ -129,7 +129,9 @@ def test_tensor2tensors_sinusoids_are_all_sines_then_all_cosines_at_its_frequenc
 
 def test_sines_first_are_the_papers_sinusoids_in_another_order(float64: None) -> None:
     pos = torch.arange(40)[None]
-    paper, added = (gpt(**SMALL, position=one).double().position(pos) for one in ("sinusoidal", "sines_first"))
+    paper, added = (
+        gpt(**SMALL, position=position).double().position(pos) for position in ("sinusoidal", "sines_first")
+    )
     assert torch.equal(added, torch.cat([paper[..., ::2], paper[..., 1::2]], -1))
 
 
@@ -161,19 +163,21 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), WRONG)
+@pytest.mark.parametrize(("keywords", "says"), WRONG)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_what_makes_no_sense_is_refused_in_one_line(
-    member: Callable[..., Any], given: dict[str, Any], says: str
+    member: Callable[..., Any], keywords: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ValueError, match=says) as caught:
-        member(**{**SMALL, **given})
+        member(**{**SMALL, **keywords})
     assert "\n" not in str(caught.value)
     with pytest.raises(TypeError, match="'rotery' came"):
         member(position="rotery")
 
 
-@pytest.mark.parametrize("name", [name for name, one in members().items() if "depth" in signature(one).parameters])
+@pytest.mark.parametrize(
+    "name", [name for name, member in members().items() if "depth" in signature(member).parameters]
+)
 def test_no_layers_are_refused_by_the_keyword(name: str) -> None:
     for depth in (0, -1):
         with pytest.raises(ValueError, match=f"^depth={depth}: give a whole number of at least 1"):
@@ -206,11 +210,11 @@ def test_the_first_loss_is_within_a_tenth_of_the_log_of_the_vocabulary(make: Cal
 
 @pytest.mark.parametrize("name", members())
 def test_every_member_of_bytes_begins_near_the_log_of_the_vocabulary(name: str) -> None:
-    known = signature(members()[name]).parameters
-    given = {key: value for key, value in (("d", 64), ("depth", 2), ("heads", 4)) if key in known}
+    accepted = signature(members()[name]).parameters
+    keywords = {key: value for key, value in (("d", 64), ("depth", 2), ("heads", 4)) if key in accepted}
     needs: Any = members()[name].needs  # type: ignore[attr-defined]
-    every = {key: parameter.default for key, parameter in known.items()} | given
-    model = members()[name](**{key: value for key, value in given.items() if has_effect(key, needs, every)})
+    every = {key: parameter.default for key, parameter in accepted.items()} | keywords
+    model = members()[name](**{key: value for key, value in keywords.items() if has_effect(key, needs, every)})
     if model.reads in ("text", "masked", "pairs"):
         assert abs(first_loss(model) / math.log(256) - 1) < 0.1
 

@@ -30,9 +30,9 @@ def written(folder: Path, labels: str = "abc", name: str = "rows.tsv") -> str:
 
 def test_the_mean_is_over_real_tokens_alone() -> None:
     y = torch.randn(3, 5, 4)
-    found = MeanPooler()(y, PADDED >= 0)
-    for row, one in enumerate(found):
-        torch.testing.assert_close(one, y[row][PADDED[row] >= 0].mean(0))
+    means = MeanPooler()(y, PADDED >= 0)
+    for row, mean in enumerate(means):
+        torch.testing.assert_close(mean, y[row][PADDED[row] >= 0].mean(0))
 
 
 def test_a_row_begins_with_the_model_s_own_token_behind_padding() -> None:
@@ -51,10 +51,10 @@ def test_it_learns_what_rows_are_and_reads_as_many_tokens_as_it_says(pool: str, 
     assert model.longest == 24 and model.scores(torch.zeros(1, 24, dtype=torch.long)).shape == (1, 3)
     history = fit(model, written(tmp_path), steps=60, batch=16, length=24, lr=3e-3, out=tmp_path / "run")
     assert history.metric.name == "accuracy" and history.best.valid > 0.8
-    again = load(tmp_path / "run")
-    assert isinstance(again, Classifier) and again.labels == ("a", "b", "c")
-    said = again.scores(torch.tensor([list(b"77ccccc12")])).argmax(-1)
-    assert again.labels[int(said)] == "c"
+    loaded = load(tmp_path / "run")
+    assert isinstance(loaded, Classifier) and loaded.labels == ("a", "b", "c")
+    predicted = loaded.scores(torch.tensor([list(b"77ccccc12")])).argmax(-1)
+    assert loaded.labels[int(predicted)] == "c"
 
 
 def test_a_pooling_of_several_vectors_is_read_whole() -> None:
@@ -73,9 +73,9 @@ def test_padding_changes_nothing(float64: None) -> None:
 def test_the_loss_is_the_mean_over_rows_of_what_their_class_costs(float64: None) -> None:
     model = bert_classifier(**SMALL, classes=3).eval()
     costs = -model.scores(PADDED).log_softmax(-1)
-    found = model((PADDED, torch.tensor([2, 0, 1])))
-    torch.testing.assert_close(found.total, (costs[0, 2] + costs[1, 0] + costs[2, 1]) / 3)
-    assert found.count == 3
+    loss = model((PADDED, torch.tensor([2, 0, 1])))
+    torch.testing.assert_close(loss.total, (costs[0, 2] + costs[1, 0] + costs[2, 1]) / 3)
+    assert loss.count == 3
 
 
 def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(

@@ -19,15 +19,15 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_it_knows_the_calendar_of_what_comes_and_nothing_else() -> None:
     model = _example().eval()
     batch = model.sample(2, 0, 0)
-    said = model.forecast(batch)
-    assert said.shape == (2, model.horizon, model.channels)
+    predicted = model.forecast(batch)
+    assert predicted.shape == (2, model.horizon, model.channels)
     for n in range(model.context + model.horizon):
         values, calendar = batch.values.clone(), batch.calendar.clone()
         values[:, n] += 1
         calendar[:, n] += 1
-        changed = not torch.equal(model.forecast(batch._replace(values=values)), said)
+        changed = not torch.equal(model.forecast(batch._replace(values=values)), predicted)
         assert changed == (n < model.context)
-        assert not torch.equal(model.forecast(batch._replace(calendar=calendar)), said)
+        assert not torch.equal(model.forecast(batch._replace(calendar=calendar)), predicted)
 
 
 @torch.no_grad()
@@ -35,23 +35,23 @@ def test_it_knows_the_calendar_of_what_comes_and_nothing_else() -> None:
 def test_loss_and_measures_are_mean_errors_of_what_comes(targets: int | None) -> None:
     model = _example(targets).eval()
     batch = model.sample(3, 0, 0)
-    wanted = batch.values[:, model.context :]
-    apart = model.forecast(batch) - (wanted if targets is None else wanted[..., 1:])  # the last of two
+    expected = batch.values[:, model.context :]
+    apart = model.forecast(batch) - (expected if targets is None else expected[..., 1:])  # the last of two
     loss, judged = model(batch), model.judge(batch).totals
     assert float(loss.total) == pytest.approx(float(apart.square().mean())) and loss.count == apart.numel()
-    found = {name: float(value / count) for name, (value, count) in judged.items()}
+    measures = {name: float(value / count) for name, (value, count) in judged.items()}
     want = {"mean squared error": apart.square().mean(), "mean absolute error": apart.abs().mean()}
-    assert found == pytest.approx({name: float(value) for name, value in want.items()})
+    assert measures == pytest.approx({name: float(value) for name, value in want.items()})
 
 
 @torch.no_grad()
 def test_a_smaller_encoder_reads_the_last_half_of_the_known_rows() -> None:
     model: Any = _example().eval()
-    seen: list[Any] = []
+    calls: list[Any] = []
     for encoder in model.encoders:
-        encoder.layers[0].register_forward_hook(lambda part, inputs, out: seen.append(inputs[0]))
+        encoder.layers[0].register_forward_hook(lambda part, inputs, out: calls.append(inputs[0]))
     model.forecast(model.sample(2, 0, 0))
-    whole, half = seen
+    whole, half = calls
     assert whole.shape[1] == 9 and torch.equal(half, whole[:, -4:])
 
 
@@ -84,31 +84,31 @@ def test_a_whole_forecast_against_loops() -> None:
         return [sum(conv.weight[:, :, a] @ between[t + a] for a in range(3)) + conv.bias for t in range(len(row))]
 
     def embedded(part: Any, row: list[Tensor], when: Tensor) -> list[Tensor]:
-        found = []
+        rows = []
         for t, x in enumerate(convolved(part.values, row)):
             waves = [(math.sin, math.cos)[n % 2](t / 10000 ** (n // 2 * 2 / 8)) for n in range(8)]
-            found.append(x + part.calendar.weight @ when[t] + torch.tensor(waves))
-        return found
+            rows.append(x + part.calendar.weight @ when[t] + torch.tensor(waves))
+        return rows
 
     def attended(layer: Any, row: list[Tensor], source: list[Tensor], causal: bool) -> list[Tensor]:
-        (q, k, v), found = (layer.projection.matrix(name) for name in "qkv"), []
+        (q, k, v), outputs = (layer.projection.matrix(name) for name in "qkv"), []
         for i, x in enumerate(row):
             read = [s for j, s in enumerate(source) if not causal or j <= i]
             heads = []
             for at in (slice(0, 4), slice(4, 8)):
-                asking, keys, told = (
+                asking, keys, values_read = (
                     [w[at] @ y + b[at] for y in ys] for (w, b), ys in ((q, [x]), (k, read), (v, read))
                 )
                 weight = torch.tensor([float(asking[0] @ key) / 2 for key in keys]).softmax(0)
-                heads.append(sum(w * value for w, value in zip(weight, told, strict=True)))
-            found.append(linear(layer.aggregation.linear, torch.cat(heads)))
-        return found
+                heads.append(sum(w * value for w, value in zip(weight, values_read, strict=True)))
+            outputs.append(linear(layer.aggregation.linear, torch.cat(heads)))
+        return outputs
 
     def normed(norm: Any, x: list[Tensor], y: list[Tensor]) -> list[Tensor]:
-        def one(z: Tensor) -> Tensor:
+        def normed_row(z: Tensor) -> Tensor:
             return (z - z.mean()) / (z.var(correction=0) + norm.eps).sqrt() * norm.weight + norm.bias
 
-        return [one(a + b) for a, b in zip(x, y, strict=True)]
+        return [normed_row(a + b) for a, b in zip(x, y, strict=True)]
 
     def block(part: Any, row: list[Tensor], causal: bool, source: list[Tensor] | None = None) -> list[Tensor]:
         *attentions, mlp = part.layers
@@ -121,9 +121,9 @@ def test_a_whole_forecast_against_loops() -> None:
     strong = [F.elu(x) for x in convolved(encoder.between[0].conv, row)]
     row = [torch.stack(strong[max(t - 1, 0) : t + 2]).amax(0) for t in range(0, 7, 2)]
     source = block(encoder.layers[1], row, False)
-    asked = embedded(model.asked, [*values[3:7], *torch.zeros(3, 2)], calendar[3:])
-    said = block(model.decoder.layers[0], asked, True, source)[4:]
-    assert torch.allclose(model.forecast(batch)[0], torch.stack([linear(model.head, x) for x in said]), atol=1e-10)
+    future = embedded(model.asked, [*values[3:7], *torch.zeros(3, 2)], calendar[3:])
+    predicted = block(model.decoder.layers[0], future, True, source)[4:]
+    assert torch.allclose(model.forecast(batch)[0], torch.stack([linear(model.head, x) for x in predicted]), atol=1e-10)
 
 
 def test_what_it_refuses_is_one_line() -> None:

@@ -15,7 +15,7 @@ from kinformer.models.support.logistic_mixture import LogisticMixture
 BLOCKED, ENLARGING = EXAMPLES
 
 
-def made(n: int) -> Image:
+def make_image(n: int) -> Image:
     torch.manual_seed(n)
     return EXAMPLES[n]().double().eval()
 
@@ -38,7 +38,7 @@ def steps(shape: tuple[int, ...], block: tuple[int, int], n: int) -> list[list[t
 @pytest.mark.parametrize(("n", "block"), [(0, (2, 1)), (1, (1, 1))])
 def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tuple[int, int]) -> None:
     """A loop that reads the picture anew for each step, and of it nothing that comes later."""
-    model = made(n)
+    model = make_image(n)
     pixels, labels = model.sample(2, 0, 3)
     source = {} if model.encoder is None else {"source": model.downsample(pixels)}
     places = steps(model.shape, block, model.values.n)
@@ -56,21 +56,21 @@ def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tu
 @pytest.mark.parametrize("n", [0, 1])
 def test_the_boldest_picture_is_the_likeliest_of_each_step(n: int) -> None:
     """Drawn one by one with a state, at temperature 0; said again of the whole picture at once without one."""
-    model = made(n)
+    model = make_image(n)
     source = model.downsample(model.sample(2, 0, 1)[0])
     pixels = model.draw(2, temperature=0.0, source=source)
     values = model.rows(pixels)
     y = model.says(values, **({} if source is None else {"source": source}))
-    said = [model.values.draw(y[:, t], torch.full((2, model.values.draws), 0.5), 0.0) for t in range(model.steps)]
-    assert torch.equal(torch.stack(said, 1), values) and torch.equal(model.pictures(values), pixels)
+    predicted = [model.values.draw(y[:, t], torch.full((2, model.values.draws), 0.5), 0.0) for t in range(model.steps)]
+    assert torch.equal(torch.stack(predicted, 1), values) and torch.equal(model.pictures(values), pixels)
 
 
 def test_a_picture_of_a_batch_is_drawn_as_it_would_be_alone() -> None:
-    model = made(0)
+    model = make_image(0)
     model.train().dropout = 0.5  # drawing knows none
-    both = model.draw(2, seed=5)
+    pictures = model.draw(2, seed=5)
     assert model.training
-    assert torch.equal(both[1:], model.draw(1, seed=6)) and not torch.equal(both[:1], both[1:])
+    assert torch.equal(pictures[1:], model.draw(1, seed=6)) and not torch.equal(pictures[:1], pictures[1:])
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -78,7 +78,7 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
     from kinformer.core.patterns.full import Full
     from kinformer.nn.mechanisms.softmax import Softmax
 
-    model = made(n)
+    model = make_image(n)
     assert reads_ahead(model, 24) == ""
     (own,) = (part for part in model.body.layers[0].modules() if isinstance(part, Softmax))
     own.pattern = Full()
@@ -89,7 +89,7 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
 
 def test_each_channel_has_vectors_of_its_own() -> None:
     """As the Image Transformer wants it, whether a picture goes in at once, in blocks, or a step at a time."""
-    model = made(0)
+    model = make_image(0)
     assert isinstance(model.values, CategoricalIntensities)
     tables = model.values.embedding.weight.view(3, 256, 16)
     pixels = model.sample(1, 0, 2)[0]
@@ -139,9 +139,9 @@ def test_a_mixture_of_logistics_is_the_papers_formula(channels: int) -> None:
     values = LogisticMixture(8, channels, 3).double()
     y = torch.randn(8, dtype=torch.double) * 2
     pixels = torch.randint(256, (20, channels)).tolist() + [[0] * channels, [255] * channels]
-    told = values.nll(y.expand(1, len(pixels), -1), torch.tensor(pixels)[None])[0]
-    for pixel, one in zip(pixels, told.tolist(), strict=True):
-        assert math.isclose(math.exp(-one), mixture(values, y, pixel), rel_tol=1e-8)
+    nll = values.nll(y.expand(1, len(pixels), -1), torch.tensor(pixels)[None])[0]
+    for pixel, value in zip(pixels, nll.tolist(), strict=True):
+        assert math.isclose(math.exp(-value), mixture(values, y, pixel), rel_tol=1e-8)
 
 
 @torch.no_grad()
@@ -163,30 +163,30 @@ def test_what_is_drawn_is_as_frequent_as_it_is_likely(make) -> None:
     values: Intensities = make().double()
     y = torch.randn(4, dtype=torch.double)
     count = 20_000
-    drawn = values.draw(y.expand(count, -1), torch.rand(count, values.draws, dtype=torch.double), 1.0)[:, 0]
+    sampled = values.draw(y.expand(count, -1), torch.rand(count, values.draws, dtype=torch.double), 1.0)[:, 0]
     p = (-values.nll(y.expand(1, 256, -1), torch.arange(256)[None, :, None])).exp()[0].detach()
     for lo, hi in ((0, 1), (0, 60), (60, 128), (128, 200), (200, 256), (255, 256)):
-        share, there = float(p[lo:hi].sum()), float(((drawn >= lo) & (drawn < hi)).double().mean())
-        assert abs(there - share) < 5 * (share * (1 - share) / count) ** 0.5 + 1e-9
+        share, frequency = float(p[lo:hi].sum()), float(((sampled >= lo) & (sampled < hi)).double().mean())
+        assert abs(frequency - share) < 5 * (share * (1 - share) / count) ** 0.5 + 1e-9
 
 
 def test_a_label_adds_its_vector_to_every_step() -> None:
     """Read at once, and a step at a time at temperature 0, where the likeliest of each step is drawn."""
-    plain = made(0)
+    plain = make_image(0)
     model = Image((3, 4, 2), plain.values, plain.body, position=plain.position, block=(2, 1), classes=3).double().eval()
     assert model.classes is not None
     torch.nn.init.normal_(model.classes.weight)
     pixels, label = model.sample(2, 0, 4)[0], torch.tensor([2, 0])
-    values, given = model.inputs((pixels, label))
+    values, condition = model.inputs((pixels, label))
     read: list[torch.Tensor] = []
-    handle = model.body.register_forward_pre_hook(lambda body, told: read.append(told[0]))
-    model.says(values, **given), plain.says(values)
+    handle = model.body.register_forward_pre_hook(lambda body, inputs: read.append(inputs[0]))
+    model.says(values, **condition), plain.says(values)
     handle.remove()
     torch.testing.assert_close(read[0], read[1] + model.classes.weight[label][:, None])
-    drawn = model.draw(2, temperature=0.0, label=label)
-    y = model.says(model.rows(drawn), label=label)
-    said = [model.values.draw(y[:, t], torch.full((2, 1), 0.5), 0.0) for t in range(model.steps)]
-    assert torch.equal(model.pictures(torch.stack(said, 1)), drawn)
+    pictures = model.draw(2, temperature=0.0, label=label)
+    y = model.says(model.rows(pictures), label=label)
+    predicted = [model.values.draw(y[:, t], torch.full((2, 1), 0.5), 0.0) for t in range(model.steps)]
+    assert torch.equal(model.pictures(torch.stack(predicted, 1)), pictures)
     with pytest.raises(ValueError, match="a label is 3, and classes=3 are 0 to 2; make classes more"):
         model((pixels, label + 1))
     with pytest.raises(ValueError, match="label is missing, and this model wants the class of each picture"):
@@ -196,13 +196,13 @@ def test_a_label_adds_its_vector_to_every_step() -> None:
 
 
 def test_wrong_pictures_are_one_line() -> None:
-    model = made(0)
+    model = make_image(0)
     with pytest.raises(ValueError, match=r"pictures \[C H W\] are \[1, 4, 2\], and \[3, 4, 2\] are wanted"):
         model.rows(torch.zeros(1, 1, 4, 2, dtype=torch.uint8))
     with pytest.raises(ValueError, match="source is given, and this model has no encoder and reads none"):
         model.draw(1, source=torch.zeros(1, 3, 2, 1, dtype=torch.uint8))
     with pytest.raises(ValueError, match="source is missing, and this model wants smaller copies"):
-        made(1).draw(1)
+        make_image(1).draw(1)
     for shape, block, says in (((3, 4), (1, 1), "are not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
         with pytest.raises(ValueError, match=says):
             Image(shape, CategoricalIntensities(16), model.body, block=block)

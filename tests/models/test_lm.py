@@ -32,10 +32,10 @@ def small(**keywords: object) -> LM:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many numbers each look of a memo asked for."""
-    found: list[int] = []
+    looked_at: list[int] = []
     look = Memo.look
-    monkeypatch.setattr(Memo, "look", lambda memo, *numbers: found.append(len(numbers)) or look(memo, *numbers))
-    return found
+    monkeypatch.setattr(Memo, "look", lambda memo, *numbers: looked_at.append(len(numbers)) or look(memo, *numbers))
+    return looked_at
 
 
 # Precision -----------------------------------------------------------------------------------------------------------
@@ -44,10 +44,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_a_state_is_as_precise_as_the_model_that_made_it(dtype: torch.dtype) -> None:
     model = small().to(dtype)
-    kept = [leaf.dtype for name, leaf in leaves(model.start(2, 9)) if name in ("k", "v")]
-    assert kept == [dtype] * 6
-    told = model.start(2, 9, dtype=torch.float32)
-    assert [leaf.dtype for name, leaf in leaves(told) if name in ("k", "v")] == [torch.float32] * 6
+    dtypes = [leaf.dtype for name, leaf in leaves(model.start(2, 9)) if name in ("k", "v")]
+    assert dtypes == [dtype] * 6
+    state_in = model.start(2, 9, dtype=torch.float32)
+    assert [leaf.dtype for name, leaf in leaves(state_in) if name in ("k", "v")] == [torch.float32] * 6
 
 
 def test_a_bf16_model_evaluates_and_generates() -> None:
@@ -68,15 +68,15 @@ def gpt_like(model: LM, dtype: torch.dtype) -> LM:
 
 
 def test_without_padding_rows_are_known_to_be_whole_and_share_one_row_of_positions(looks: list[int]) -> None:
-    seen: list[Context] = []
+    contexts: list[Context] = []
     model = small()
-    model.body.register_forward_pre_hook(lambda _, given: seen.append(given[2]))
+    model.body.register_forward_pre_hook(lambda _, arguments: contexts.append(arguments[2]))
     model.logits(torch.randint(0, 11, (4, 9)))
     padded = torch.randint(0, 11, (4, 9))
     padded[1, :2] = -1
     model.logits(padded)
-    assert (seen[0].run, seen[0].full, seen[0].pos.stride(0)) == (True, True, 0)
-    assert (seen[1].run, seen[1].full) == (True, False)
+    assert (contexts[0].run, contexts[0].full, contexts[0].pos.stride(0)) == (True, True, 0)
+    assert (contexts[1].run, contexts[1].full) == (True, False)
     assert looks == [2, 2]
 
 
@@ -168,9 +168,9 @@ def test_what_a_part_wants_and_nobody_sends_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [{"dropout": 1.5}, {"vocab": 0}, {"d": 0}])
 def test_numbers_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
-    given = {"vocab": 11, "d": 16, **wrong}
+    keywords = {"vocab": 11, "d": 16, **wrong}
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        LM(given.pop("vocab"), given.pop("d"), MLP(16), **given)  # type: ignore[arg-type]
+        LM(keywords.pop("vocab"), keywords.pop("d"), MLP(16), **keywords)  # type: ignore[arg-type]
 
 
 def test_a_head_is_lent_to_the_body() -> None:
@@ -205,8 +205,8 @@ def test_what_is_judged_adds_up_over_rows_with_no_chance_in_it(float64: None, ma
     model = make(d=16, depth=1, heads=2).eval()  # type: ignore[operator]
     whole, rows = batches(model)
     name = model.metric.name
-    first, again = model.judge(whole).totals, model.judge(whole).totals
-    assert next(iter(first)) == name and first[name][0] == again[name][0] and first[name][1] > 0
+    first, second = model.judge(whole).totals, model.judge(whole).totals
+    assert next(iter(first)) == name and first[name][0] == second[name][0] and first[name][1] > 0
     alone = [model.judge(row).totals[name] for row in rows]
     torch.testing.assert_close(sum(total for total, _ in alone), first[name][0])
     assert int(sum(count for _, count in alone)) == int(first[name][1])
@@ -219,15 +219,15 @@ def test_what_is_judged_carries_the_state(float64: None) -> None:
     model = small().eval()
     rows = model.sample(2, 13, 0)
     whole, count = model.judge(rows).totals["bits per byte"]
-    one = model.judge(rows[:, :6], model.start(2, 13))
-    two = model.judge(rows[:, 5:], one.state)
-    torch.testing.assert_close(one.totals["bits per byte"][0] + two.totals["bits per byte"][0], whole)
+    first_part = model.judge(rows[:, :6], model.start(2, 13))
+    second_part = model.judge(rows[:, 5:], first_part.state)
+    torch.testing.assert_close(first_part.totals["bits per byte"][0] + second_part.totals["bits per byte"][0], whole)
 
 
 @pytest.mark.parametrize("make", [gpt, bert, transformer])
 def test_samples_of_a_seed_are_the_same_and_longer_ones_begin_alike(make: object) -> None:
     model = make(d=16, depth=1, heads=2)  # type: ignore[operator]
-    short, same, long, other = (model.sample(3, *given) for given in ((5, 0), (5, 0), (90, 0), (5, 1)))
+    short, same, long, other = (model.sample(3, *arguments) for arguments in ((5, 0), (5, 0), (90, 0), (5, 1)))
     for a, b, c, e in zip(*((x if isinstance(x, tuple) else (x,)) for x in (short, same, long, other)), strict=True):
         assert torch.equal(a, b) and torch.equal(a, c[:, :5]) and not torch.equal(a, e)
 
@@ -237,9 +237,9 @@ def test_a_causal_row_without_padding_needs_no_mask(monkeypatch: pytest.MonkeyPa
     causal: list[bool] = []
     fused = torch.nn.functional.scaled_dot_product_attention
 
-    def noted(*given: Tensor, is_causal: bool = False, **more: object) -> Tensor:
+    def noted(*arguments: Tensor, is_causal: bool = False, **more: object) -> Tensor:
         causal.append(is_causal)
-        return fused(*given, is_causal=is_causal, **more)  # type: ignore[arg-type]
+        return fused(*arguments, is_causal=is_causal, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
     small().logits(torch.randint(0, 11, (2, 9)))

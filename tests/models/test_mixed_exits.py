@@ -65,15 +65,15 @@ def mixed(model: MultiExit, exits: Tensor) -> float:
         h = model.embedding(tokens)[None]
         levels = [h[:, : len(tokens)]]
         x = levels[0]
-        kept = [x]
+        states = [x]
         for n in range(DEPTH):
             new = Stack([model.body.layers[n]])(x, None, Context(torch.arange(len(tokens))[None], run=True)).y
-            gone = torch.tensor([int(e) <= n for e in exit_of] + [False] * (len(tokens) - len(exit_of)))
-            x = torch.where(gone[None, :, None], x, new)
-            kept.append(x)
+            has_left = torch.tensor([int(e) <= n for e in exit_of] + [False] * (len(tokens) - len(exit_of)))
+            x = torch.where(has_left[None, :, None], x, new)
+            states.append(x)
         for t, target in enumerate(tokens[1:]):
             n = int(exit_of[t]) - 1
-            logits = head(model, n)(model.body.heads[n](kept[n + 1][0, t]))
+            logits = head(model, n)(model.body.heads[n](states[n + 1][0, t]))
             total -= float(logits.log_softmax(-1)[target])
             count += 1
     return total / count
@@ -89,7 +89,7 @@ def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str,
     exits = model.body.chance.exits
     assert len(exits) == 3 and len(torch.stack(exits).unique()) == DEPTH
     with torch.no_grad():
-        want = sum(mixed(model, one) for one in exits) / 3
+        want = sum(mixed(model, exit_drawn) for exit_drawn in exits) / 3
     assert float(loss.parts["exits"].detach()) == pytest.approx(want, rel=1e-12)
     more = 0.0
     if learns:  # its oracle asks for the likelihood at every exit, which only a reading in which nobody leaves has
@@ -121,9 +121,9 @@ def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: 
     with torch.no_grad():
         loss = model.train()((source, target)).parts["exits"]
     total, count = 0.0, 0
-    (read, wanted), drawn = model.framed_targets((source, target)), model.decoder.chance.exits
-    assert len(drawn) == 2 and len(torch.stack(drawn).unique()) == DEPTH
-    for exits in drawn:
+    (read, targets), exits_drawn = model.framed_targets((source, target)), model.decoder.chance.exits
+    assert len(exits_drawn) == 2 and len(torch.stack(exits_drawn).unique()) == DEPTH
+    for exits in exits_drawn:
         for b in range(2):
             at = (read[b] >= 0).nonzero()[:, 0].tolist()
             row = Forced(model.eval(), source[b][source[b] >= 0])
@@ -131,7 +131,7 @@ def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: 
             for t, column in enumerate(at):
                 with torch.no_grad():
                     scores, _ = row.step(int(read[b, column]), t)
-                total, count = total - float(scores.log_softmax(-1)[wanted[b, column]]), count + 1
+                total, count = total - float(scores.log_softmax(-1)[targets[b, column]]), count + 1
     assert count == 2 * 8 and float(loss) == pytest.approx(total / count, rel=1e-12)
 
 
@@ -145,10 +145,10 @@ def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
 
 def test_exits_are_drawn_evenly() -> None:
     rule, pos = UniformExit(DEPTH), torch.zeros(100, 200, dtype=torch.long)
-    told = rule.begin_call((), Context(pos))
+    exits_told = rule.begin_call((), Context(pos))
     exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
     for n in range(DEPTH, 0, -1):
-        exits = torch.where(rule(states[:n], Context(pos), told), n, exits)
+        exits = torch.where(rule(states[:n], Context(pos), exits_told), n, exits)
     share = torch.bincount(exits.flatten(), minlength=DEPTH + 1)[1:] / 20000
     assert (share - 1 / DEPTH).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 20000)
 
@@ -161,8 +161,8 @@ def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: N
     x, ctx, grads = torch.randn(2, 5, D), Context(torch.arange(5).expand(2, 5), run=True), []
     for call in (lambda z: body(z, None, ctx).y, lambda z: recomputed(lambda z: body(z, None, ctx).y, z)):
         torch.manual_seed(0)
-        given = x.clone().requires_grad_()
-        grads.append(torch.autograd.grad(call(given).sin().sum(), given)[0])
+        inputs = x.clone().requires_grad_()
+        grads.append(torch.autograd.grad(call(inputs).sin().sum(), inputs)[0])
     assert torch.equal(*grads)
 
 
@@ -200,8 +200,8 @@ def test_scaled_gradients_are_those_of_algorithm_1(float64: None) -> None:
     want = dict(zip(names, torch.autograd.grad(total, list(model.parameters())), strict=True))
     loss = model(ROWS).total
     torch.testing.assert_close(loss, total)
-    for name, got in zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True):
-        torch.testing.assert_close(got, want[name], msg=name)
+    for name, actual in zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        torch.testing.assert_close(actual, want[name], msg=name)
     (plain,) = torch.autograd.grad(model.eval()(ROWS).total, [model.body.layers[0].layers[1].up.weight])
     scaled_up = want["body.layers.0.layers.1.up.weight"]
     assert not torch.allclose(plain, scaled_up, rtol=0.01), "in eval mode gradients are those of the values"

@@ -66,8 +66,8 @@ def test_the_loss_is_that_of_all_exits_and_of_the_probe(training: bool, float64:
     with torch.no_grad():
         loss, (nll, wrong) = model(BATCH), naive(model)
     count = len(nll[0])
-    exits = sum((n + 1) * sum(one) for n, one in enumerate(nll)) / count / 10
-    leaving = sum(sum(one) for one in wrong) / count / (DEPTH - 1)
+    exits = sum((n + 1) * sum(exit_nll) for n, exit_nll in enumerate(nll)) / count / 10
+    leaving = sum(sum(exit_nll) for exit_nll in wrong) / count / (DEPTH - 1)
     assert int(loss.count) == count == 9
     assert float(loss.parts["exits"]) == pytest.approx(exits, rel=1e-12)
     assert float(loss.parts["nll"]) == pytest.approx(sum(nll[-1]) / count, rel=1e-12)
@@ -79,33 +79,33 @@ def test_the_probe_learns_and_teaches_nothing_beneath(float64: None) -> None:
     model = build(ConfidenceThreshold(Probe(D), 0.5))
     parts = model(BATCH).parts
     own = list(model.body.rule.parameters())
-    others = [p for p in model.parameters() if all(p is not one for one in own)]
-    given = torch.autograd.grad(parts["leaving"], own + others, allow_unused=True, retain_graph=True)
-    assert all(g is not None and g.any() for g in given[: len(own)])
-    assert all(g is None for g in given[len(own) :])
-    given = torch.autograd.grad(parts["exits"], [layer.layers[1].up.weight for layer in model.body.layers])
-    assert all(g.any() for g in given), "every layer learns by the exits above it"
+    frozen = [p for p in model.parameters() if all(p is not weight for weight in own)]
+    gradients = torch.autograd.grad(parts["leaving"], own + frozen, allow_unused=True, retain_graph=True)
+    assert all(g is not None and g.any() for g in gradients[: len(own)])
+    assert all(g is None for g in gradients[len(own) :])
+    gradients = torch.autograd.grad(parts["exits"], [layer.layers[1].up.weight for layer in model.body.layers])
+    assert all(g.any() for g in gradients), "every layer learns by the exits above it"
 
 
 def test_a_balanced_probe_weighs_each_layer_s_classes_by_the_other_s_share(float64: None) -> None:
     states, logits = [torch.randn(2, 5, D) for _ in range(3)], [torch.randn(2, 5, 3) for _ in range(3)]
-    wanted = torch.tensor([[0, 1, 2, 0, -1], [1, 2, -1, -1, -1]])
+    targets = torch.tensor([[0, 1, 2, 0, -1], [1, 2, -1, -1, -1]])
     plain, balanced = Probe(D), Probe(D, balance=True, depth=3)
     balanced.load_state_dict(plain.state_dict(), strict=False)
-    first, last = balanced.loss(states, logits, wanted), logits[-1].argmax(-1)
-    agrees = [one.argmax(-1) == last for one in logits[:2]]
-    shares = [float(one[wanted >= 0].double().mean()) for one in agrees]
-    torch.testing.assert_close(first, plain.loss(states, logits, wanted) / 2)  # before the first step both count alike
+    first, last = balanced.loss(states, logits, targets), logits[-1].argmax(-1)
+    agrees = [exit_logits.argmax(-1) == last for exit_logits in logits[:2]]
+    shares = [float(exit_logits[targets >= 0].double().mean()) for exit_logits in agrees]
+    torch.testing.assert_close(first, plain.loss(states, logits, targets) / 2)  # before the first step both count alike
     with torch.no_grad():
-        balanced.after_step(0.0, balanced.stats(logits, wanted))
-    found = balanced.loss(states, logits, wanted)
+        balanced.after_step(0.0, balanced.stats(logits, targets))
+    losses = balanced.loss(states, logits, targets)
     assert 0 < shares[0] < 1 and 0 < shares[1] < 1 and shares[0] != shares[1]
-    for b, t in (wanted >= 0).nonzero().tolist():
+    for b, t in (targets >= 0).nonzero().tolist():
         total = 0.0
         for n in range(2):
             sure, yes = float(plain([states[n]])[b, t].detach()), bool(agrees[n][b, t])
             total -= (1 - shares[n]) * math.log(sure) if yes else shares[n] * math.log(1 - sure)
-        assert float(found[b, t].detach()) == pytest.approx(total / 2, rel=1e-12)
+        assert float(losses[b, t].detach()) == pytest.approx(total / 2, rel=1e-12)
 
 
 @torch.no_grad()
@@ -113,18 +113,23 @@ def test_the_shares_of_a_balanced_probe_are_a_running_mean_over_whole_batches(fl
     probe, pieces = Probe(D, balance=True, depth=3), []
     for count in (2, 6):  # the first batch comes in two pieces, the second at once
         logits = [torch.randn(count, 5, 3) for _ in range(3)]
-        wanted = torch.randint(-1, 3, (count, 5))
+        targets = torch.randint(-1, 3, (count, 5))
         halves = [slice(0, 1), slice(1, None)] if count == 2 else [slice(None)]
-        stats = [probe.stats([one[rows] for one in logits], wanted[rows])["agreeing"] for rows in halves]
+        stats = [
+            probe.stats([exit_logits[rows] for exit_logits in logits], targets[rows])["agreeing"] for rows in halves
+        ]
         probe.after_step(0.0, {"agreeing": torch.stack(stats).sum(0)})
-        agrees = [(one.argmax(-1) == logits[-1].argmax(-1))[wanted >= 0].double().mean() for one in logits[:2]]
+        agrees = [
+            (exit_logits.argmax(-1) == logits[-1].argmax(-1))[targets >= 0].double().mean()
+            for exit_logits in logits[:2]
+        ]
         pieces.append(torch.stack(agrees))
     torch.testing.assert_close(probe.share, 0.9 * pieces[0] + 0.1 * pieces[1])
     before = probe.share.clone()
-    probe.after_step(0.0, probe.stats(logits, torch.full_like(wanted, -1)))  # no targets
+    probe.after_step(0.0, probe.stats(logits, torch.full_like(targets, -1)))  # no targets
     assert torch.equal(probe.share, before)
     with pytest.raises(ValueError, match=r"Probe\(depth=3\) does not fit .*: got 2 layers, expected 3. Pass depth=2"):
-        probe.loss([torch.zeros(6, 5, D)] * 2, logits[:2], wanted)
+        probe.loss([torch.zeros(6, 5, D)] * 2, logits[:2], targets)
     with pytest.raises(ValueError, match=r"balance=True needs the number of layers: got depth=None, .* Pass depth="):
         Probe(D, balance=True)
 
@@ -168,8 +173,8 @@ def test_beyond_its_learned_positions_it_is_judged_in_windows(float64: None) -> 
         out = model.logits(batch[:, first : min(last, 7)])
         new = slice(0 if first == 0 else 2, None)
         log_p = out.y.log_softmax(-1)[:, new]
-        wanted = batch[:, first + 1 :][:, : out.y.shape[1]][:, new]
-        bits -= float(log_p.gather(-1, wanted[..., None]).sum()) / math.log(2)
+        targets = batch[:, first + 1 :][:, : out.y.shape[1]][:, new]
+        bits -= float(log_p.gather(-1, targets[..., None]).sum()) / math.log(2)
         layers += float(out.aux["exit"][:, new].sum())
     assert float(judged["bits per byte"][0]) == pytest.approx(bits) and float(judged["layers"][0]) == layers
     assert 14 < layers < 3 * 14 and int(judged["layers"][1]) == 14

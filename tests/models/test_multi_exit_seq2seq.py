@@ -55,22 +55,22 @@ def naive(model: MultiExitSeq2Seq, price: float, correct: bool) -> tuple[list[li
     for source, target in zip(SOURCE[:2], TARGET[:2], strict=True):
         source, target = source[source >= 0], target[target >= 0]
         s = model.encoder(model.embedding(source)[None]).y
-        read, wanted = torch.cat([torch.tensor([VOCAB + 1]), target]), torch.cat([target, torch.tensor([VOCAB])])
+        read, targets = torch.cat([torch.tensor([VOCAB + 1]), target]), torch.cat([target, torch.tensor([VOCAB])])
         ctx = Context(torch.arange(len(read))[None], run=True, source=s, source_pos=torch.arange(len(source))[None])
         x, merits = model.embedding(read)[None], []
         for n in range(DEPTH):
             h = Stack(model.decoder.layers[: n + 1])(x, None, ctx).y[0]
             scores = (model.decoder.heads[n](h) @ model.embedding.weight.T)[:, : VOCAB + 1]  # begin is never written
             log_p = scores.log_softmax(-1)
-            each = [float(log_p[t, y]) for t, y in enumerate(wanted)]
-            nll[n] += [-one for one in each]
-            right = sum(int(log_p[t].argmax()) == int(y) for t, y in enumerate(wanted))
+            each = [float(log_p[t, y]) for t, y in enumerate(targets)]
+            nll[n] += [-value for value in each]
+            right = sum(int(log_p[t].argmax()) == int(y) for t, y in enumerate(targets))
             merits.append((right if correct else sum(each)) - price * (n + 1))
         best = merits.index(max(merits))
         unit, mean = model.decoder.rule.choice, s[0].sum(0) / len(source)
         logit = [float(unit.weight[n] @ mean + unit.bias[n]) for n in range(DEPTH)]
-        log_q = logit[best] - math.log(sum(math.exp(one) for one in logit))
-        leaving += [-log_q] * len(wanted)
+        log_q = logit[best] - math.log(sum(math.exp(value) for value in logit))
+        leaving += [-log_q] * len(targets)
         exits.append(logit.index(max(logit)) + 1)
     return nll, leaving, exits
 
@@ -86,7 +86,7 @@ def test_the_loss_is_that_of_all_exits_and_of_the_row_s_best(training: bool, cor
             loss = model((SOURCE, TARGET))
         nll, leaving, _ = naive(model, price, correct)
         count, w = len(leaving), [math.sqrt(n + 1) for n in range(DEPTH)]
-        exits = sum(w[n] * sum(one) for n, one in enumerate(nll)) / sum(w) / count
+        exits = sum(w[n] * sum(exit_nll) for n, exit_nll in enumerate(nll)) / sum(w) / count
         assert int(loss.count) == count == 8
         assert float(loss.parts["exits"]) == pytest.approx(exits, rel=1e-12)
         assert float(loss.parts["nll"]) == pytest.approx(sum(nll[-1]) / count, rel=1e-12)
@@ -99,15 +99,15 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     """A share of each target's probability is spread over all entries."""
     model = build(BySequence(D, DEPTH), smoothing=0.6)
     taps = tuple(map(str, range(DEPTH)))
-    read, wanted = frame_target(TARGET, VOCAB + 1, VOCAB)
+    read, targets = frame_target(TARGET, VOCAB + 1, VOCAB)
     encoded, pos = model.encode(SOURCE)
     ctx = context_of_tokens(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)
     want = 0.0
     for n in range(DEPTH):
         log_p = model.head(model.decoder.heads[n](out.taps[str(n)])).log_softmax(-1)
-        right = log_p.gather(-1, wanted.clamp_min(0)[..., None])[..., 0]
-        want -= float((0.4 * right + 0.6 * log_p.mean(-1))[wanted >= 0].mean()) / DEPTH
+        right = log_p.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+        want -= float((0.4 * right + 0.6 * log_p.mean(-1))[targets >= 0].mean()) / DEPTH
     assert float(model((SOURCE, TARGET)).parts["exits"]) == pytest.approx(want, rel=1e-12)
 
 
@@ -116,26 +116,26 @@ def test_what_the_row_s_classifier_learns_from_reaches_the_encoder_and_no_decode
     model = build(BySequence(D, DEPTH))
     leaving = model((SOURCE, TARGET)).parts["leaving"]
     for part, reached in ((model.decoder.rule, True), (model.encoder, True), (model.decoder.layers, False)):
-        given = torch.autograd.grad(leaving, list(part.parameters()), allow_unused=True, retain_graph=True)
-        assert any(g is not None and g.any() for g in given) is reached
+        gradients = torch.autograd.grad(leaving, list(part.parameters()), allow_unused=True, retain_graph=True)
+        assert any(g is not None and g.any() for g in gradients) is reached
 
 
 def test_a_row_leaves_at_its_exit_in_one_call_and_token_by_token(float64: None) -> None:
-    model, seen = build(BySequence(D, DEPTH)), set()
+    model, exits_seen = build(BySequence(D, DEPTH)), set()
     for seed in range(8):
         torch.manual_seed(seed)
         torch.nn.init.normal_(model.decoder.rule.choice.weight, std=3.0)
-        if seen == {1, 2, 3}:
+        if exits_seen == {1, 2, 3}:
             break
         exits = naive(model, 0.0, False)[2]
         model.eval()
         with torch.no_grad():
             out = model.logits(torch.full((2, 1), VOCAB + 1), source=SOURCE[:2])
         assert out.aux["exit"][:, 0].tolist() == exits
-        seen |= set(exits)
+        exits_seen |= set(exits)
         rows = generate(model, None, 5, temperature=0, source=SOURCE[:2])
         assert torch.equal(rows, generate(model, None, 5, temperature=0, source=SOURCE[:2], recompute=True))
-    assert seen == {1, 2, 3}
+    assert exits_seen == {1, 2, 3}
 
 
 def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64: None) -> None:
@@ -144,11 +144,11 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
         judged = model.judge((SOURCE, TARGET)).totals
         read = torch.cat([torch.full((2, 1), VOCAB + 1), TARGET[:2]], 1)[:1]
         out = model.logits(read, source=SOURCE[:1])
-    wanted = torch.tensor([*TARGET[0], VOCAB])
-    one = model.judge((SOURCE[:1], TARGET[:1])).totals
-    bits = -out.y[0].log_softmax(-1)[torch.arange(5), wanted].sum() / math.log(2)
+    targets = torch.tensor([*TARGET[0], VOCAB])
+    totals = model.judge((SOURCE[:1], TARGET[:1])).totals
+    bits = -out.y[0].log_softmax(-1)[torch.arange(5), targets].sum() / math.log(2)
     assert list(judged) == ["bits per token", "layers"]
-    assert torch.allclose(one["bits per token"][0], bits) and one["layers"][0] == out.aux["exit"].sum()
+    assert torch.allclose(totals["bits per token"][0], bits) and totals["layers"][0] == out.aux["exit"].sum()
     assert judged["layers"][1] == 8 and 8 < judged["layers"][0] < 24
 
 
@@ -167,7 +167,7 @@ def test_who_is_sure_never_counts_what_is_never_written(float64: None) -> None:
 @pytest.mark.parametrize("rule", [lambda: BySequence(D, DEPTH), lambda: Multinomial(D, DEPTH)])
 def test_padding_changes_nothing_of_the_loss(rule: Callable[[], Rule], float64: None) -> None:
     model = build(rule())
-    wide = [torch.cat([torch.full((3, 1), -1), one, torch.full((3, 2), -1)], 1) for one in (SOURCE, TARGET)]
+    wide = [torch.cat([torch.full((3, 1), -1), batch, torch.full((3, 2), -1)], 1) for batch in (SOURCE, TARGET)]
     with torch.no_grad():
         ours, theirs = model((SOURCE, TARGET)), model((wide[0], wide[1]))
     for name, part in ours.parts.items():

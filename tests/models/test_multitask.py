@@ -47,19 +47,19 @@ def test_the_body_knows_the_task(float64: None) -> None:
 def test_the_loss_is_the_mean_over_rows_of_what_their_class_costs_in_their_task(float64: None) -> None:
     model = strong()
     costs = -model.scores(PADDED, TASK).log_softmax(-1)
-    found = model((PADDED, TASK, WANTED))
-    torch.testing.assert_close(found.total, (costs[0, 2] + costs[1, 3] + costs[2, 0]) / 3)
-    assert found.count == 3
-    found.total.backward()
+    loss = model((PADDED, TASK, WANTED))
+    torch.testing.assert_close(loss.total, (costs[0, 2] + costs[1, 3] + costs[2, 0]) / 3)
+    assert loss.count == 3
+    loss.total.backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
 def test_it_is_judged_by_all_rows_and_by_each_task() -> None:
     model = strong()
-    said = model.scores(PADDED, TASK).argmax(-1)
-    wanted = torch.where(torch.tensor([True, True, False]), said, (said + 1) % 3)
+    predicted = model.scores(PADDED, TASK).argmax(-1)
+    targets = torch.where(torch.tensor([True, True, False]), predicted, (predicted + 1) % 3)
     model.labels = ("kind: a", "kind: b", "kind: c", "parity: even", "parity: odd")
-    totals = {name: (float(a), int(b)) for name, (a, b) in model.judge((PADDED, TASK, wanted)).totals.items()}
+    totals = {name: (float(a), int(b)) for name, (a, b) in model.judge((PADDED, TASK, targets)).totals.items()}
     assert totals == {"accuracy": (2, 3), "accuracy of kind": (1, 2), "accuracy of parity": (1, 1)}
 
 

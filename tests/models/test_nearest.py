@@ -30,9 +30,10 @@ def tokens(rows: int = 2, length: int = 7, vocab: int = 11) -> Int[Tensor, "B T"
 
 
 def entries(count: int = 12, vocab: int = 11) -> Entries:
-    drawn = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     return Entries(
-        torch.randn(count, 16, generator=drawn, dtype=torch.float64), torch.randint(vocab, (count,), generator=drawn)
+        torch.randn(count, 16, generator=generator, dtype=torch.float64),
+        torch.randint(vocab, (count,), generator=generator),
     )
 
 
@@ -49,7 +50,7 @@ def test_the_equation_of_knn_lm(k: int, weight: float, temperature: float) -> No
     lm, rows, store = model(), tokens(), entries()
     with torch.no_grad():
         ours = NearestNeighbourLM(lm, store, TAP, k=k, weight=weight, temperature=temperature).logits(rows).y.exp()
-    for row, found in zip(rows, ours, strict=True):
+    for row, actual in zip(rows, ours, strict=True):
         states, own, _ = state_of(lm, row)
         for t in range(len(row)):
             away = [float(((key - states[t]) ** 2).sum()) for key in store.keys]
@@ -59,8 +60,8 @@ def test_the_equation_of_knn_lm(k: int, weight: float, temperature: float) -> No
                 share = sum(w for w, n in zip(weights, near, strict=True) if int(store.tokens[n]) == word) / sum(
                     weights
                 )
-                wanted = weight * share + (1 - weight) * float(own[t, word])
-                assert float(found[t, word]) == pytest.approx(wanted, abs=1e-12)
+                expected = weight * share + (1 - weight) * float(own[t, word])
+                assert float(actual[t, word]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
@@ -68,28 +69,28 @@ def test_the_equation_of_the_continuous_cache(size: int) -> None:
     lm, rows, weight, theta = model(), tokens(), 0.3, 0.7
     with torch.no_grad():
         ours = ContinuousCache(lm, size=size, weight=weight, theta=theta).logits(rows).y.exp()
-    for row, found in zip(rows, ours, strict=True):
+    for row, actual in zip(rows, ours, strict=True):
         _, own, h = state_of(lm, row)
         for t in range(len(row)):
             before = range(max(0, t - size), t)
             weights = [math.exp(theta * float(h[t] @ h[i])) for i in before]
             for word in range(11):
-                wanted = float(own[t, word])
+                expected = float(own[t, word])
                 if weights:
                     same = sum(w for w, i in zip(weights, before, strict=True) if int(row[i + 1]) == word)
-                    wanted = weight * same / sum(weights) + (1 - weight) * wanted
-                assert float(found[t, word]) == pytest.approx(wanted, abs=1e-12)
+                    expected = weight * same / sum(weights) + (1 - weight) * expected
+                assert float(actual[t, word]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_probabilities_of_both_together_sum_to_one_and_are_mixed_in_turn() -> None:
     lm, rows, store = model(), tokens(), entries()
     cached = ContinuousCache(lm, size=4, weight=0.2)
     with torch.no_grad():
-        both = NearestNeighbourLM(cached, store, TAP, k=4, weight=0.3).logits(rows).y.exp()
+        combined = NearestNeighbourLM(cached, store, TAP, k=4, weight=0.3).logits(rows).y.exp()
         alone = NearestNeighbourLM(lm, store, TAP, k=4, weight=1.0).logits(rows).y.exp()
         inner = cached.logits(rows).y.exp()
-    torch.testing.assert_close(both.sum(-1), torch.ones_like(both[..., 0]))
-    torch.testing.assert_close(both, 0.3 * alone + 0.7 * inner)
+    torch.testing.assert_close(combined.sum(-1), torch.ones_like(combined[..., 0]))
+    torch.testing.assert_close(combined, 0.3 * alone + 0.7 * inner)
 
 
 def test_an_empty_store_leaves_the_model_as_it_is() -> None:
@@ -100,35 +101,35 @@ def test_an_empty_store_leaves_the_model_as_it_is() -> None:
 
 
 def test_what_is_far_less_likely_keeps_its_digits() -> None:
-    found = log_p_by_token(torch.tensor([0.0, -300.0, -301.0]), torch.tensor([4, 2, 2]), 6)
-    wanted = -300 + math.log(1 + math.exp(-1))
-    assert float(found[2]) == pytest.approx(wanted, abs=1e-4)
-    assert found.isneginf().tolist() == [True, True, False, True, False, True]
+    actual = log_p_by_token(torch.tensor([0.0, -300.0, -301.0]), torch.tensor([4, 2, 2]), 6)
+    expected = -300 + math.log(1 + math.exp(-1))
+    assert float(actual[2]) == pytest.approx(expected, abs=1e-4)
+    assert actual.isneginf().tolist() == [True, True, False, True, False, True]
     assert log_p_by_token(torch.tensor([0.0]), torch.tensor([-1]), 3).isneginf().all()
-    assert not mix_log_p(torch.full((3,), -1.0), found[:3], 1.0).isnan().any()
+    assert not mix_log_p(torch.full((3,), -1.0), actual[:3], 1.0).isnan().any()
 
 
 def test_the_cache_looks_back_in_float32_under_autocast() -> None:
     lm = model().float()
     rows = tokens()
     h = 3 * torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(4))
-    pos, one = torch.arange(7).expand(2, 7), ContinuousCache(lm, size=5, theta=2.0)
-    kept = _History(h, rows, pos)
+    pos, cache = torch.arange(7).expand(2, 7), ContinuousCache(lm, size=5, theta=2.0)
+    entries_kept = _History(h, rows, pos)
     like = torch.zeros(2, 7, 11)
-    wanted = one._cache_log_p(h, pos, kept, like)
+    expected = cache._cache_log_p(h, pos, entries_kept, like)
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(one._cache_log_p(h, pos, kept, like), wanted)
+        torch.testing.assert_close(cache._cache_log_p(h, pos, entries_kept, like), expected)
 
 
 def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, counts, search = NearestNeighbourLM(model(), entries(), TAP, k=4), list[int](), Entries.search
+    reader, counts, search = NearestNeighbourLM(model(), entries(), TAP, k=4), list[int](), Entries.search
     monkeypatch.setattr(
         Entries, "search", lambda self, queries, k: (counts.append(len(queries)), search(self, queries, k))[1]
     )
     row = tokens(1)
     padded = torch.cat([torch.full((1, 3), -1), row, torch.full((1, 2), -1)], 1)
     with torch.no_grad():
-        torch.testing.assert_close(one.logits(padded).y[:, 3:-2], one.logits(row).y)
+        torch.testing.assert_close(reader.logits(padded).y[:, 3:-2], reader.logits(row).y)
     assert counts == [7, 7]
 
 
@@ -155,8 +156,8 @@ def test_what_the_store_says_is_written_by_drawing_and_by_search() -> None:
 
 
 def test_rows_are_searched_as_they_would_be_alone() -> None:
-    one = NearestNeighbourLM(ContinuousCache(model(), size=5, weight=0.4), entries(), TAP, k=4, temperature=8.0)
+    reader = NearestNeighbourLM(ContinuousCache(model(), size=5, weight=0.4), entries(), TAP, k=4, temperature=8.0)
     prompts = torch.tensor([[-1, -1, 3, 5], [1, 2, 3, 4]])
-    together = generate(one, prompts, 8, beam=3)
-    assert generate(one, prompts[:1, 2:], 8, beam=3).equal(together[:1, 2:])
-    assert generate(one, prompts[1:], 8, beam=3).equal(together[1:])
+    together = generate(reader, prompts, 8, beam=3)
+    assert generate(reader, prompts[:1, 2:], 8, beam=3).equal(together[:1, 2:])
+    assert generate(reader, prompts[1:], 8, beam=3).equal(together[1:])

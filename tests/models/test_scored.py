@@ -23,18 +23,18 @@ SCORED = torch.tensor([[0, 0, 1, 0, 1, 1], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0
 SMALL = {"d": 16, "depth": 1, "heads": 2, "vocab": 11}
 
 
-def built(make: object, **how: object) -> object:
+def built(make: object, **options: object) -> object:
     torch.manual_seed(0)
-    return make(**how).double().eval()  # type: ignore[operator]
+    return make(**options).double().eval()  # type: ignore[operator]
 
 
-def by_hand(log_p: Tensor, wanted: Tensor, scored: Tensor) -> tuple[float, float, float]:
+def by_hand(log_p: Tensor, targets: Tensor, scored: Tensor) -> tuple[float, float, float]:
     """The mean surprise in nats, the share right, and the share of rows all right, answer by answer."""
     log_p, nats, right, rows = log_p.detach(), [], [], []
-    for b in range(len(wanted)):
-        mine = [t for t in range(wanted.shape[1]) if scored[b, t]]
-        nats += [-float(log_p[b, t, wanted[b, t]]) for t in mine]
-        hits = [int(log_p[b, t].argmax()) == int(wanted[b, t]) for t in mine]
+    for b in range(len(targets)):
+        mine = [t for t in range(targets.shape[1]) if scored[b, t]]
+        nats += [-float(log_p[b, t, targets[b, t]]) for t in mine]
+        hits = [int(log_p[b, t].argmax()) == int(targets[b, t]) for t in mine]
         right += hits
         rows += [all(hits)] if mine else []
     return sum(nats) / len(nats), sum(right) / len(right), sum(rows) / len(rows)
@@ -64,12 +64,12 @@ def test_a_language_model_predicts_the_scored_tokens_alone(make: object) -> None
 def test_all_exits_learn_the_scored_tokens_alone() -> None:
     """The sums over two sets of answers are the sum over both."""
     model = built(MULTI_EXIT[0])
-    others = ~SCORED & (ROWS >= 0)
-    losses = [model(TokenBatch(ROWS, marks)) for marks in (SCORED, others, SCORED | others)]  # type: ignore[operator]
+    unscored = ~SCORED & (ROWS >= 0)
+    losses = [model(TokenBatch(ROWS, marks)) for marks in (SCORED, unscored, SCORED | unscored)]  # type: ignore[operator]
     assert [int(loss.count) for loss in losses] == [5, 7, 12] and int(model(ROWS).count) == 12  # type: ignore[operator]
     for part in ("nll", "exits", "leaving"):
-        one, other, both = (loss.parts[part] * loss.count for loss in losses)
-        assert torch.allclose(one + other, both)
+        of_scored, other, of_both = (loss.parts[part] * loss.count for loss in losses)
+        assert torch.allclose(of_scored + other, of_both)
 
 
 def test_penalties_of_a_language_model_are_means_over_all_that_it_reads() -> None:
@@ -93,22 +93,22 @@ def test_a_target_s_end_is_learned_and_not_judged(make: object) -> None:
     source, target = ROWS[:2], torch.tensor([[7, 8, 9], [4, 5, -1]])
     read = torch.tensor([[model.begin, 7, 8, 9], [model.begin, 4, 5, -1]])  # type: ignore[attr-defined]
     log_p = model.logits(read, source=source).y.log_softmax(-1)  # type: ignore[attr-defined]
-    wanted = torch.tensor([[7, 8, 9, model.end], [4, 5, model.end, -1]])  # type: ignore[attr-defined]
-    nats, _, _ = by_hand(log_p, wanted, wanted >= 0)
-    _, right, rows = by_hand(log_p, wanted, (wanted >= 0) & (wanted != model.end))  # type: ignore[attr-defined]
+    targets = torch.tensor([[7, 8, 9, model.end], [4, 5, model.end, -1]])  # type: ignore[attr-defined]
+    nats, _, _ = by_hand(log_p, targets, targets >= 0)
+    _, right, rows = by_hand(log_p, targets, (targets >= 0) & (targets != model.end))  # type: ignore[attr-defined]
     agree(model, (source, TokenBatch(target, target >= 0)), (nats, right, rows))
-    some = torch.tensor([[True, False, False], [True, False, False]])
-    nats, _, _ = by_hand(log_p, wanted, torch.tensor([[1, 0, 0, 1], [1, 0, 1, 0]], dtype=torch.bool))
-    _, right, rows = by_hand(log_p, wanted, torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]], dtype=torch.bool))
-    agree(model, (source, TokenBatch(target, some)), (nats, right, rows))
+    partly = torch.tensor([[True, False, False], [True, False, False]])
+    nats, _, _ = by_hand(log_p, targets, torch.tensor([[1, 0, 0, 1], [1, 0, 1, 0]], dtype=torch.bool))
+    _, right, rows = by_hand(log_p, targets, torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]], dtype=torch.bool))
+    agree(model, (source, TokenBatch(target, partly)), (nats, right, rows))
 
 
 def test_marks_move_with_their_tokens() -> None:
     batch = TokenBatch(torch.tensor([[-1, -1, 5, 6, 7], [1, 2, 3, -1, -1]]), None)
     scored = torch.tensor([[False, False, False, True, False], [True, False, True, False, False]])
-    moved = batch._replace(scored=scored).to_the_left()
-    assert moved.tokens.tolist() == [[5, 6, 7, -1, -1], [1, 2, 3, -1, -1]]
-    assert moved.scored is not None and moved.scored.int().tolist() == [[0, 1, 0, 0, 0], [1, 0, 1, 0, 0]]
+    shifted = batch._replace(scored=scored).to_the_left()
+    assert shifted.tokens.tolist() == [[5, 6, 7, -1, -1], [1, 2, 3, -1, -1]]
+    assert shifted.scored is not None and shifted.scored.int().tolist() == [[0, 1, 0, 0, 0], [1, 0, 1, 0, 0]]
     assert batch.to_the_left().scored is None
 
 
@@ -121,6 +121,6 @@ def test_beyond_learned_positions_padding_in_front_changes_no_answer() -> None:
         plain = model.judge(TokenBatch(rows, scored)).totals  # type: ignore[attr-defined]
         padded = TokenBatch(ahead(rows, (3, 0), value=-1), ahead(scored, (3, 0)))
         assert all(
-            torch.allclose(torch.stack(plain[name]), torch.stack(again))
-            for name, again in model.judge(padded).totals.items()  # type: ignore[attr-defined]
+            torch.allclose(torch.stack(plain[name]), torch.stack(actual))
+            for name, actual in model.judge(padded).totals.items()  # type: ignore[attr-defined]
         )

@@ -21,20 +21,20 @@ TARGETS = [[2, 2], [7, 1, 0, 3], [5]]
 
 @pytest.fixture
 def model(float64: None) -> Seq2Seq:
-    return drawn(10)
+    return make_model(10)
 
 
-def drawn(seed: int) -> Seq2Seq:
+def make_model(seed: int) -> Seq2Seq:
     """A model that says something: with seed 10 many tokens and no end, with seed 3 an end after one to three."""
     torch.manual_seed(seed)
-    made = transformer(d=16, depth=2, heads=2, hidden=24, vocab=VOCAB, dropout=0.0)
+    model = transformer(d=16, depth=2, heads=2, hidden=24, vocab=VOCAB, dropout=0.0)
     # large embeddings and a sharp head of its own, or an untrained model would say one token for ever
-    made.head.weight = nn.Parameter(torch.randn_like(made.head.weight))
+    model.head.weight = nn.Parameter(torch.randn_like(model.head.weight))
     with torch.no_grad():
-        for weight in made.parameters():
+        for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.15)
-        made.embedding.weight.mul_(2)
-    return made
+        model.embedding.weight.mul_(2)
+    return model
 
 
 def padded(rows: list[list[int]], side: str) -> Tensor:
@@ -43,13 +43,13 @@ def padded(rows: list[list[int]], side: str) -> Tensor:
     return torch.tensor([pad + row if side == "left" else row + pad for pad, row in zip(pads, rows, strict=True)])
 
 
-def one(row: list[int]) -> Tensor:
+def one_row(row: list[int]) -> Tensor:
     return torch.tensor([row])
 
 
 def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> Tensor:
     """Of each entry, after begin and after each token of the target: one row, no padding, no state."""
-    return model.logits(one([model.begin, *target]), source=one(source)).y[0].log_softmax(-1)
+    return model.logits(one_row([model.begin, *target]), source=one_row(source)).y[0].log_softmax(-1)
 
 
 # What it reads and writes --------------------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> T
 
 def test_framed_puts_begin_before_and_end_behind() -> None:
     target = torch.tensor([[-1, 4, 5, -1], [4, 5, 6, 7], [-1, -1, -1, 3], [-1, -1, -1, -1], [3, -1, -1, -1]])
-    read, wanted = frame_target(target, 21, 20)
-    for row, want, given in zip(read.tolist(), wanted.tolist(), target.tolist(), strict=True):
-        tokens = [n for n in given if n >= 0]
+    read, targets = frame_target(target, 21, 20)
+    for row, want, given_row in zip(read.tolist(), targets.tolist(), target.tolist(), strict=True):
+        tokens = [n for n in given_row if n >= 0]
         pairs = [(r, w) for r, w in zip(row, want, strict=True) if r >= 0 or w >= 0]
         assert pairs == (list(zip([21, *tokens], [*tokens, 20], strict=True)) if tokens else [])
 
@@ -73,9 +73,9 @@ def test_the_loss_is_the_mean_over_tokens_and_end(model: Seq2Seq, side: str, smo
         logp = log_probabilities(model, source, target)
         assert logp.shape == (len(target) + 1, VOCAB + 1)
         for at, token in enumerate([*target, VOCAB]):
-            wanted = torch.full((VOCAB + 1,), smoothing / (VOCAB + 1))
-            wanted[token] += 1 - smoothing
-            nll, smooth, count = nll - logp[at, token], smooth - (wanted * logp[at]).sum(), count + 1
+            expected = torch.full((VOCAB + 1,), smoothing / (VOCAB + 1))
+            expected[token] += 1 - smoothing
+            nll, smooth, count = nll - logp[at, token], smooth - (expected * logp[at]).sum(), count + 1
     loss = model((padded(SOURCES, side), padded(TARGETS, side)))
     torch.testing.assert_close(loss.parts["nll"], nll / count, rtol=0, atol=1e-12)
     torch.testing.assert_close(loss.total, smooth / count, rtol=0, atol=1e-12)
@@ -96,9 +96,9 @@ def test_padding_and_batch_mates_change_no_gradient(model: Seq2Seq) -> None:
     total = None
     for source, target in zip(SOURCES, TARGETS, strict=True):
         model.zero_grad()
-        (model((one(source), one(target))).total * (len(target) + 1)).backward()
-        found = [weight.grad.clone() for weight in model.parameters()]
-        total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+        (model((one_row(source), one_row(target))).total * (len(target) + 1)).backward()
+        row_gradients = [weight.grad.clone() for weight in model.parameters()]
+        total = row_gradients if total is None else [a + b for a, b in zip(total, row_gradients, strict=True)]
     count = sum(len(target) + 1 for target in TARGETS)
     for left, right, alone in zip(gradients("left"), gradients("right"), total, strict=True):
         torch.testing.assert_close(left, alone / count, rtol=0, atol=1e-12)
@@ -157,13 +157,13 @@ def test_select_fork_and_reset(model: Seq2Seq) -> None:
     source, target = padded(SOURCES, "right"), torch.randint(0, VOCAB, (3, 4))
     state = model.logits(target, model.start(3, 12), source=source).state
     more = torch.randint(0, VOCAB, (3, 2))
-    wanted = model.logits(more, fork(state)).y
+    expected = model.logits(more, fork(state)).y
     rows = torch.tensor([2, 0, 2, 1])
-    torch.testing.assert_close(model.logits(more[rows], select(state, rows)).y, wanted[rows], rtol=0, atol=1e-12)
+    torch.testing.assert_close(model.logits(more[rows], select(state, rows)).y, expected[rows], rtol=0, atol=1e-12)
 
-    kept = [leaf.clone() for _, leaf in leaves(state)]
+    before = [leaf.clone() for _, leaf in leaves(state)]
     model.logits(more, fork(state))
-    assert all(torch.equal(a, b) for (_, a), b in zip(leaves(state), kept, strict=True))
+    assert all(torch.equal(a, b) for (_, a), b in zip(leaves(state), before, strict=True))
 
     other = padded([[4, 4], [3, 2, 1], [5, 6, 7, 8]], "left")
     fresh = reset(state, torch.tensor([False, True, False]))
@@ -201,21 +201,21 @@ def searched(model: Seq2Seq, source: list[int], steps: int, beam: int) -> list[i
 
 @pytest.mark.parametrize("seed", [3, 10])
 def test_greedy_is_the_naive_loop(float64: None, seed: int) -> None:
-    model = drawn(seed)
-    wanted = [greedy(model, source, 8) for source in SOURCES]
+    model = make_model(seed)
+    expected = [greedy(model, source, 8) for source in SOURCES]
     for side, recompute in (("left", False), ("right", False), ("left", True)):
-        got = generate(model, None, 8, source=padded(SOURCES, side), temperature=0, recompute=recompute)
-        assert got.tolist() == wanted
+        generated = generate(model, None, 8, source=padded(SOURCES, side), temperature=0, recompute=recompute)
+        assert generated.tolist() == expected
 
 
 @pytest.mark.parametrize("seed", [3, 10])
 @pytest.mark.parametrize("beam", [2, 4])
 def test_beam_search_is_the_naive_one(float64: None, beam: int, seed: int) -> None:
-    model = drawn(seed)
-    wanted = [searched(model, source, 5, beam) for source in SOURCES]
+    model = make_model(seed)
+    expected = [searched(model, source, 5, beam) for source in SOURCES]
     for recompute in (False, True):
-        got = generate(model, None, 5, source=padded(SOURCES, "left"), beam=beam, recompute=recompute)
-        assert got.tolist() == wanted
+        generated = generate(model, None, 5, source=padded(SOURCES, "left"), beam=beam, recompute=recompute)
+        assert generated.tolist() == expected
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -237,10 +237,10 @@ def test_the_source_is_projected_once(model: Seq2Seq, beam: int, monkeypatch: py
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_it_stops_when_every_row_has_ended(float64: None, beam: int) -> None:
-    model, calls = drawn(3), []
+    model, calls = make_model(3), []
     model.decoder.register_forward_hook(lambda *_: calls.append(1))
-    got = generate(model, None, 50, source=padded(SOURCES, "left"), temperature=0, beam=beam)
-    assert got.shape == (3, 50) and bool((got == model.end).any(1).all())
+    generated = generate(model, None, 50, source=padded(SOURCES, "left"), temperature=0, beam=beam)
+    assert generated.shape == (3, 50) and bool((generated == model.end).any(1).all())
     assert len(calls) < 15
 
 
@@ -283,18 +283,18 @@ def test_penalties_are_means_over_real_tokens_of_encoder_and_decoder(float64: No
     torch.testing.assert_close(loss.total, loss.parts["nll"] + 0.5 * loss.parts["ponder"], rtol=0, atol=1e-12)
     bias = model.encoder.up.bias.sum() + model.decoder.layers[0].up.bias.sum()
     torch.testing.assert_close(loss.parts["norm"], bias, rtol=0, atol=1e-12)
-    assert {name: int(seen) for name, seen in loss.stats.items()} == {"encoder.seen": 9, "decoder.0.seen": 10}
+    assert {name: int(count) for name, count in loss.stats.items()} == {"encoder.seen": 9, "decoder.0.seen": 10}
 
 
 def test_dropout_drops_embeddings_in_training_alone() -> None:
     model = Seq2Seq(VOCAB, 64, MLP(64), MLP(64), dropout=0.5)
-    seen: list[Tensor] = []
+    inputs: list[Tensor] = []
     for stack in (model.encoder, model.decoder):
-        stack.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+        stack.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0].detach()))
     tokens = torch.randint(0, VOCAB, (20, 30))
     model.train().logits(tokens, source=tokens)
     model.eval().logits(tokens, source=tokens)
-    shares = [float((x == 0).float().mean()) for x in seen]
+    shares = [float((x == 0).float().mean()) for x in inputs]
     assert all(abs(share - 0.5) < 0.02 for share in shares[:2]) and shares[2:] == [0.0, 0.0]
 
 

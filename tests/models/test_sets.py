@@ -21,23 +21,23 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
-def some(*sizes: int) -> tuple[Tensor, Tensor]:
+def make_sets(*sizes: int) -> tuple[Tensor, Tensor]:
     """Sets of these sizes; what stands at padding is no number."""
     elements = torch.randn(len(sizes), max(sizes), 3)
     marks = torch.where(torch.arange(max(sizes)) < torch.tensor(sizes)[:, None], 0, -1)
     return elements.masked_fill((marks < 0)[..., None], torch.nan), marks
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_order_padding_and_batch_mates_say_nothing(way: dict[str, Any], float64: None) -> None:
-    model = set_transformer(**TINY, **way).eval()
-    elements, marks = some(7, 4, 1)
+@pytest.mark.parametrize("options", WAYS)
+def test_order_padding_and_batch_mates_say_nothing(options: dict[str, Any], float64: None) -> None:
+    model = set_transformer(**TINY, **options).eval()
+    elements, marks = make_sets(7, 4, 1)
     want = model.says(elements, marks)
-    for row, (one, mark) in enumerate(zip(elements, marks, strict=True)):
-        torch.testing.assert_close(model.says(one[mark >= 0][None], mark[mark >= 0][None])[0], want[row])
+    for row, (elements_of_set, mark) in enumerate(zip(elements, marks, strict=True)):
+        torch.testing.assert_close(model.says(elements_of_set[mark >= 0][None], mark[mark >= 0][None])[0], want[row])
     order = torch.rand(3, 7).argsort(1)  # padding comes to stand anywhere
-    found = model.says(elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1))
-    assert (found - want).abs().max() <= 1e-12 * want.abs().max()
+    permuted = model.says(elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1))
+    assert (permuted - want).abs().max() <= 1e-12 * want.abs().max()
     assert not torch.allclose(model.says(elements.nan_to_num() + 1, marks), want)
 
 
@@ -45,16 +45,16 @@ def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
     torch.manual_seed(0)
     model = set_transformer(**TINY, inducing=3).eval()
     torch.nn.init.ones_(model.head.bias)  # answers of about 1: rounding is of what is summed
-    elements, marks = some(40, 40)
+    elements, marks = make_sets(40, 40)
     order = torch.randperm(40)
     want, elsewhere = model.says(elements, marks), elements[:, order]
     assert (model.says(elsewhere, marks) - want).abs().max() <= 1e-6 * want.abs().max()
-    moved = model.encode(elements, marks).y[:, order]
-    assert (model.encode(elsewhere, marks).y - moved).abs().max() <= 1e-6 * moved.abs().max()
+    reordered = model.encode(elements, marks).y[:, order]
+    assert (model.encode(elsewhere, marks).y - reordered).abs().max() <= 1e-6 * reordered.abs().max()
 
 
 def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
-    (elements, marks), right = some(3, 2, 5), torch.tensor([1.0, 2.0, 4.0])
+    (elements, marks), right = make_sets(3, 2, 5), torch.tensor([1.0, 2.0, 4.0])
     number = set_transformer(**TINY).eval()
     off = (number.says(elements, marks) - right).abs()
     loss = number((elements, marks, right))
@@ -69,9 +69,11 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
     torch.testing.assert_close(model((elements, marks, right)).total, nats.mean())
     judged = model.judge((elements, marks, right)).totals
     assert next(iter(judged)) == CountAnswer.metric.name == "accuracy"
-    said = rate.floor()
+    predicted = rate.floor()
     likeliest = torch.distributions.Poisson(rate[:, None]).log_prob(torch.arange(9.0)).argmax(1)
-    assert torch.equal(said, likeliest.double()) and float(judged["accuracy"][0]) == float((said == right).sum())
+    assert torch.equal(predicted, likeliest.double()) and float(judged["accuracy"][0]) == float(
+        (predicted == right).sum()
+    )
 
 
 def test_a_count_of_rate_nothing_is_finite() -> None:
@@ -83,13 +85,13 @@ def test_a_count_of_rate_nothing_is_finite() -> None:
 
 def test_answers_are_of_float32_in_half_precision() -> None:
     model = set_transformer(**TINY, answer="count").to(torch.bfloat16)
-    elements, marks = some(3, 2)
+    elements, marks = make_sets(3, 2)
     assert model.says(elements.bfloat16(), marks).dtype == torch.float32
 
 
 def test_a_set_without_elements_is_refused() -> None:
     model = set_transformer(**TINY)
-    elements, marks = some(3, 2)
+    elements, marks = make_sets(3, 2)
     with pytest.raises(ValueError, match=r"^a set has no elements, and nothing can be said of it; leave it out$"):
         model.says(elements, marks.where(torch.tensor([[True], [False]]), -1))
     with pytest.raises(NoState, match="reads a whole row at once"):
@@ -112,14 +114,14 @@ def test_a_set_without_elements_is_refused() -> None:
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=f"^{says}") as told:
+    with pytest.raises(ValueError, match=f"^{says}") as raised:
         set_transformer(**{**TINY, **keywords})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_every_weight_learns() -> None:
-    for way in WAYS:
-        model = set_transformer(**TINY, **way)
+    for options in WAYS:
+        model = set_transformer(**TINY, **options)
         model(model.sample(4, 6, 0)).total.backward()
         silent = [name for name, weight in model.named_parameters() if weight.grad is None]
         assert not silent, silent

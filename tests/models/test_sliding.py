@@ -19,12 +19,12 @@ SIZES: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "vocab": 11, "dropout"
 SAYS = "more than the {} positions that this model has learned"
 
 
-def last(model: Any, row: list[int], most: int, **given: Any) -> Tensor:
+def last(model: Any, row: list[int], most: int, **options: Any) -> Tensor:
     """The logits after a row's last token, by the rule: read one by one; when full, keep the last half."""
-    kept: list[int] = []
+    kept_tokens: list[int] = []
     for token in row:
-        kept = [*(kept if len(kept) < most else kept[most - most // 2 :]), token]
-    return model.logits(torch.tensor([kept]), **given).y[0, -1]
+        kept_tokens = [*(kept_tokens if len(kept_tokens) < most else kept_tokens[most - most // 2 :]), token]
+    return model.logits(torch.tensor([kept_tokens]), **options).y[0, -1]
 
 
 def writer(length: int = 64, **more: Any) -> Any:
@@ -40,16 +40,16 @@ def test_each_token_is_read_by_the_rule_however_the_row_is_cut(most: int) -> Non
     for cuts in ([1] * 17, [14, 1, 1, 1]):
         reader = SlidingReader(model, most)
         state: Any = reader.start(3, 17)
-        seen = 0
+        count = 0
         for width in cuts:
-            out = reader.logits(rows[:, seen : seen + width], state, last=True)
-            state, seen = out.state, seen + width
-            for b, row in enumerate(rows[:, :seen].tolist()):
+            out = reader.logits(rows[:, count : count + width], state, last=True)
+            state, count = out.state, count + width
+            for b, row in enumerate(rows[:, :count].tolist()):
                 real = [token for token in row if token >= 0]
                 if real:
                     torch.testing.assert_close(out.y[b, -1], last(model, real, most), rtol=0, atol=1e-12)
-                    again = reader.logits(rows[b : b + 1, :seen], last=True).y[0, -1]
-                    torch.testing.assert_close(out.y[b, -1], again, rtol=0, atol=1e-12)
+                    alone = reader.logits(rows[b : b + 1, :count], last=True).y[0, -1]
+                    torch.testing.assert_close(out.y[b, -1], alone, rtol=0, atol=1e-12)
 
 
 def test_rows_of_its_state_are_selected_as_beam_search_does() -> None:
@@ -68,9 +68,9 @@ def test_generate_slides_and_says_so_once(trained: int | None, recompute: bool) 
     model.trained_length = trained
     assert model.window == 6
     prompt = torch.tensor([[-1, -1, 3, 1, 4], [2, 7, 1, 8, 2]])
-    with pytest.warns(UserWarning, match=SAYS.format(6)) as said:
+    with pytest.warns(UserWarning, match=SAYS.format(6)) as warnings_raised:
         rows = generate(model, prompt, 20, temperature=0, recompute=recompute)
-    assert len(said) == 1
+    assert len(warnings_raised) == 1
     for row in rows.tolist():
         real = [token for token in row if token >= 0]
         for n in range(len(real) - 20, len(real)):
@@ -130,10 +130,10 @@ def test_encoders_and_pairs_are_judged_beyond_the_table_too() -> None:
     rows = torch.randint(0, 11, (4, 40))
     with pytest.warns(UserWarning, match=SAYS.format(6)):
         judged = encoder.judge(rows)
-    read, wanted = encoder.hide(rows, fixed=True)
+    read, targets = encoder.hide(rows, fixed=True)
     pieces = [encoder.logits(read[:, first : first + 6]).y[:, 0 if not first else 3 :] for first in range(0, 37, 3)]
     y = torch.cat(pieces, 1)[:, :40].log_softmax(-1)
-    bits = -(y.gather(2, wanted.clamp_min(0)[..., None])[..., 0][wanted >= 0]).sum() / torch.tensor(2.0).log()
+    bits = -(y.gather(2, targets.clamp_min(0)[..., None])[..., 0][targets >= 0]).sum() / torch.tensor(2.0).log()
     torch.testing.assert_close(judged.totals["bits per masked byte"][0], bits.detach(), rtol=0, atol=1e-6)
     model: Any = transformer(**SIZES, hidden=16, position="learned", length=5).double().eval()
     with pytest.warns(UserWarning, match=SAYS.format(5)):
@@ -144,9 +144,9 @@ def test_encoders_and_pairs_are_judged_beyond_the_table_too() -> None:
 def test_evaluation_reads_windows_that_fit_and_says_so_once() -> None:
     model = writer(6)
     text = torch.randint(0, 11, (50,), dtype=torch.uint8)
-    with pytest.warns(UserWarning, match=SAYS.format(6)) as said:
-        found = evaluate(model, text, 32)
-    assert len(said) == 1 and found == evaluate(model, text, 6)
+    with pytest.warns(UserWarning, match=SAYS.format(6)) as warnings_raised:
+        result = evaluate(model, text, 32)
+    assert len(warnings_raised) == 1 and result == evaluate(model, text, 6)
 
 
 def test_what_has_no_table_slides_nowhere() -> None:

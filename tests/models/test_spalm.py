@@ -35,9 +35,9 @@ def states(frozen: LM, row: Int[Tensor, " T"]) -> Tensor:
         return frozen.logits(row[None], None, ctx).taps["1"][0]
 
 
-def spalm(frozen: LM, store: Entries, **others: object) -> SPALM:
+def spalm(frozen: LM, store: Entries, **options: object) -> SPALM:
     mine = base(1)
-    return SPALM(11, 16, mine.body, frozen=frozen, store=store, tap="1", scale=4.0, **others).double()  # type: ignore[arg-type]
+    return SPALM(11, 16, mine.body, frozen=frozen, store=store, tap="1", scale=4.0, **options).double()  # type: ignore[arg-type]
 
 
 def of_text(frozen: LM, row: Int[Tensor, " T"]) -> Entries:
@@ -59,7 +59,7 @@ def test_the_equation_of_spalm(k: int, distance: bool) -> None:
         away = [float(((key - keys[t]) ** 2).sum()) for key in store.keys]
         near = sorted(range(len(away)), key=lambda n: (away[n], n))[:k]
         scores = [float(h[t] @ w[store.tokens[n]]) - rate * away[n] for n in near]
-        weights = [math.exp(one - max(scores)) for one in scores]
+        weights = [math.exp(score - max(scores)) for score in scores]
         m = sum(a * w[store.tokens[n]] for a, n in zip(weights, near, strict=True)) / sum(weights)
         g = 1 / (1 + math.exp(-float(w_g @ h[t])))
         z = (1 - g) * m + g * h[t]
@@ -72,9 +72,9 @@ def test_in_training_a_row_finds_nothing_of_itself() -> None:
     model, plain = spalm(frozen, of_text(frozen, row)), LM(11, 16, base(1).body, scale=4.0).double()
     plain.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
-        told = model.train()(row[None])
-        torch.testing.assert_close(told.total, plain.train()(row[None]).total)
-        assert float(told.parts["gate"]) == 1.0
+        output = model.train()(row[None])
+        torch.testing.assert_close(output.total, plain.train()(row[None]).total)
+        assert float(output.parts["gate"]) == 1.0
         assert float(model.eval()(row[None]).parts["gate"]) < 1.0
 
 
@@ -99,13 +99,13 @@ def test_rows_are_found_by_document_and_without_padding() -> None:
     store = Entries(torch.zeros(39, 16), whole[1:])
     rows = torch.stack([torch.cat([whole[3:12], whole[20:30]]), torch.cat([torch.full((8,), -1), whole[8:19]])])
     documents = torch.tensor([[0] * 9 + [1] * 10, [0] * 19])
-    found = own_runs(PieceIndex(store.values()), TokenBatch(rows, None, documents))
-    none = [[torch.iinfo(torch.long).max] * 2]
-    assert found[0].tolist() == [[[3, 11]]] * 9 + [[[20, 29]]] * 9
-    assert found[1].tolist() == [none] * 8 + [[[8, 18]]] * 10
+    runs = own_runs(PieceIndex(store.values()), TokenBatch(rows, None, documents))
+    no_run = [[torch.iinfo(torch.long).max] * 2]
+    assert runs[0].tolist() == [[[3, 11]]] * 9 + [[[20, 29]]] * 9
+    assert runs[1].tolist() == [no_run] * 8 + [[[8, 18]]] * 10
     few = TokenBatch(rows[:, 8:13], None, documents[:, 8:13])
     every = [[0, torch.iinfo(torch.long).max]]
-    assert own_runs(PieceIndex(store.values()), few).tolist() == [[none] + [every] * 3, [every] * 4], (
+    assert own_runs(PieceIndex(store.values()), few).tolist() == [[no_run] + [every] * 3, [every] * 4], (
         "too short to be told"
     )
 
@@ -123,12 +123,12 @@ def test_documents_of_any_length_find_nothing_of_themselves(size: int) -> None:
 
 def test_a_row_that_repeats_itself_asks_for_no_more_than_it_covers(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen, whole = base(), torch.cat([text(20) % 4, torch.full((30,), 5)])
-    store, asked = of_text(frozen, whole), list[int]()
+    store, requested = of_text(frozen, whole), list[int]()
     model, search = spalm(frozen, store, k=2), Entries.search
-    monkeypatch.setattr(Entries, "search", lambda self, queries, k: (asked.append(k), search(self, queries, k))[1])
+    monkeypatch.setattr(Entries, "search", lambda self, queries, k: (requested.append(k), search(self, queries, k))[1])
     with torch.no_grad():
         model.train()(whole[None, 30:45])
-    assert asked == [30 + 2], "all of the thirty, where seventeen pieces of fourteen stand"
+    assert requested == [30 + 2], "all of the thirty, where seventeen pieces of fourteen stand"
 
 
 def test_a_step_of_training_reads_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,37 +156,37 @@ def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(padded[:, 3:], alone)
 
 
-@pytest.mark.parametrize("how", ["autocast", "bfloat16"])
-def test_scores_and_distances_are_in_float32_or_better(how: str) -> None:
+@pytest.mark.parametrize("precision", ["autocast", "bfloat16"])
+def test_scores_and_distances_are_in_float32_or_better(precision: str) -> None:
     """Distances of some hundreds, which bfloat16 would round by more than they differ."""
     frozen = base()
     model = spalm(frozen, of_text(frozen, text()), k=2, distance=True).float()
-    h, found = torch.randn(1, 1, 16), Neighbours(torch.tensor([[[800.0, 801.0]]]), torch.tensor([[[3, 4]]]), None)
+    h, neighbours = torch.randn(1, 1, 16), Neighbours(torch.tensor([[[800.0, 801.0]]]), torch.tensor([[[3, 4]]]), None)
     with torch.no_grad():
         model.log_rate.zero_()
-        if how == "bfloat16":
+        if precision == "bfloat16":
             h = h.bfloat16()
             model.bfloat16()
-        wanted = copy.deepcopy(model).float().mix_by_gate(h.float(), found)
-        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
-            z, gate = model.mix_by_gate(h, found)
+        expected = copy.deepcopy(model).float().mix_by_gate(h.float(), neighbours)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            z, gate = model.mix_by_gate(h, neighbours)
     assert z.dtype == h.dtype and gate.dtype == torch.float32
-    torch.testing.assert_close(gate, wanted[1])
-    torch.testing.assert_close(z, wanted[0].to(h.dtype))
+    torch.testing.assert_close(gate, expected[1])
+    torch.testing.assert_close(z, expected[0].to(h.dtype))
 
 
 def test_keys_stay_and_embeddings_learn() -> None:
     frozen = base()
-    before = {name: one.clone() for name, one in frozen.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in frozen.state_dict().items()}
     model = spalm(frozen, of_text(frozen, text()))
     model.train()
     assert not any(module.training for module in frozen.modules())
     assert not any(name.startswith(("frozen", "held")) for name in model.state_dict())
     model(text(12).flip(0)[None]).total.backward()
-    gradients = {name: one.grad for name, one in model.named_parameters()}
+    gradients = {name: tensor.grad for name, tensor in model.named_parameters()}
     assert gradients["embedding.weight"].abs().sum() > 0 and gradients["gate.weight"].abs().sum() > 0
-    assert all(one.grad is None for one in frozen.parameters())
-    assert all(before[name].equal(one) for name, one in frozen.state_dict().items())
+    assert all(tensor.grad is None for tensor in frozen.parameters())
+    assert all(before[name].equal(tensor) for name, tensor in frozen.state_dict().items())
     assert model.float().frozen.embedding.weight.dtype == torch.float32
 
 
@@ -203,15 +203,15 @@ def test_gradients_are_those_of_the_equation(distance: bool) -> None:
         away = (store.keys - keys[t]).square().sum(1)
         near = away.argsort(stable=True)[:4]
         y = torch.stack([model.head.weight[token] for token in store.tokens[near]])
-        scores = torch.stack([(one * h[t]).sum() for one in y])
+        scores = torch.stack([(vector * h[t]).sum() for vector in y])
         weights = (scores - (model.log_rate.exp() * away[near] if model.log_rate is not None else 0)).exp()
-        m = sum(a * one for a, one in zip(weights / weights.sum(), y, strict=True))
+        m = sum(a * vector for a, vector in zip(weights / weights.sum(), y, strict=True))
         g = 1 / (1 + (-(model.gate.weight[0] * h[t]).sum()).exp())
         z.append((1 - g) * m + g * h[t])
     scores = torch.stack(z[:-1]) @ model.head.weight.T
     loss = (scores.logsumexp(1) - scores.gather(1, row[1:, None])[:, 0]).mean()
-    for one, wanted in zip(ours, torch.autograd.grad(loss, list(model.parameters())), strict=True):
-        torch.testing.assert_close(one, wanted)
+    for vector, expected in zip(ours, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        torch.testing.assert_close(vector, expected)
 
 
 def test_it_decodes_under_beam_search_as_it_reads() -> None:

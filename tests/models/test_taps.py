@@ -19,14 +19,14 @@ from kinformer.nn.feedforward.mlp import MLP
 SIZES = {"d": 8, "depth": 2, "heads": 2}
 
 
-def given(model: Any, tokens: Tensor) -> Tensor:
+def first_input(model: Any, tokens: Tensor) -> Tensor:
     """What the last feed-forward layer that is called gets."""
-    got: list[Tensor] = []
+    inputs: list[Tensor] = []
     for part in model.modules():
         if isinstance(part, MLP):
-            part.register_forward_pre_hook(lambda _, x: got.append(x[0]))
+            part.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
     model.logits(tokens)
-    return got[-1]
+    return inputs[-1]
 
 
 @pytest.mark.parametrize("make", [gpt, transformer_xl, universal_transformer])
@@ -34,7 +34,7 @@ def test_it_is_what_the_last_feed_forward_gets(make: Callable[..., Any]) -> None
     model = make(**SIZES).eval()
     tokens = torch.randint(256, (2, 5), generator=torch.Generator().manual_seed(0))
     tapped = Tap(model)(tokens)
-    torch.testing.assert_close(tapped.states, given(model, tokens))
+    torch.testing.assert_close(tapped.states, first_input(model, tokens))
     torch.testing.assert_close(tapped.out.y, model.logits(tokens).y)
 
 
@@ -65,14 +65,14 @@ def test_it_goes_on_from_a_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "told"),
+    ("make", "name", "message"),
     [
         (lambda: gpt(**SIZES), "7.1.input", "gpt has no inner state '7.1.input'; give last_ffn_input, or such"),
         (act_rnn, "last_ffn_input", "act_rnn has no feed-forward layer; name another inner state"),
         (lambda: bert(**SIZES), "last_ffn_input", "predicts no next token of a text; give a language model"),
     ],
 )
-def test_what_has_no_such_state_is_refused_in_one_line(make: Callable[[], Any], name: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told) as error:
+def test_what_has_no_such_state_is_refused_in_one_line(make: Callable[[], Any], name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
         Tap(make().eval(), name)
     assert "\n" not in str(error.value)

@@ -27,9 +27,9 @@ KINDS = ({}, {"discrete": False, "beside": 0.5})
 
 def built(**keywords: Any) -> Trajectory:
     torch.manual_seed(0)
-    made: Any = decision_transformer(**{**TINY, "dropout": 0.0, **keywords})
-    made.measured.tell(scales(made))
-    return made.double().eval()
+    model: Any = decision_transformer(**{**TINY, "dropout": 0.0, **keywords})
+    model.measured.tell(scales(model))
+    return model.double().eval()
 
 
 def scales(model: Trajectory, delayed: bool = False) -> EpisodeScales:
@@ -58,24 +58,24 @@ def padded(steps: EpisodeSteps, left: int, right: int) -> EpisodeSteps:
 def test_the_loss_is_what_loops_over_the_equations_give(keywords: dict[str, Any]) -> None:
     """One block, by hand: tokens, causal softmax over them, a feed-forward; actions at states, the rest at actions."""
     model, keep = built(**keywords), scales(built(**keywords))
-    steps, nll, beside = batch(model), 0.0, 0.0
+    steps, nll, state_loss = batch(model), 0.0, 0.0
     steps = steps._replace(times=steps.times + torch.tensor([[0], [5], [11]]))  # rows begin anywhere in an episode
     for r in range(3):
-        found = read_by_loops(model, EpisodeSteps(*(part[r : r + 1] for part in steps)))
+        looped = read_by_loops(model, EpisodeSteps(*(part[r : r + 1] for part in steps)))
         for t in range(4):
-            at_state, at_action = found[3 * t + 1], found[3 * t + 2]
-            said = model.action(at_state)
+            at_state, at_action = looped[3 * t + 1], looped[3 * t + 2]
+            predicted = model.action(at_state)
             if model.discrete:
-                nll -= float(said.log_softmax(0)[steps.actions[r, t]]) / 12
+                nll -= float(predicted.log_softmax(0)[steps.actions[r, t]]) / 12
             else:
-                nll += float((said.tanh() - steps.actions[r, t] / 3).square().mean()) / 12
+                nll += float((predicted.tanh() - steps.actions[r, t] / 3).square().mean()) / 12
             if t < 3 and model.state is not None and model.left is not None:
-                wanted = (steps.states[r, t + 1] - keep.mean) / keep.deviation
-                beside += float((model.state(at_action) - wanted).square().mean()) / 9
-                beside += float((model.left(at_action) - steps.returns[r, t + 1] / 9).square().mean()) / 9
+                expected = (steps.states[r, t + 1] - keep.mean) / keep.deviation
+                state_loss += float((model.state(at_action) - expected).square().mean()) / 9
+                state_loss += float((model.left(at_action) - steps.returns[r, t + 1] / 9).square().mean()) / 9
     loss = model(steps)
     assert math.isclose(float(loss.parts["nll"]), nll, rel_tol=1e-9)
-    assert math.isclose(float(loss.total), nll + model.beside * beside, rel_tol=1e-9) and int(loss.count) == 12
+    assert math.isclose(float(loss.total), nll + model.beside * state_loss, rel_tol=1e-9) and int(loss.count) == 12
 
 
 def read_by_loops(model: Any, steps: EpisodeSteps) -> Tensor:
@@ -89,7 +89,7 @@ def read_by_loops(model: Any, steps: EpisodeSteps) -> Tensor:
         tokens.append(model.of_states(state) + when)
         action = steps.actions[0, t]
         tokens.append(model.of_actions(action if model.discrete else action / 3) + when)
-    x = torch.stack([model.norm(one) for one in tokens])
+    x = torch.stack([model.norm(token) for token in tokens])
     (block,) = model.body.layers
     attention, mlp = block.layers
     heads, rows = attention.projection.heads, block.norms[0](x)
@@ -110,9 +110,9 @@ def test_padding_on_either_side_changes_nothing(keywords: dict[str, Any]) -> Non
     want, judged = model(steps), model.judge(steps).totals
     for left, right in ((3, 0), (0, 2), (1, 2)):
         wide = padded(steps, left, right)
-        got, also = model(wide), model.judge(wide).totals
-        torch.testing.assert_close(got.total, want.total)
-        assert int(got.count) == int(want.count) and all(
+        output, also = model(wide), model.judge(wide).totals
+        torch.testing.assert_close(output.total, want.total)
+        assert int(output.count) == int(want.count) and all(
             torch.allclose(a, b) for name in judged for a, b in zip(judged[name], also[name], strict=True)
         )
     gap = steps._replace(times=torch.tensor([[0, -1, 2, 3]] * 3))
@@ -129,9 +129,11 @@ def test_an_action_is_said_by_what_came_before_it_alone() -> None:
     for part in (0, 1, 2):  # returns, states, actions of step 2
         other = steps[part].clone()
         other[:, 2] = 1 - other[:, 2]
-        got = model.says(EpisodeSteps(*(other if n == part else one for n, one in enumerate(steps)))).actions
+        actions = model.says(
+            EpisodeSteps(*(other if n == part else step_part for n, step_part in enumerate(steps)))
+        ).actions
         same = 3 if part == 2 else 2  # an action is read by the steps after it
-        assert torch.equal(got[:, :same], want[:, :same]) and not torch.allclose(got[:, same:], want[:, same:])
+        assert torch.equal(actions[:, :same], want[:, :same]) and not torch.allclose(actions[:, same:], want[:, same:])
     cloner: Any = behaviour_cloning(**TINY, dropout=0.0).double().eval()
     assert torch.equal(cloner.says(steps).actions, cloner.says(steps._replace(returns=-steps.returns)).actions)
 
@@ -141,12 +143,12 @@ def test_it_acts_by_the_last_steps_and_what_is_left_of_the_return(delayed: bool)
     """Each action is the one that is said of the last four steps as they were, rewards taken off what was asked."""
     model = built(discrete=False)  # an action that is a kind is often the same whatever is asked
     model.measured.delayed.fill_(delayed)
-    asked, g = torch.tensor([5.0, 2.0]), torch.Generator().manual_seed(0)
+    returns, g = torch.tensor([5.0, 2.0]), torch.Generator().manual_seed(0)
     observed = torch.randn(9, 2, 3, generator=g)
     rewards = torch.randn(9, 2, generator=g)
     rewards[0], begins = 0.0, torch.zeros(9, 2, dtype=torch.bool)
     begins[0], begins[5, 1], rewards[5, 1] = True, True, 0.0
-    actor, done = model.actor(asked), []
+    actor, done = model.actor(returns), []
     state = actor.start(2)
     for t in range(9):
         action, state = actor.act(TimeStep(observed[t], rewards[t], begins[t]), state)
@@ -154,19 +156,23 @@ def test_it_acts_by_the_last_steps_and_what_is_left_of_the_return(delayed: bool)
     for row, first, last in ((0, 0, 8), (1, 0, 4), (1, 5, 8)):
         for t in range(first, last + 1):
             lo = max(first, t - 3)
-            lost = [0.0 if delayed else float(rewards[first + 1 : n + 1, row].sum()) for n in range(lo, t + 1)]
-            left = torch.tensor([[float(asked[row]) - one for one in lost]]).double()
+            earned = [0.0 if delayed else float(rewards[first + 1 : n + 1, row].sum()) for n in range(lo, t + 1)]
+            left = torch.tensor([[float(returns[row]) - reward_sum for reward_sum in earned]]).double()
             acted = torch.stack([*(done[n][row] for n in range(lo, t)), torch.zeros(model.actions)])[None]
             times = torch.arange(lo - first, t - first + 1)[None]
-            said = model.says(EpisodeSteps(left, observed[lo : t + 1, row][None].double(), acted, times)).actions[0, -1]
-            torch.testing.assert_close(done[t][row].double(), 3 * said, atol=1e-6, rtol=0)  # what is kept is in float32
+            predicted = model.says(EpisodeSteps(left, observed[lo : t + 1, row][None].double(), acted, times)).actions[
+                0, -1
+            ]
+            torch.testing.assert_close(
+                done[t][row].double(), 3 * predicted, atol=1e-6, rtol=0
+            )  # what is kept is in float32
 
 
 def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_return_is_asked_for() -> None:
     model = built(discrete=False, actions=1)
     actor = model.actor()
-    seen = TimeStep(torch.randn(2, 3), torch.zeros(2), torch.ones(2, dtype=torch.bool))
-    action, state = actor.act(seen, actor.start(2))
+    observation = TimeStep(torch.randn(2, 3), torch.zeros(2), torch.ones(2, dtype=torch.bool))
+    action, state = actor.act(observation, actor.start(2))
     assert action.shape == (2, 1) and float(action.abs().max()) <= 3
     assert torch.equal(state.steps.returns[:, -1], torch.full((2,), 9.0).double())
     steps = EpisodeSteps(*(part[:, -1:] for part in state.steps))
@@ -178,8 +184,12 @@ def test_what_cannot_be_is_one_line() -> None:
         built().start(1, 4)
     with pytest.raises(ValueError, match="knows no returns"):
         behaviour_cloning(**TINY).actor(torch.ones(1))
-    for keywords, said in ((("best", 0), "best=0"), (("context", 0), "context=0"), (("beside", -1.0), "beside=-1.0")):
-        with pytest.raises(ValueError, match=said):
+    for keywords, message in (
+        (("best", 0), "best=0"),
+        (("context", 0), "context=0"),
+        (("beside", -1.0), "beside=-1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
             decision_transformer(**{**TINY, keywords[0]: keywords[1]})
 
 

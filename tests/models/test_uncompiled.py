@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_compiled_code_calls_it_as_it_stands() -> None:
-    seen: list[bool] = []
+    compiling: list[bool] = []
 
     @uncompiled
     def looked(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-        seen.append(torch.compiler.is_compiling())
+        compiling.append(torch.compiler.is_compiling())
         return x * float(x.sum())  # a graph could not look at numbers
 
     def call(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
@@ -28,8 +28,8 @@ def test_compiled_code_calls_it_as_it_stands() -> None:
     x = torch.arange(3.0)
     try:
         compiled = torch.compile(call, backend="eager")
-        assert torch.equal(compiled(x), call(x)) and seen == [False, False]
-        assert torch.equal(compiled(x + 1), call(x + 1)) and seen == [False] * 4
+        assert torch.equal(compiled(x), call(x)) and compiling == [False, False]
+        assert torch.equal(compiled(x + 1), call(x + 1)) and compiling == [False] * 4
     finally:
         torch._dynamo.reset()
 

@@ -107,7 +107,7 @@ def test_a_model_of_gated_maps_is_scaled_by_its_branches() -> None:
     normal(model.body.layers[1].layers[1].gate.weight.detach(), 0.1)
 
 
-@pytest.mark.parametrize("given", [{"scheme": "glorot"}, {"scheme": "normal", "std": 0.0}])
-def test_what_is_none_is_refused_in_a_line(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("keywords", [{"scheme": "glorot"}, {"scheme": "normal", "std": 0.0}])
+def test_what_is_none_is_refused_in_a_line(keywords: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        initialise(gpt(d=16, depth=1, heads=2, length=8), **given)
+        initialise(gpt(d=16, depth=1, heads=2, length=8), **keywords)

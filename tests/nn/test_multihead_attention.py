@@ -80,13 +80,13 @@ def test_other_layouts() -> None:
 def test_gradients_and_dropout_are_those_of_torch() -> None:
     theirs, ours = pair(dropout=0.5)
     q, k, v = inputs()
-    found = []
+    results = []
     for layer in (theirs.train(), ours.train()):
         torch.manual_seed(0)
         y, weights = layer(q, k, v, need_weights=True)
         (y.square().sum() + weights.sum()).backward()
-        found.append([parameter.grad for _, parameter in sorted(layer.named_parameters())])
-    for left, right in zip(*found, strict=True):
+        results.append([parameter.grad for _, parameter in sorted(layer.named_parameters())])
+    for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right)
 
 
@@ -99,8 +99,8 @@ def test_a_pattern_is_a_mask(need_weights: bool) -> None:
     check_equal(ours(x, x, x, need_weights=need_weights), theirs(x, x, x, attn_mask=shut, need_weights=need_weights))
     causal = torch.ones(9, 9, dtype=torch.bool).triu(1)
     ours.pattern = kf.Full()
-    wanted = theirs(x, x, x, attn_mask=causal, need_weights=need_weights)
-    check_equal(ours(x, x, x, is_causal=True, need_weights=need_weights), wanted)
+    expected = theirs(x, x, x, attn_mask=causal, need_weights=need_weights)
+    check_equal(ours(x, x, x, is_causal=True, need_weights=need_weights), expected)
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -43,19 +43,21 @@ def folder() -> Path:
 
 def load(mechanism: str) -> list[Golden]:
     """Every golden of a mechanism, by name; an empty list where there is none. Half a pair is an error."""
-    here = folder() / mechanism
-    described = {path.stem for path in here.glob("*.json")}
-    stored = {path.stem for path in here.glob("*.safetensors")}
+    directory = folder() / mechanism
+    described = {path.stem for path in directory.glob("*.json")}
+    stored = {path.stem for path in directory.glob("*.safetensors")}
     if described != stored:
         half = sorted(described ^ stored)
-        raise ValueError(f"goldens in {here}: each needs NAME.json and NAME.safetensors, half is missing for {half}")
-    return [_read(here, name) for name in sorted(described)]
+        raise ValueError(
+            f"goldens in {directory}: each needs NAME.json and NAME.safetensors, half is missing for {half}"
+        )
+    return [_read(directory, name) for name in sorted(described)]
 
 
-def _read(here: Path, name: str) -> Golden:
-    record = json.loads((here / f"{name}.json").read_text(encoding="utf-8"))
-    tensors = {key: _widen(value) for key, value in load_file(here / f"{name}.safetensors").items()}
-    return Golden(here.name, name, record["hyperparameters"], tensors, record)
+def _read(directory: Path, name: str) -> Golden:
+    record = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+    tensors = {key: _widen(value) for key, value in load_file(directory / f"{name}.safetensors").items()}
+    return Golden(directory.name, name, record["hyperparameters"], tensors, record)
 
 
 def _widen(tensor: Tensor) -> Tensor:
@@ -64,11 +66,11 @@ def _widen(tensor: Tensor) -> Tensor:
 
 def goldens(mechanism: str) -> pytest.MarkDecorator:
     """Parametrizes a test's argument `golden` over every golden of a mechanism."""
-    found = load(mechanism)
-    if not found:
+    loaded = load(mechanism)
+    if not loaded:
         absent = pytest.param(None, id="absent", marks=pytest.mark.golden(mechanism, None))
         return pytest.mark.parametrize("golden", [absent])
-    params = [pytest.param(g, id=g.name, marks=pytest.mark.golden(mechanism, g.name)) for g in found]
+    params = [pytest.param(g, id=g.name, marks=pytest.mark.golden(mechanism, g.name)) for g in loaded]
     return pytest.mark.parametrize("golden", params)
 
 

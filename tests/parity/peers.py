@@ -26,7 +26,9 @@ def small(d: int, depth: int, heads: int) -> dict[str, Any]:
     }
 
 
-def put(ours: nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding, weight: Tensor, bias: Tensor | None = None) -> None:
+def copy_weights(
+    ours: nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding, weight: Tensor, bias: Tensor | None = None
+) -> None:
     """Copy a weight, and a bias exactly where ours has one."""
     assert ours.weight.shape == weight.shape, f"ours {tuple(ours.weight.shape)}, theirs {tuple(weight.shape)}"
     assert (getattr(ours, "bias", None) is None) == (bias is None), "only one of the two has a bias"
@@ -69,9 +71,9 @@ def agree_on_what_is_hidden(
 
     Logits of real tokens alone: the mask is no answer of ours.
     """
-    read, wanted = ours.hide(tokens, fixed=True)
+    read, targets = ours.hide(tokens, fixed=True)
     loss = ours(tokens).total
-    theirs = F.cross_entropy(logits(read)[..., : ours.vocab].transpose(1, 2), wanted, ignore_index=-1)
+    theirs = F.cross_entropy(logits(read)[..., : ours.vocab].transpose(1, 2), targets, ignore_index=-1)
     agree(loss, theirs)
     loss.backward()
     theirs.backward()

@@ -18,11 +18,11 @@ from tests.parity.goldens import Golden, close, goldens
 @goldens("bigbird_attention")
 def test_bigbird(golden: Golden, float64: None) -> None:
     sizes, tensors = golden.hyperparameters, golden.tensors
-    block, x, drawn = sizes["block"], tensors["x"], tensors["random_blocks"].tolist()
+    block, x, random_blocks = sizes["block"], tensors["x"], tensors["random_blocks"].tolist()
     parameters = {f"{kind}_{name}" for kind in "Wb" for name in "qkv"}
     assert tensors.keys() <= parameters | {"x", "random_blocks", "pad", "y"}
     # the first and the last block read all, and so draw none
-    tables = [((), *(tuple(sorted(set(blocks))) for blocks in head), ()) for head in drawn]
+    tables = [((), *(tuple(sorted(set(blocks))) for blocks in head), ()) for head in random_blocks]
     ends = (*range(block), *range(x.shape[1] - block, x.shape[1]))
     pattern = Block(block, 1, 1) | Tokens(ends) | Rows(ends) | Heads(*(Blocks(table, block) for table in tables))
     layer = Attention(QKV(sizes["d"], sizes["heads"]), Softmax(pattern), aggregation=Concat())

@@ -45,7 +45,7 @@ def test_exits(golden: Golden) -> None:
     threshold = golden.hyperparameters["threshold"]
     layers, length, _ = t["logits"].shape
     rule = ConfidenceThreshold(SoftmaxResponse(nn.Identity()), threshold, strict=True)
-    stack = EarlyExit([Replay(one) for one in t["logits"]], nn.Identity(), rule)
+    stack = EarlyExit([Replay(exit_logits) for exit_logits in t["logits"]], nn.Identity(), rule)
     ctx = Context(torch.arange(length)[None], run=True)
     out = stack.eval()(torch.zeros_like(t["logits"][:1]), None, ctx)
     assert torch.equal(out.aux["exit"][0].long() - 1, t["exit_layer"])

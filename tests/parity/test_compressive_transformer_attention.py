@@ -53,17 +53,17 @@ def attention(golden: Golden) -> Attention:
     memory = Compressive(length, sizes["mem_len"], sizes["cmem_len"], conv, loss)
     mechanism = Softmax(Causal() & memory.reads, KeysByDistance(tensors["pos"]))
     layer = Attention(QKV(d, heads), mechanism, memory=memory).double()
-    names = [f"{what}_{name}" for name in "qkv" for what in "Wb"]
+    names = [f"{kind}_{name}" for name in "qkv" for kind in "Wb"]
     weights, biases = [tensors[name].T for name in names[::2]], [tensors.get(name) for name in names[1::2]]
     rows = [torch.zeros(len(w), dtype=w.dtype) if b is None else b for w, b in zip(weights, biases, strict=True)]
     with torch.no_grad():
-        put(layer.projection.qkv, torch.cat(weights), torch.cat(rows))
-        put(layer.aggregation.linear, tensors["W_o"].T, tensors.get("b_o"))
-        put(memory.compression.down, tensors["W_c"], tensors.get("b_c"))
+        copy_weights(layer.projection.qkv, torch.cat(weights), torch.cat(rows))
+        copy_weights(layer.aggregation.linear, tensors["W_o"].T, tensors.get("b_o"))
+        copy_weights(memory.compression.down, tensors["W_c"], tensors.get("b_c"))
     return layer.train()
 
 
-def put(layer: torch.nn.Module, weight: Tensor, bias: Tensor | None) -> None:
+def copy_weights(layer: torch.nn.Module, weight: Tensor, bias: Tensor | None) -> None:
     layer.weight.copy_(weight)
     layer.bias.zero_() if bias is None else layer.bias.copy_(bias)
 
@@ -72,14 +72,16 @@ def state(golden: Golden) -> tuple[CompressiveStates, Tensor]:
     """The golden's memories before a segment, and the positions of its tokens."""
     mem, cmem = golden.tensors["mem"], golden.tensors["cmem"]
     batch, length, _ = golden.tensors["x"].shape
-    kept, slots = mem.shape[1], cmem.shape[1]
-    first = -(-(kept + slots) // length) * length
-    pos = torch.arange(first - kept - slots, first + length).expand(batch, -1)
+    memory_length, slots = mem.shape[1], cmem.shape[1]
+    first = -(-(memory_length + slots) // length) * length
+    pos = torch.arange(first - memory_length - slots, first + length).expand(batch, -1)
     old = Slots(cmem, pos[:, :slots])
-    used = mem.new_zeros(batch, kept)
+    used = mem.new_zeros(batch, memory_length)
     begun = torch.full((batch,), first)
     left = attention(golden).start(batch, length).left
-    return CompressiveStates(mem, pos[:, slots : slots + kept], used, old, left, begun), pos[:, slots + kept :]
+    return CompressiveStates(mem, pos[:, slots : slots + memory_length], used, old, left, begun), pos[
+        :, slots + memory_length :
+    ]
 
 
 @goldens("compressive_transformer_attention")
@@ -88,8 +90,8 @@ def test_attention_and_both_memories(golden: Golden) -> None:
     before, pos = state(golden)
     out = layer(tensors["x"], before, Context(pos, run=True))
     close(out.y, tensors["y"])
-    kept = out.state.x[out.state.pos >= 0]
-    close(kept.view(tensors["new_mem"].shape), tensors["new_mem"])
+    remembered = out.state.x[out.state.pos >= 0]
+    close(remembered.view(tensors["new_mem"].shape), tensors["new_mem"])
     close(out.state.old.x, tensors["new_cmem"])
     assert (out.state.old.pos[:, 1:] > out.state.old.pos[:, :-1]).all()
     assert (out.state.old.pos[:, -1:] < out.state.pos)[out.state.pos >= 0].all()
@@ -105,12 +107,14 @@ def test_the_loss_and_what_it_moves(golden: Golden) -> None:
     else:
         leaving = torch.cat([tensors["mem"], tensors["x"]], 1)[:, : tensors["x"].shape[1]]
         new, mem = down(leaving.mT).mT, tensors["mem"]
-        there = [torch.ones(states.shape[:2], dtype=torch.bool) for states in (mem, new)]
-        loss = AttentionReconstruction("mse")(tensors["x"], mem, there[0], new, there[1], layer._read_content).mean()
+        is_real = [torch.ones(states.shape[:2], dtype=torch.bool) for states in (mem, new)]
+        loss = AttentionReconstruction("mse")(
+            tensors["x"], mem, is_real[0], new, is_real[1], layer._read_content
+        ).mean()
     close(loss, tensors["attn_reconstruction_loss"])
     loss.backward()
     close(down.weight.grad, tensors["grad_W_c"])
     if "grad_b_c" in tensors:
         close(down.bias.grad, tensors["grad_b_c"])
-    moved = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
-    assert moved == {"memory.compression.down.weight", "memory.compression.down.bias"}
+    changed = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert changed == {"memory.compression.down.weight", "memory.compression.down.bias"}

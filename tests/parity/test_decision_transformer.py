@@ -12,7 +12,7 @@ from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.feedforward.mlp import Activation
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import agree, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, put_qkv, shaken
 
 # the formula knows the approximated gelu alone, whatever its name
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu_tanh", "gelu_new": "gelu_tanh", "silu": "silu"}
@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu_tanh", "gelu
 
 def ours_of(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Trajectory:
     discrete = tensors["actions"].dim() == 2
-    made: Any = decision_transformer(
+    model: Any = decision_transformer(
         d=sizes["d"],
         depth=sizes["layers"],
         heads=sizes["heads"],
@@ -34,40 +34,44 @@ def ours_of(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Trajectory:
         steps=sizes["max_ep_len"],
         **({} if discrete else {"bounded": sizes.get("action_tanh", True)}),
     )
-    made = made.double().eval()
+    model = model.double().eval()
 
     def linear(ours: Any, name: str) -> None:
         weight, bias = tensors[f"W_{name}"], bias_of(tensors, name)
         if isinstance(ours, torch.nn.Embedding):
-            put(ours, weight + bias)
+            copy_weights(ours, weight + bias)
         else:
-            put(ours, weight.T, bias)
+            copy_weights(ours, weight.T, bias)
 
-    for ours, name in ((made.of_returns, "R"), (made.of_states, "s"), (made.of_actions, "a"), (made.action, "act")):
+    for ours, name in ((model.of_returns, "R"), (model.of_states, "s"), (model.of_actions, "a"), (model.action, "act")):
         linear(ours, name)
-    for ours, name in ((made.state, "st"), (made.left, "ret")):
+    for ours, name in ((model.state, "st"), (model.left, "ret")):
         if f"W_{name}" in tensors:
             linear(ours, name)
-    put(made.of_times, tensors["E_t"])
-    made.norm, made.body.norm = normed(made.norm, tensors, "ln_e"), normed(made.body.norm, tensors, "ln_f")
-    for n, block in enumerate(made.body.layers):
-        its = {name.removeprefix(f"layers.{n}."): x for name, x in tensors.items() if name.startswith(f"layers.{n}.")}
+    copy_weights(model.of_times, tensors["E_t"])
+    model.norm, model.body.norm = normed(model.norm, tensors, "ln_e"), normed(model.body.norm, tensors, "ln_f")
+    for n, block in enumerate(model.body.layers):
+        layer_tensors = {
+            name.removeprefix(f"layers.{n}."): x for name, x in tensors.items() if name.startswith(f"layers.{n}.")
+        }
         attention, mlp = block.layers
         for place, name in enumerate(("ln1", "ln2")):
-            block.norms[place] = normed(block.norms[place], its, name)
-        thirds = zip("qkv", its["W_qkv"].chunk(3, -1), bias_of(its, "qkv").chunk(3, -1), strict=True)
+            block.norms[place] = normed(block.norms[place], layer_tensors, name)
+        thirds = zip(
+            "qkv", layer_tensors["W_qkv"].chunk(3, -1), bias_of(layer_tensors, "qkv").chunk(3, -1), strict=True
+        )
         for name, weight, bias in thirds:
             put_qkv(attention.projection, name, weight.T, bias)
         for part, name in ((attention.aggregation.linear, "o"), (mlp.up, "1"), (mlp.down, "2")):
-            put(part, its[f"W_{name}"].T, bias_of(its, name))
-    return made
+            copy_weights(part, layer_tensors[f"W_{name}"].T, bias_of(layer_tensors, name))
+    return model
 
 
 def normed(norm: torch.nn.Module, tensors: dict[str, Tensor], name: str) -> torch.nn.Module:
     """The norm with a golden's weights, and none where it has none."""
     if f"{name}_gamma" not in tensors:
         return torch.nn.Identity()
-    put(norm, tensors[f"{name}_gamma"], tensors[f"{name}_beta"])
+    copy_weights(norm, tensors[f"{name}_gamma"], tensors[f"{name}_beta"])
     return norm
 
 
@@ -81,9 +85,11 @@ def test_golden(golden: Golden) -> None:
     tensors = golden.tensors
     model, real = ours_of(golden.hyperparameters, tensors), tensors["mask"].bool()
     times = tensors["timesteps"].masked_fill(~real, -1)
-    said = model.says(EpisodeSteps(tensors["returns_to_go"].squeeze(-1), tensors["states"], tensors["actions"], times))
-    left = None if said.returns is None else said.returns[..., None]
-    for ours, name in ((said.actions, "action_preds"), (said.states, "state_preds"), (left, "return_preds")):
+    predicted = model.says(
+        EpisodeSteps(tensors["returns_to_go"].squeeze(-1), tensors["states"], tensors["actions"], times)
+    )
+    left = None if predicted.returns is None else predicted.returns[..., None]
+    for ours, name in ((predicted.actions, "action_preds"), (predicted.states, "state_preds"), (left, "return_preds")):
         if name in tensors:
             assert ours is not None
             close(torch.where(real[..., None], ours, 0.0), tensors[name])
@@ -123,11 +129,11 @@ def test_hugging_face_on_equal_weights(activation: str) -> None:
             attention_mask=real.long(),
             rewards=None,
         )
-    said = ours_of({**sizes, "act_fn": activation}, named(theirs, batch)).says(batch)
-    assert said.states is not None and said.returns is not None
-    agree(said.actions[real], want.action_preds[real], 1e-6)
-    agree(said.states[real], want.state_preds[real], 1e-6)
-    agree(said.returns[real], want.return_preds[real].squeeze(-1), 1e-6)
+    predicted = ours_of({**sizes, "act_fn": activation}, named(theirs, batch)).says(batch)
+    assert predicted.states is not None and predicted.returns is not None
+    agree(predicted.actions[real], want.action_preds[real], 1e-6)
+    agree(predicted.states[real], want.state_preds[real], 1e-6)
+    agree(predicted.returns[real], want.return_preds[real].squeeze(-1), 1e-6)
 
 
 TIMES = torch.tensor([[0, 1, 2, 3], [-1, -1, 7, 8], [-1, 0, 1, 2]])
@@ -144,17 +150,30 @@ INNER = {"W_qkv": "attn.c_attn", "W_o": "attn.c_proj", "W_1": "mlp.c_fc", "W_2":
 
 def named(theirs: Any, batch: EpisodeSteps) -> dict[str, Tensor]:
     """Hugging Face's weights by the goldens' names, for row vectors."""
-    its = dict(theirs.state_dict())
-    found = {"actions": batch.actions, "state_preds": batch.states, "E_t": its["embed_timestep.weight"]}
+    their_tensors = dict(theirs.state_dict())
+    named_tensors = {
+        "actions": batch.actions,
+        "state_preds": batch.states,
+        "E_t": their_tensors["embed_timestep.weight"],
+    }
     for name, where in OUTER.items():
-        found |= {name: its[f"{where}.weight"].T, f"b_{name[2:]}": its[f"{where}.bias"]}
+        named_tensors |= {name: their_tensors[f"{where}.weight"].T, f"b_{name[2:]}": their_tensors[f"{where}.bias"]}
     for name, where in (("ln_e", "embed_ln"), ("ln_f", "encoder.ln_f")):
-        found |= {f"{name}_gamma": its[f"{where}.weight"], f"{name}_beta": its[f"{where}.bias"]}
+        named_tensors |= {
+            f"{name}_gamma": their_tensors[f"{where}.weight"],
+            f"{name}_beta": their_tensors[f"{where}.bias"],
+        }
     for n in range(len(theirs.encoder.h)):
         for name, where in INNER.items():
             full = f"encoder.h.{n}.{where}"
-            found |= {f"layers.{n}.{name}": its[f"{full}.weight"], f"layers.{n}.b_{name[2:]}": its[f"{full}.bias"]}
+            named_tensors |= {
+                f"layers.{n}.{name}": their_tensors[f"{full}.weight"],
+                f"layers.{n}.b_{name[2:]}": their_tensors[f"{full}.bias"],
+            }
         for name, where in (("ln1", "ln_1"), ("ln2", "ln_2")):
             full = f"encoder.h.{n}.{where}"
-            found |= {f"layers.{n}.{name}_gamma": its[f"{full}.weight"], f"layers.{n}.{name}_beta": its[f"{full}.bias"]}
-    return found
+            named_tensors |= {
+                f"layers.{n}.{name}_gamma": their_tensors[f"{full}.weight"],
+                f"layers.{n}.{name}_beta": their_tensors[f"{full}.bias"],
+            }
+    return named_tensors

@@ -25,19 +25,19 @@ from tests.parity.test_gtrxl_gru_gate import gru_gate
 
 def fill(part: nn.Module, weights: list[Tensor], biases: list[Tensor | None]) -> None:
     """Matrices y = x @ W + b, one below the other; a bias that is none is 0."""
-    found = [torch.zeros_like(w[0]) if b is None else b for w, b in zip(weights, biases, strict=True)]
-    part.load_state_dict({"weight": torch.cat([w.T for w in weights]), "bias": torch.cat(found)})
+    filled_biases = [torch.zeros_like(w[0]) if b is None else b for w, b in zip(weights, biases, strict=True)]
+    part.load_state_dict({"weight": torch.cat([w.T for w in weights]), "bias": torch.cat(filled_biases)})
 
 
 def norm(tensors: dict[str, Tensor], name: str, d: int) -> nn.Module:
     if f"{name}_gamma" not in tensors:
         return nn.Identity()
-    made, gain = LayerNorm(d).double(), tensors[f"{name}_gamma"]
-    made.load_state_dict({"weight": gain, "bias": tensors.get(f"{name}_beta", torch.zeros_like(gain))})
-    return made
+    layer_norm, gain = LayerNorm(d).double(), tensors[f"{name}_gamma"]
+    layer_norm.load_state_dict({"weight": gain, "bias": tensors.get(f"{name}_beta", torch.zeros_like(gain))})
+    return layer_norm
 
 
-def layer(golden: Golden, length: int, kept: int) -> ResidualBlock:
+def layer(golden: Golden, length: int, memory_length: int) -> ResidualBlock:
     sizes, tensors = golden.hyperparameters, golden.tensors
     d, heads, width = sizes["d"], sizes["heads"], sizes["d_head"]
     u, v = (nn.Parameter(tensors.get(name, torch.zeros(heads, width).double())) for name in "uv")
@@ -45,8 +45,8 @@ def layer(golden: Golden, length: int, kept: int) -> ResidualBlock:
     projection = QKV(d, heads, head_dim=width)
     attention = Attention(
         NormedKeys(projection, norm(tensors, "ln1", d)),
-        Softmax(Causal() & Segment(length, kept), bias),
-        memory=Hidden(length, kept),
+        Softmax(Causal() & Segment(length, memory_length), bias),
+        memory=Hidden(length, memory_length),
     ).double()
     mlp = MLP(d, tensors["W_1"].shape[1], activation="relu").double()
     bias.position.load_state_dict({"weight": tensors["W_kR"].T})
@@ -62,11 +62,11 @@ def test_a_layer_with_its_memory(golden: Golden) -> None:
     tensors = golden.tensors
     x = tensors["x"]
     mem = tensors.get("mem", x[:, :0])
-    (batch, length, _), kept = x.shape, mem.shape[1]
-    first = -(-kept // length) * length  # where a segment begins that has all of the memory before it
-    pos = torch.arange(first - kept, first + length).expand(batch, -1)
-    state = (HiddenStates(mem, pos[:, :kept], torch.full((batch,), first)), ())
-    out = layer(golden, length, kept).train()(x, state, Context(pos[:, kept:], run=True))
+    (batch, length, _), memory_length = x.shape, mem.shape[1]
+    first = -(-memory_length // length) * length  # where a segment begins that has all of the memory before it
+    pos = torch.arange(first - memory_length, first + length).expand(batch, -1)
+    state = (HiddenStates(mem, pos[:, :memory_length], torch.full((batch,), first)), ())
+    out = layer(golden, length, memory_length).train()(x, state, Context(pos[:, memory_length:], run=True))
     close(out.y, tensors["y"])
 
 

@@ -10,14 +10,14 @@ from kinformer.nn.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.nn.mechanisms.unnormalised import Unnormalised
 from kinformer.nn.projections.value_projection import ValueProjection
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import put
+from tests.parity.peers import copy_weights
 
 
 @goldens("hardcoded_gaussian_attention")
 def test_hardcoded_gaussian_attention(golden: Golden, float64: None) -> None:
     sizes, tensors = golden.hyperparameters, golden.tensors
-    known = {"x", "W_v", "W_o", "b_v", "b_o", "mask", "y"}
-    assert tensors.keys() <= known, f"not read: {sorted(tensors.keys() - known)}"
+    known_names = {"x", "W_v", "W_o", "b_v", "b_o", "mask", "y"}
+    assert tensors.keys() <= known_names, f"not read: {sorted(tensors.keys() - known_names)}"
     x, heads = tensors["x"], sizes.get("heads", len(sizes["offsets"]))
     stds = sizes.get("stds", sizes.get("std", 1.0))
     bias = HardCodedGaussian(tuple(sizes["offsets"]), tuple(stds) if isinstance(stds, list) else stds)
@@ -27,7 +27,7 @@ def test_hardcoded_gaussian_attention(golden: Golden, float64: None) -> None:
     )
     for ours, name in ((layer.projection.v, "v"), (layer.aggregation.linear, "o")):
         weight = tensors[f"W_{name}"].T
-        put(ours, weight, tensors.get(f"b_{name}", torch.zeros(len(weight))))
+        copy_weights(ours, weight, tensors.get(f"b_{name}", torch.zeros(len(weight))))
     real = tensors["mask"].bool() if "mask" in tensors else torch.ones(x.shape[:2], dtype=torch.bool)
     # positions are columns, as in the code, also where padding stands first
     pos = torch.where(real, torch.arange(x.shape[1]), -1)

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM
 from kinformer.core.layer import Context
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, put_qkv, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, copy_weights, gradient, put_qkv, shaken, small
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mask, which is our id 19, among its tokens
 
@@ -26,35 +26,37 @@ def peer(dtype: torch.dtype) -> BertForMaskedLM:
     return shaken(BertForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]
 
 
-def put_encoder(made: MLM, embeddings: nn.Module, layers: Any, transform: nn.Linear, norm: nn.LayerNorm) -> None:
+def put_encoder(model: MLM, embeddings: nn.Module, layers: Any, transform: nn.Linear, norm: nn.LayerNorm) -> None:
     """What BERT and Longformer have in common: embeddings, the layers around their attention, the head's layer."""
-    made_any: Any = made
+    made_any: Any = model
     their: Any = embeddings
-    put(made_any.embedding, their.word_embeddings.weight[: made.vocab + 1])
-    put(made_any.kind, their.token_type_embeddings.weight)
-    put(made_any.norm, their.LayerNorm.weight, their.LayerNorm.bias)
-    put(made_any.transform[0], transform.weight, transform.bias)
-    put(made_any.transform[2], norm.weight, norm.bias)
+    copy_weights(made_any.embedding, their.word_embeddings.weight[: model.vocab + 1])
+    copy_weights(made_any.kind, their.token_type_embeddings.weight)
+    copy_weights(made_any.norm, their.LayerNorm.weight, their.LayerNorm.bias)
+    copy_weights(made_any.transform[0], transform.weight, transform.bias)
+    copy_weights(made_any.transform[2], norm.weight, norm.bias)
     for block, layer in zip(made_any.body.layers, layers, strict=True):
         attention, mlp = block.layers
         own, out = layer.attention.self, layer.attention.output
         put_qkv(attention.projection, "q", own.query.weight, own.query.bias)
         put_qkv(attention.projection, "k", own.key.weight, own.key.bias)
         put_qkv(attention.projection, "v", own.value.weight, own.value.bias)
-        put(attention.aggregation.linear, out.dense.weight, out.dense.bias)
-        put(block.norms[0], out.LayerNorm.weight, out.LayerNorm.bias)
-        put(mlp.up, layer.intermediate.dense.weight, layer.intermediate.dense.bias)
-        put(mlp.down, layer.output.dense.weight, layer.output.dense.bias)
-        put(block.norms[1], layer.output.LayerNorm.weight, layer.output.LayerNorm.bias)
+        copy_weights(attention.aggregation.linear, out.dense.weight, out.dense.bias)
+        copy_weights(block.norms[0], out.LayerNorm.weight, out.LayerNorm.bias)
+        copy_weights(mlp.up, layer.intermediate.dense.weight, layer.intermediate.dense.bias)
+        copy_weights(mlp.down, layer.output.dense.weight, layer.output.dense.bias)
+        copy_weights(block.norms[1], layer.output.LayerNorm.weight, layer.output.LayerNorm.bias)
 
 
 def ours_like(theirs: BertForMaskedLM) -> MLM:
-    made: Any = bert(d=D, depth=DEPTH, heads=HEADS, length=LENGTH, vocab=VOCAB).to(theirs.dtype).eval()
+    model: Any = bert(d=D, depth=DEPTH, heads=HEADS, length=LENGTH, vocab=VOCAB).to(theirs.dtype).eval()
     head = theirs.cls.predictions
-    put_encoder(made, theirs.bert.embeddings, theirs.bert.encoder.layer, head.transform.dense, head.transform.LayerNorm)
-    put(made.position.table, theirs.bert.embeddings.position_embeddings.weight)
-    put(made.head, head.decoder.weight, head.decoder.bias)
-    return made
+    put_encoder(
+        model, theirs.bert.embeddings, theirs.bert.encoder.layer, head.transform.dense, head.transform.LayerNorm
+    )
+    copy_weights(model.position.table, theirs.bert.embeddings.position_embeddings.weight)
+    copy_weights(model.head, head.decoder.weight, head.decoder.bias)
+    return model
 
 
 def hidden(rows: int = 3, length: int = 17) -> Tensor:

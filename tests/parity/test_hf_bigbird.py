@@ -16,7 +16,7 @@ from kinformer.core.patterns.blocks import Blocks
 from kinformer.members.bigbird import bigbird
 from kinformer.models.mlm import MLM
 from kinformer.nn.patterns.published_random import PublishedRandom
-from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, copy_weights, gradient, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, DEPTH, BLOCK, KEYS, BLOCKS = 19, 24, 4, 2, 2, 2, 20
@@ -29,8 +29,8 @@ def our_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def draws(self: Any, **sizes: Any) -> list[Any]:
         pattern = PublishedRandom(KEYS, seed=self.seed)
-        found = [pattern.matrix(BLOCKS, h=h)[1:-1].nonzero()[:, 1] for h in range(sizes["num_heads"])]
-        return [blocks.view(BLOCKS - 2, KEYS).numpy() for blocks in found]
+        blocks_drawn = [pattern.matrix(BLOCKS, h=h)[1:-1].nonzero()[:, 1] for h in range(sizes["num_heads"])]
+        return [blocks.view(BLOCKS - 2, KEYS).numpy() for blocks in blocks_drawn]
 
     monkeypatch.setattr(BigBirdBlockSparseAttention, "_bigbird_block_rand_mask_with_head", draws)
 
@@ -53,29 +53,29 @@ def peer(dtype: torch.dtype) -> BigBirdForMaskedLM:
 @pytest.fixture
 def their_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     """Of each of their layers, once it has read in training, the blocks that it drew, as our expression."""
-    found: dict[int, str] = {}
+    draws_by_shape: dict[int, str] = {}
     draw = BigBirdBlockSparseAttention._bigbird_block_rand_mask_with_head
 
     def noted(self: Any, **sizes: Any) -> list[Any]:
-        drawn = draw(self, **sizes)
-        tables = [((), *(tuple(map(int, blocks)) for blocks in head), ()) for head in drawn]
-        found[self.seed] = repr(Heads(*(Blocks(table, BLOCK) for table in tables)))
-        return drawn
+        blocks_drawn = draw(self, **sizes)
+        tables = [((), *(tuple(map(int, blocks)) for blocks in head), ()) for head in blocks_drawn]
+        draws_by_shape[self.seed] = repr(Heads(*(Blocks(table, BLOCK) for table in tables)))
+        return blocks_drawn
 
     monkeypatch.setattr(BigBirdBlockSparseAttention, "_bigbird_block_rand_mask_with_head", noted)
-    return found
+    return draws_by_shape
 
 
 def ours_like(theirs: BigBirdForMaskedLM, **random: Any) -> MLM:
     random = random or {"draw": "published", "keys": KEYS}
-    made: Any = bigbird(d=D, depth=DEPTH, heads=HEADS, block=BLOCK, length=LENGTH, vocab=VOCAB, **random)
-    made = made.to(theirs.dtype).eval()
+    model: Any = bigbird(d=D, depth=DEPTH, heads=HEADS, block=BLOCK, length=LENGTH, vocab=VOCAB, **random)
+    model = model.to(theirs.dtype).eval()
     their, head = theirs.bert, theirs.cls.predictions
-    made.body.layers = made.body.layer.layers  # where the helper looks for blocks
-    put_encoder(made, their.embeddings, their.encoder.layer, head.transform.dense, head.transform.LayerNorm)
-    put(made.position.table, their.embeddings.position_embeddings.weight)
-    put(made.head, head.decoder.weight, head.decoder.bias)
-    return made
+    model.body.layers = model.body.layer.layers  # where the helper looks for blocks
+    put_encoder(model, their.embeddings, their.encoder.layer, head.transform.dense, head.transform.LayerNorm)
+    copy_weights(model.position.table, their.embeddings.position_embeddings.weight)
+    copy_weights(model.head, head.decoder.weight, head.decoder.bias)
+    return model
 
 
 @pytest.mark.usefixtures("our_draws")

@@ -16,7 +16,7 @@ from transformers.models.bloom import modeling_bloom
 from kinformer.decoding.generate import generate
 from kinformer.members.bloom import bloom
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, left_padded, put_qkv, shaken
 
 VOCAB, D, DEPTH = 19, 24, 3
 
@@ -42,29 +42,29 @@ def peer(dtype: torch.dtype, heads: int = 4) -> BloomForCausalLM:
         eos_token_id=None,
         pad_token_id=0,
     )
-    made = BloomForCausalLM(config)
-    for layer in made.transformer.h:
+    model = BloomForCausalLM(config)
+    for layer in model.transformer.h:
         layer.mlp.gelu_impl = nn.GELU(approximate="tanh")
-    return shaken(made.to(dtype).eval())  # type: ignore[return-value]
+    return shaken(model.to(dtype).eval())  # type: ignore[return-value]
 
 
 def ours_like(theirs: BloomForCausalLM) -> LM:
-    made: Any = bloom(d=D, depth=DEPTH, heads=theirs.config.n_head, vocab=VOCAB).to(theirs.dtype).eval()
-    first, *blocks = made.body.layers
+    model: Any = bloom(d=D, depth=DEPTH, heads=theirs.config.n_head, vocab=VOCAB).to(theirs.dtype).eval()
+    first, *blocks = model.body.layers
     their = theirs.transformer
-    put(made.embedding, their.word_embeddings.weight)
-    put(first.norm, their.word_embeddings_layernorm.weight, their.word_embeddings_layernorm.bias)
-    put(made.body.norm, their.ln_f.weight, their.ln_f.bias)
+    copy_weights(model.embedding, their.word_embeddings.weight)
+    copy_weights(first.norm, their.word_embeddings_layernorm.weight, their.word_embeddings_layernorm.bias)
+    copy_weights(model.body.norm, their.ln_f.weight, their.ln_f.bias)
     for block, layer in zip(blocks, their.h, strict=True):
         attention, mlp = block.layers
-        put(block.norms[0], layer.input_layernorm.weight, layer.input_layernorm.bias)
-        put(block.norms[1], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.bias)
+        copy_weights(block.norms[0], layer.input_layernorm.weight, layer.input_layernorm.bias)
+        copy_weights(block.norms[1], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.bias)
         for n, name in enumerate("qkv"):
             put_qkv(attention.projection, name, *(third(x, layer, n) for x in fused(layer)))
-        put(attention.aggregation.linear, layer.self_attention.dense.weight, layer.self_attention.dense.bias)
-        put(mlp.up, layer.mlp.dense_h_to_4h.weight, layer.mlp.dense_h_to_4h.bias)
-        put(mlp.down, layer.mlp.dense_4h_to_h.weight, layer.mlp.dense_4h_to_h.bias)
-    return made
+        copy_weights(attention.aggregation.linear, layer.self_attention.dense.weight, layer.self_attention.dense.bias)
+        copy_weights(mlp.up, layer.mlp.dense_h_to_4h.weight, layer.mlp.dense_h_to_4h.bias)
+        copy_weights(mlp.down, layer.mlp.dense_4h_to_h.weight, layer.mlp.dense_4h_to_h.bias)
+    return model
 
 
 def fused(layer: Any) -> tuple[Tensor, Tensor]:
@@ -90,14 +90,14 @@ def test_left_padded_logits_token_by_token(dtype: torch.dtype) -> None:
     theirs = peer(dtype)
     ours = ours_like(theirs)
     tokens, real = left_padded(VOCAB)
-    wanted = theirs(input_ids=tokens.clamp_min(0), attention_mask=real.long()).logits[real]
-    agree(ours.logits(tokens).y[real], wanted)
+    expected = theirs(input_ids=tokens.clamp_min(0), attention_mask=real.long()).logits[real]
+    agree(ours.logits(tokens).y[real], expected)
     state, steps = ours.start(4, 11, dtype=dtype), []
     for column in tokens.split(1, 1):
         out = ours.logits(column, state)
         state = out.state
         steps.append(out.y)
-    agree(torch.cat(steps, 1)[real], wanted)
+    agree(torch.cat(steps, 1)[real], expected)
 
 
 def test_loss_and_gradients() -> None:
@@ -119,6 +119,6 @@ def test_loss_and_gradients() -> None:
 def test_greedy() -> None:
     theirs = peer(torch.float64)
     tokens, real = left_padded(VOCAB)
-    given = {"input_ids": tokens.clamp_min(0), "attention_mask": real.long()}
-    rows = theirs.generate(**given, max_new_tokens=14, do_sample=False)
+    inputs = {"input_ids": tokens.clamp_min(0), "attention_mask": real.long()}
+    rows = theirs.generate(**inputs, max_new_tokens=14, do_sample=False)
     assert torch.equal(generate(ours_like(theirs), tokens, 14, temperature=0)[:, 11:], rows[:, 11:])

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from kinformer.decoding.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, left_padded, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40
 
@@ -36,21 +36,21 @@ def peer(dtype: torch.dtype) -> GPT2LMHeadModel:
 
 
 def ours_like(theirs: GPT2LMHeadModel) -> LM:
-    made: Any = gpt(d=D, depth=DEPTH, heads=HEADS, length=LENGTH, vocab=VOCAB).to(theirs.dtype).eval()
-    put(made.embedding, theirs.transformer.wte.weight)
-    put(made.position.table, theirs.transformer.wpe.weight)
-    put(made.body.norm, theirs.transformer.ln_f.weight, theirs.transformer.ln_f.bias)
-    for block, their in zip(made.body.layers, theirs.transformer.h, strict=True):
+    model: Any = gpt(d=D, depth=DEPTH, heads=HEADS, length=LENGTH, vocab=VOCAB).to(theirs.dtype).eval()
+    copy_weights(model.embedding, theirs.transformer.wte.weight)
+    copy_weights(model.position.table, theirs.transformer.wpe.weight)
+    copy_weights(model.body.norm, theirs.transformer.ln_f.weight, theirs.transformer.ln_f.bias)
+    for block, their in zip(model.body.layers, theirs.transformer.h, strict=True):
         attention, mlp = block.layers
-        put(block.norms[0], their.ln_1.weight, their.ln_1.bias)
-        put(block.norms[1], their.ln_2.weight, their.ln_2.bias)
+        copy_weights(block.norms[0], their.ln_1.weight, their.ln_1.bias)
+        copy_weights(block.norms[1], their.ln_2.weight, their.ln_2.bias)
         qkv = zip(their.attn.c_attn.weight.T.chunk(3), their.attn.c_attn.bias.chunk(3), strict=True)
         for name, (weight, bias) in zip("qkv", qkv, strict=True):
             put_qkv(attention.projection, name, weight, bias)
-        put(attention.aggregation.linear, their.attn.c_proj.weight.T, their.attn.c_proj.bias)
-        put(mlp.up, their.mlp.c_fc.weight.T, their.mlp.c_fc.bias)
-        put(mlp.down, their.mlp.c_proj.weight.T, their.mlp.c_proj.bias)
-    return made
+        copy_weights(attention.aggregation.linear, their.attn.c_proj.weight.T, their.attn.c_proj.bias)
+        copy_weights(mlp.up, their.mlp.c_fc.weight.T, their.mlp.c_fc.bias)
+        copy_weights(mlp.down, their.mlp.c_proj.weight.T, their.mlp.c_proj.bias)
+    return model
 
 
 def theirs_on(model: GPT2LMHeadModel, tokens: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
-from tests.parity.peers import agree, gradient, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, put_qkv, shaken
 
 D, HEADS, LENGTH = 24, 4, 24
 
@@ -37,7 +37,7 @@ def every_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "randint", randint)
 
 
-def both(dtype: torch.dtype, causal: bool) -> tuple[InformerProbSparseAttention, Any]:
+def both_layers(dtype: torch.dtype, causal: bool) -> tuple[InformerProbSparseAttention, Any]:
     theirs = InformerProbSparseAttention(D, HEADS, is_decoder=causal, sampling_factor=2).to(dtype).eval()
     theirs = shaken(theirs)
     rest: dict[str, Any] = {"rest": "sum"} if causal else {}
@@ -45,22 +45,22 @@ def both(dtype: torch.dtype, causal: bool) -> tuple[InformerProbSparseAttention,
     for name in "qkv":
         linear = getattr(theirs, f"{name}_proj")
         put_qkv(ours.projection, name, linear.weight, linear.bias)
-    put(ours.aggregation.linear, theirs.out_proj.weight, theirs.out_proj.bias)
+    copy_weights(ours.aggregation.linear, theirs.out_proj.weight, theirs.out_proj.bias)
     return theirs, ours.eval()
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_outputs_and_gradients(dtype: torch.dtype, causal: bool) -> None:
-    theirs, ours = both(dtype, causal)
+    theirs, ours = both_layers(dtype, causal)
     x = torch.randn(3, LENGTH, D, dtype=dtype)
     future = torch.full((LENGTH, LENGTH), -torch.inf, dtype=dtype).triu(1).expand(3, 1, -1, -1)
     want = theirs(x, attention_mask=future if causal else None)[0]
-    got = ours(x).y
+    actual = ours(x).y
     # their sum over the row is kept in float32 whatever comes
     tolerance = 1e-6 if causal and dtype == torch.float64 else None
-    agree(got, want, tolerance)
-    got.square().sum().backward()
+    agree(actual, want, tolerance)
+    actual.square().sum().backward()
     want.square().sum().backward()
     agree(gradient(ours.projection, "q"), theirs.q_proj.weight.grad, tolerance and 10 * tolerance)
 
@@ -92,20 +92,20 @@ def test_an_encoder_layer_and_a_decoder_layer_over_it() -> None:
             for name in ("self_attn", "encoder_attn", "final")
             if hasattr(theirs, f"{name}_layer_norm")
         ]
-        for layer, one in zip(ours.layers[:-1], attentions, strict=True):
+        for layer, their_part in zip(ours.layers[:-1], attentions, strict=True):
             for name in "qkv":
-                put_qkv(layer.projection, name, (linear := getattr(one, f"{name}_proj")).weight, linear.bias)
-            put(layer.aggregation.linear, one.out_proj.weight, one.out_proj.bias)
-        for norm, one in zip(ours.norms, norms, strict=True):
-            put(norm, one.weight, one.bias)
-        put(ours.layers[-1].up, theirs.fc1.weight, theirs.fc1.bias)
-        put(ours.layers[-1].down, theirs.fc2.weight, theirs.fc2.bias)
+                put_qkv(layer.projection, name, (linear := getattr(their_part, f"{name}_proj")).weight, linear.bias)
+            copy_weights(layer.aggregation.linear, their_part.out_proj.weight, their_part.out_proj.bias)
+        for norm, their_part in zip(ours.norms, norms, strict=True):
+            copy_weights(norm, their_part.weight, their_part.bias)
+        copy_weights(ours.layers[-1].up, theirs.fc1.weight, theirs.fc1.bias)
+        copy_weights(ours.layers[-1].down, theirs.fc2.weight, theirs.fc2.bias)
     x, y = torch.randn(2, LENGTH, D, dtype=torch.float64), torch.randn(2, LENGTH, D, dtype=torch.float64)
-    told = below(x, attention_mask=None)
-    told = told[0] if isinstance(told, tuple) else told
+    reduced = below(x, attention_mask=None)
+    reduced = reduced[0] if isinstance(reduced, tuple) else reduced
     source = encoder(x).y
-    agree(source, told)
+    agree(source, reduced)
     future = torch.full((LENGTH, LENGTH), -torch.inf, dtype=torch.float64).triu(1).expand(2, 1, -1, -1)
-    want = above(y, attention_mask=future, encoder_hidden_states=told)
+    want = above(y, attention_mask=future, encoder_hidden_states=reduced)
     ctx = Context.of(y).replace(source=source, source_pos=Context.of(source).pos)
     agree(decoder(y, None, ctx).y, want[0] if isinstance(want, tuple) else want, 1e-6)

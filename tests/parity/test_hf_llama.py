@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from kinformer.decoding.generate import generate
 from kinformer.members.llama import llama
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, left_padded, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN, BASE = 19, 24, 3, 4, 40, 500.0
 
@@ -37,7 +37,7 @@ def peer(dtype: torch.dtype, key_heads: int = 2, tie: bool = False) -> LlamaForC
 
 def ours_like(theirs: LlamaForCausalLM) -> LM:
     config = theirs.config
-    made: Any = llama(
+    model: Any = llama(
         d=D,
         depth=DEPTH,
         heads=HEADS,
@@ -47,22 +47,22 @@ def ours_like(theirs: LlamaForCausalLM) -> LM:
         base=BASE,
         tie=config.tie_word_embeddings,
     )
-    made = made.to(theirs.dtype).eval()
-    put(made.embedding, theirs.model.embed_tokens.weight)
-    put(made.head, theirs.lm_head.weight)
-    put(made.body.norm, theirs.model.norm.weight)
-    for block, their in zip(made.body.layers, theirs.model.layers, strict=True):
+    model = model.to(theirs.dtype).eval()
+    copy_weights(model.embedding, theirs.model.embed_tokens.weight)
+    copy_weights(model.head, theirs.lm_head.weight)
+    copy_weights(model.body.norm, theirs.model.norm.weight)
+    for block, their in zip(model.body.layers, theirs.model.layers, strict=True):
         attention, gated = block.layers
-        put(block.norms[0], their.input_layernorm.weight)
-        put(block.norms[1], their.post_attention_layernorm.weight)
+        copy_weights(block.norms[0], their.input_layernorm.weight)
+        copy_weights(block.norms[1], their.post_attention_layernorm.weight)
         put_qkv(attention.projection, "q", their.self_attn.q_proj.weight)
         put_qkv(attention.projection, "k", their.self_attn.k_proj.weight)
         put_qkv(attention.projection, "v", their.self_attn.v_proj.weight)
-        put(attention.aggregation.linear, their.self_attn.o_proj.weight)
-        put(gated.gate, their.mlp.gate_proj.weight)
-        put(gated.up, their.mlp.up_proj.weight)
-        put(gated.down, their.mlp.down_proj.weight)
-    return made
+        copy_weights(attention.aggregation.linear, their.self_attn.o_proj.weight)
+        copy_weights(gated.gate, their.mlp.gate_proj.weight)
+        copy_weights(gated.up, their.mlp.up_proj.weight)
+        copy_weights(gated.down, their.mlp.down_proj.weight)
+    return model
 
 
 class Angles(nn.Module):

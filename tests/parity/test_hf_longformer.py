@@ -15,7 +15,7 @@ from kinformer.core.layer import Context
 from kinformer.members.longformer import longformer
 from kinformer.models.mlm import MLM
 from kinformer.nn.patterns.marked import Marked
-from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, copy_weights, gradient, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, LENGTH = 19, 24, 4, 40
@@ -46,19 +46,19 @@ def peer(dtype: torch.dtype) -> LongformerForMaskedLM:
 
 
 def ours_like(theirs: LongformerForMaskedLM, marked: int) -> MLM:
-    made: Any = longformer(
+    model: Any = longformer(
         d=D, depth=len(WINDOWS), heads=HEADS, window=WINDOWS, marked=marked, length=LENGTH, vocab=VOCAB
     )
-    made = made.to(theirs.dtype).eval()
+    model = model.to(theirs.dtype).eval()
     their, head = theirs.longformer, theirs.lm_head
-    put_encoder(made, their.embeddings, their.encoder.layer, head.dense, head.layer_norm)
-    put(made.position.table, their.embeddings.position_embeddings.weight[PAD + 1 :])
-    put(made.head, head.decoder.weight[: VOCAB + 1], head.decoder.bias[: VOCAB + 1])
-    for block, layer in zip(made.body.layers, their.encoder.layer, strict=True):
+    put_encoder(model, their.embeddings, their.encoder.layer, head.dense, head.layer_norm)
+    copy_weights(model.position.table, their.embeddings.position_embeddings.weight[PAD + 1 :])
+    copy_weights(model.head, head.decoder.weight[: VOCAB + 1], head.decoder.bias[: VOCAB + 1])
+    for block, layer in zip(model.body.layers, their.encoder.layer, strict=True):
         own, mine = layer.attention.self, block.layers[0]
-        put(mine.side, own.query_global.weight, own.query_global.bias)
-        put(mine.key_side, *wide([own.key_global, own.value_global]))
-    return made
+        copy_weights(mine.side, own.query_global.weight, own.query_global.bias)
+        copy_weights(mine.key_side, *wide([own.key_global, own.value_global]))
+    return model
 
 
 def wide(parts: list[Any]) -> list[Tensor]:

@@ -16,7 +16,7 @@ from transformers import MarianConfig, MarianMTModel
 from kinformer.decoding.generate import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq
-from tests.parity.peers import agree, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
 END, BEGIN = VOCAB, VOCAB + 1
@@ -47,15 +47,15 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
 
 
 def ours_like(theirs: Any) -> Seq2Seq:
-    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, position="sines_first")
-    made.to(theirs.dtype).eval()
+    model: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, position="sines_first")
+    model.to(theirs.dtype).eval()
     # large embeddings and a head of its own, or an untrained model would say one token for ever
     with torch.no_grad():
         theirs.model.shared.weight.mul_(3)
-    put(made.embedding, theirs.model.shared.weight)
-    made.head.weight = nn.Parameter(torch.randn_like(theirs.lm_head.weight))
-    theirs.lm_head.weight = nn.Parameter(made.head.weight.detach().clone())
-    for stack, their_stack in ((made.encoder, theirs.model.encoder), (made.decoder, theirs.model.decoder)):
+    copy_weights(model.embedding, theirs.model.shared.weight)
+    model.head.weight = nn.Parameter(torch.randn_like(theirs.lm_head.weight))
+    theirs.lm_head.weight = nn.Parameter(model.head.weight.detach().clone())
+    for stack, their_stack in ((model.encoder, theirs.model.encoder), (model.decoder, theirs.model.decoder)):
         to_the_last_digit(their_stack.embed_positions.weight)
         for block, their in zip(stack.layers, their_stack.layers, strict=True):
             *attentions, mlp = block.layers
@@ -64,24 +64,26 @@ def ours_like(theirs: Any) -> Seq2Seq:
                 for name in ("q", "k", "v"):
                     linear = getattr(their_attention, f"{name}_proj")
                     put_qkv(attention.projection, name, linear.weight, linear.bias)
-                put(attention.aggregation.linear, their_attention.out_proj.weight, their_attention.out_proj.bias)
-            put(mlp.up, their.fc1.weight, their.fc1.bias)
-            put(mlp.down, their.fc2.weight, their.fc2.bias)
+                copy_weights(
+                    attention.aggregation.linear, their_attention.out_proj.weight, their_attention.out_proj.bias
+                )
+            copy_weights(mlp.up, their.fc1.weight, their.fc1.bias)
+            copy_weights(mlp.down, their.fc2.weight, their.fc2.bias)
             norms = [their.self_attn_layer_norm, their.final_layer_norm]
             if len(attentions) == 2:
                 norms.insert(1, their.encoder_attn_layer_norm)
             for norm, their_norm in zip(block.norms, norms, strict=True):
-                put(norm, their_norm.weight, their_norm.bias)
+                copy_weights(norm, their_norm.weight, their_norm.bias)
     theirs.final_logits_bias.zero_()
     theirs.final_logits_bias[:, BEGIN] = -torch.inf
-    return made
+    return model
 
 
 def to_the_last_digit(table: Tensor) -> None:
     """Their table, which was made in float32, in the model's precision: sin, then cos, of pos / 10000^(2n/d)."""
     half = [[pos / 10000 ** (2 * n / D) for n in range(D // 2)] for pos in range(len(table))]
-    wanted = [[*map(math.sin, row), *map(math.cos, row)] for row in half]
-    exact = torch.tensor(wanted, dtype=torch.float64)
+    expected = [[*map(math.sin, row), *map(math.cos, row)] for row in half]
+    exact = torch.tensor(expected, dtype=torch.float64)
     assert (table.double() - exact).abs().max() < 1e-5
     with torch.no_grad():
         table.copy_(exact)

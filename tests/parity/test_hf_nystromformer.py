@@ -12,7 +12,7 @@ from transformers import NystromformerConfig, NystromformerForMaskedLM
 
 from kinformer.members.nystromformer import nystromformer
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, copy_weights, gradient, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, DEPTH, HEADS, LENGTH, LANDMARKS, KERNEL = 19, 24, 2, 4, 24, 6, 5
@@ -29,9 +29,9 @@ def peer(dtype: torch.dtype, norms: str = "head") -> NystromformerForMaskedLM:
         num_landmarks=LANDMARKS,
         conv_kernel_size=KERNEL,
     )
-    made = shaken(NystromformerForMaskedLM(config).to(dtype).eval())
-    read_rows_of(made, LENGTH, "exact" if norms == "head" else "original")
-    return made  # type: ignore[return-value]
+    model = shaken(NystromformerForMaskedLM(config).to(dtype).eval())
+    read_rows_of(model, LENGTH, "exact" if norms == "head" else "original")
+    return model  # type: ignore[return-value]
 
 
 def read_rows_of(theirs: Any, length: int, start: str = "exact") -> None:
@@ -40,17 +40,17 @@ def read_rows_of(theirs: Any, length: int, start: str = "exact") -> None:
 
 
 def ours_like(theirs: NystromformerForMaskedLM, norms: Any = "head") -> MLM:
-    made: Any = nystromformer(
+    model: Any = nystromformer(
         d=D, depth=DEPTH, heads=HEADS, landmarks=LANDMARKS, conv=KERNEL, norms=norms, length=LENGTH, vocab=VOCAB
     )
-    made = made.to(theirs.dtype).eval()
+    model = model.to(theirs.dtype).eval()
     their, head = theirs.nystromformer, theirs.cls.predictions
-    put_encoder(made, their.embeddings, their.encoder.layer, head.transform.dense, head.transform.LayerNorm)
-    put(made.position.table, their.embeddings.position_embeddings.weight[2:])  # their positions begin at 2
-    put(made.head, head.decoder.weight, head.decoder.bias)
-    for block, layer in zip(made.body.layers, their.encoder.layer, strict=True):
+    put_encoder(model, their.embeddings, their.encoder.layer, head.transform.dense, head.transform.LayerNorm)
+    copy_weights(model.position.table, their.embeddings.position_embeddings.weight[2:])  # their positions begin at 2
+    copy_weights(model.head, head.decoder.weight, head.decoder.bias)
+    for block, layer in zip(model.body.layers, their.encoder.layer, strict=True):
         block.layers[0].mechanism.skip.weight.data.copy_(layer.attention.self.conv.weight.flatten(1))
-    return made
+    return model
 
 
 @pytest.mark.parametrize("norms", ["head", "batch"])
@@ -70,11 +70,11 @@ def test_padded_rows_are_what_theirs_reads_one_by_one() -> None:
     ours, tokens = ours_like(theirs), torch.randint(0, VOCAB, (3, LENGTH))
     for row, (length, left) in enumerate(zip(lengths, (0, 3, LENGTH - LANDMARKS), strict=True)):
         tokens[row, :left] = tokens[row, left + length :] = -1
-    found = ours.logits(tokens).y
+    actual = ours.logits(tokens).y
     for row, length in enumerate(lengths):
         alone = tokens[row][tokens[row] >= 0][None]
         read_rows_of(theirs, length)
-        agree(found[row][tokens[row] >= 0][None], theirs(input_ids=alone).logits[..., :VOCAB])
+        agree(actual[row][tokens[row] >= 0][None], theirs(input_ids=alone).logits[..., :VOCAB])
 
 
 def test_loss_and_gradients() -> None:

@@ -17,7 +17,7 @@ from transformers import ReformerConfig, ReformerModelWithLMHead
 
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, gradient, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, put_qkv, shaken
 
 VOCAB, D, HEADS, WIDTH, CHUNK, LOCAL, LENGTH, SEED = 19, 24, 3, 6, 4, 8, 32, 5
 KINDS = [(("local", "lsh", "local", "lsh"), 1), (("local", "lsh"), 3)]
@@ -52,19 +52,19 @@ def peer(layers: tuple[str, ...], rounds: int, dtype: torch.dtype) -> ReformerMo
 def ours_like(theirs: ReformerModelWithLMHead) -> LM:
     config, their, dtype = theirs.config, theirs.reformer, theirs.lm_head.decoder.weight.dtype
     rounds, depth = config.num_hashes, len(config.attn_layers)
-    made: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False, scale=1.0, head_dim=WIDTH)
-    made = made.to(dtype).eval()
-    put(made.embedding, twice(their.embeddings.word_embeddings.weight))
-    put(made.position.table, twice(their.embeddings.position_embeddings.embedding.weight))
-    put(made.body.norm, their.encoder.layer_norm.weight, their.encoder.layer_norm.bias)
-    put(made.head, theirs.lm_head.decoder.weight)
-    for block, layer in zip(made.body.layers, their.encoder.layers, strict=True):
+    model: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False, scale=1.0, head_dim=WIDTH)
+    model = model.to(dtype).eval()
+    copy_weights(model.embedding, twice(their.embeddings.word_embeddings.weight))
+    copy_weights(model.position.table, twice(their.embeddings.position_embeddings.embedding.weight))
+    copy_weights(model.body.norm, their.encoder.layer_norm.weight, their.encoder.layer_norm.bias)
+    copy_weights(model.head, theirs.lm_head.decoder.weight)
+    for block, layer in zip(model.body.layers, their.encoder.layers, strict=True):
         (attention, mlp), inner = block.layers, layer.attention.self_attention
-        put(block.norms[0], layer.attention.layer_norm.weight, layer.attention.layer_norm.bias)
-        put(block.norms[1], layer.feed_forward.layer_norm.weight, layer.feed_forward.layer_norm.bias)
+        copy_weights(block.norms[0], layer.attention.layer_norm.weight, layer.attention.layer_norm.bias)
+        copy_weights(block.norms[1], layer.feed_forward.layer_norm.weight, layer.feed_forward.layer_norm.bias)
         if hasattr(inner, "query_key"):
-            put(attention.projection.qk, inner.query_key.weight)
-            put(attention.projection.v, inner.value.weight)
+            copy_weights(attention.projection.qk, inner.query_key.weight)
+            copy_weights(attention.projection.v, inner.value.weight)
             attention.projection.eps = 1e-6 * WIDTH  # theirs is added to the mean square
             torch.manual_seed(SEED)
             attention.mechanism.hash.r = torch.randn(HEADS, WIDTH, rounds, 3, dtype=dtype)
@@ -72,10 +72,10 @@ def ours_like(theirs: ReformerModelWithLMHead) -> LM:
         else:
             for name in ("query", "key", "value"):
                 put_qkv(attention.projection, name[0], getattr(inner, name).weight)
-        put(attention.aggregation.linear, layer.attention.output.dense.weight)
-        put(mlp.up, layer.feed_forward.dense.dense.weight, layer.feed_forward.dense.dense.bias)
-        put(mlp.down, layer.feed_forward.output.dense.weight, layer.feed_forward.output.dense.bias)
-    return made
+        copy_weights(attention.aggregation.linear, layer.attention.output.dense.weight)
+        copy_weights(mlp.up, layer.feed_forward.dense.dense.weight, layer.feed_forward.dense.dense.bias)
+        copy_weights(mlp.down, layer.feed_forward.output.dense.weight, layer.feed_forward.output.dense.bias)
+    return model
 
 
 def twice(x: Tensor) -> Tensor:
@@ -90,10 +90,10 @@ def test_logits(layers: tuple[str, ...], rounds: int, dtype: torch.dtype) -> Non
     0.008, and their weights of its rounds then add up to 1 within a percent only."""
     theirs = peer(layers, rounds, dtype)
     tokens = torch.randint(0, VOCAB, (3, LENGTH))
-    wanted = theirs(input_ids=tokens).logits
-    agree(ours_like(theirs).logits(tokens).y, wanted)
+    expected = theirs(input_ids=tokens).logits
+    agree(ours_like(theirs).logits(tokens).y, expected)
     with torch.no_grad():
-        agree(ours_like(theirs).logits(tokens).y, wanted)
+        agree(ours_like(theirs).logits(tokens).y, expected)
 
 
 @pytest.mark.parametrize(("layers", "rounds"), KINDS)

@@ -27,7 +27,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.memories.hidden import Hidden
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
-from tests.parity.peers import agree, gradient, put, put_qkv
+from tests.parity.peers import agree, copy_weights, gradient, put_qkv
 
 VOCAB, D, DEPTH, HEADS = 19, 24, 2, 4
 LENGTH, MEMORY = 6, 6
@@ -75,29 +75,29 @@ def ours_like(theirs: XLNetModel, pattern: Pattern, memory: bool = False) -> Sta
     def block(their: Any) -> PostNorm:
         bias = TransformerXL(HEADS, D // HEADS, D)
         relation = RelativeSegment(HEADS, D // HEADS)
-        kept = Hidden(LENGTH, MEMORY) if memory else None
-        made = PostNorm(
-            Attention(QKV(D, HEADS, bias=False), Softmax(pattern, Plus(bias, relation)), memory=kept),
+        memory_part = Hidden(LENGTH, MEMORY) if memory else None
+        layer_block = PostNorm(
+            Attention(QKV(D, HEADS, bias=False), Softmax(pattern, Plus(bias, relation)), memory=memory_part),
             MLP(D),
             norm=lambda d: LayerNorm(d, eps=1e-12),
         ).to(theirs.dtype)
-        attention: Any = made.layers[0]
-        mlp: Any = made.layers[1]
+        attention: Any = layer_block.layers[0]
+        mlp: Any = layer_block.layers[1]
         own = their.rel_attn
         for name in "qkv":
             put_qkv(attention.projection, name, getattr(own, name).flatten(1).T)
-        put(attention.aggregation.linear, own.o.flatten(1))
-        put(bias.position, own.r.flatten(1).T)
+        copy_weights(attention.aggregation.linear, own.o.flatten(1))
+        copy_weights(bias.position, own.r.flatten(1).T)
         with torch.no_grad():
             bias.u.copy_(own.r_w_bias)
             bias.v.copy_(own.r_r_bias)
             relation.u.copy_(own.r_s_bias)
             relation.keys.copy_(own.seg_embed.transpose(0, 1))
-        put(made.norms[0], own.layer_norm.weight, own.layer_norm.bias)
-        put(mlp.up, their.ff.layer_1.weight, their.ff.layer_1.bias)
-        put(mlp.down, their.ff.layer_2.weight, their.ff.layer_2.bias)
-        put(made.norms[1], their.ff.layer_norm.weight, their.ff.layer_norm.bias)
-        return made
+        copy_weights(layer_block.norms[0], own.layer_norm.weight, own.layer_norm.bias)
+        copy_weights(mlp.up, their.ff.layer_1.weight, their.ff.layer_1.bias)
+        copy_weights(mlp.down, their.ff.layer_2.weight, their.ff.layer_2.bias)
+        copy_weights(layer_block.norms[1], their.ff.layer_norm.weight, their.ff.layer_norm.bias)
+        return layer_block
 
     return Stack([block(their) for their in theirs.layer])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from tests.given_clusters import given, read
+from tests.given_clusters import clusters_of, read
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -11,5 +11,5 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @goldens("improved_clustered_attention")
 def test_output(golden: Golden) -> None:
-    mechanism = ImprovedClustered(given(golden), golden.hyperparameters["topk"])
+    mechanism = ImprovedClustered(clusters_of(golden), golden.hyperparameters["topk"])
     close(read(mechanism, golden), golden.tensors["out"])

@@ -15,8 +15,8 @@ from tests.parity.goldens import Golden, close, goldens
 class Given(ProbSparse):
     """The same with keys that somebody else has drawn, for all heads and rows or for each."""
 
-    def __init__(self, sample: Int[Tensor, "*shared T U"], **others: Any):
-        super().__init__(**others)
+    def __init__(self, sample: Int[Tensor, "*shared T U"], **options: Any):
+        super().__init__(**options)
         self.sample = sample
 
     def ranks(self, heads: int, rank: Tensor, keys: Tensor, draws: int) -> Tensor:
@@ -37,9 +37,9 @@ def compare(golden: Golden) -> None:
         y = x @ t[f"W_{name}"] + t.get(f"b_{name}", torch.zeros(()))
         return y.unflatten(-1, (h["heads"], -1)).transpose(1, 2)
 
-    ctx, its = Context.of(x), Context.of(source)
+    ctx, source_ctx = Context.of(x), Context.of(source)
     queries = Queries(of("q", x), ctx.by_head)
-    keys = Keys(of("k", source), of("v", source), its.by_head, own="kv" not in t)
+    keys = Keys(of("k", source), of("v", source), source_ctx.by_head, own="kv" not in t)
     if "kv" not in t:
         keys = keys._replace(pos=ctx.by_head)
     y = mechanism(queries, keys, None, ctx).y.y  # [B H T V]

@@ -45,8 +45,8 @@ def test_all_keys(golden: Golden) -> None:
     q, k, v, pos = heads(golden)
     k_pos = pos.masked_fill(pos >= golden.tensors["lengths"][:, None], -1)
     queries, keys = Queries(q, pos[:, None]), Keys(k, v, k_pos[:, None])
-    found = FullLinearAttention(ELU())(queries, keys, None, Context(pos)).y
-    close(found.y.transpose(1, 2), golden.tensors["out_full"], EPS)
+    actual = FullLinearAttention(ELU())(queries, keys, None, Context(pos)).y
+    close(actual.y.transpose(1, 2), golden.tensors["out_full"], EPS)
 
 
 @goldens("linear_transformer_attention")

@@ -9,7 +9,7 @@ from kinformer.nn.mechanisms.packs import Packs
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import put
+from tests.parity.peers import copy_weights
 from tests.parity.test_luna_pack_unpack import filled
 
 
@@ -26,12 +26,12 @@ def test_luna_causal(golden: Golden, float64: None) -> None:
     assert names <= read, f"not read: {sorted(names - read)}"
     w = tensors["W_pc"].T
     assert isinstance(layer.side, nn.Linear | None) and isinstance(layer.key_side, nn.Linear)
-    put(layer.key_side, w, tensors.get("b_pc", w.new_zeros(len(w))))
+    copy_weights(layer.key_side, w, tensors.get("b_pc", w.new_zeros(len(w))))
     w = tensors["W_pq"].T
-    put(layer.mechanism.ask, w, tensors.get("b_pq", w.new_zeros(len(w)) if bias else None))
-    found = []
+    copy_weights(layer.mechanism.ask, w, tensors.get("b_pq", w.new_zeros(len(w)) if bias else None))
+    outputs = []
     for row, own in zip(x, p, strict=True):  # theirs come from an encoder, so each row has its own
         with torch.no_grad():
             packs.p.copy_(own)
-        found.append(layer(row[None]).y[0])
-    close(torch.stack(found), tensors["Y_X"])
+        outputs.append(layer(row[None]).y[0])
+    close(torch.stack(outputs), tensors["Y_X"])

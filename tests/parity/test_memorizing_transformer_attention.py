@@ -14,7 +14,7 @@ from tests.parity.goldens import Golden, close, goldens
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def made(golden: Golden, segment: int) -> Attention:
+def make_layer(golden: Golden, segment: int) -> Attention:
     sizes, tensors = golden.hyperparameters, golden.tensors
     mechanism = Retrieval(sizes["heads"], segment, sizes["N"], sizes["k"], combine="joint", eps=1e-12)
     if "log_scale" in tensors:
@@ -37,12 +37,12 @@ def fill(linear: nn.Linear, golden: Golden, names: str) -> None:
 def run(golden: Golden) -> Out:
     """The memory stands right before the segment that x is in."""
     x, k, v = (golden.tensors[name] for name in ("x", "mem_k", "mem_v"))
-    batch, length, kept = len(x), x.shape[1], k.shape[1]
-    segment = max(length, kept) + 1
-    at = torch.arange(segment - kept, segment).expand(batch, -1)
+    batch, length, memory_length = len(x), x.shape[1], k.shape[1]
+    segment = max(length, memory_length) + 1
+    at = torch.arange(segment - memory_length, segment).expand(batch, -1)
     memory = KV(by_head(k), by_head(v), at, torch.full((batch,), segment), {}, {}, {})
     pos = torch.arange(segment, segment + length).expand(batch, -1)
-    return made(golden, segment)(x, memory, Context(pos, run=True))
+    return make_layer(golden, segment)(x, memory, Context(pos, run=True))
 
 
 def by_head(x: torch.Tensor) -> torch.Tensor:
@@ -60,5 +60,5 @@ def test_what_is_remembered(golden: Golden) -> None:
     state = run(golden).state
     order = state.pos.argsort(1)[:, None, -length:, None]
     for name in "kv":
-        wanted = by_head(golden.tensors[f"added_{name}"])
-        close(getattr(state, name).take_along_dim(order, 2), wanted)
+        expected = by_head(golden.tensors[f"added_{name}"])
+        close(getattr(state, name).take_along_dim(order, 2), expected)

@@ -19,38 +19,38 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.shorteners.conv_shortener import ConvShortener
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import put, put_qkv
+from tests.parity.peers import copy_weights, put_qkv
 
 
 @goldens("memory_compressed_attention")
 def test_memory_compressed_attention(golden: Golden, float64: None) -> None:
-    sizes, given = golden.hyperparameters, golden.tensors
-    (batch, length, d), heads, ratio = given["x"].shape, sizes["heads"], sizes["ratio"]
-    width = given["W_q"].shape[1] // heads
-    null = NullKey(heads, width) if "null_k" in given else None
-    shorten = ConvShortener(ratio, width, heads=heads, tied=True, bias="b_c" in given, align="last")
+    sizes, tensors = golden.hyperparameters, golden.tensors
+    (batch, length, d), heads, ratio = tensors["x"].shape, sizes["heads"], sizes["ratio"]
+    width = tensors["W_q"].shape[1] // heads
+    null = NullKey(heads, width) if "null_k" in tensors else None
+    shorten = ConvShortener(ratio, width, heads=heads, tied=True, bias="b_c" in tensors, align="last")
     pattern = Causal() if sizes.get("causal", True) else Full()
-    projection = QKV(d, heads, head_dim=width, bias=any(f"b_{name}" in given for name in "qkv"))
-    out = OutProjection(heads, width, d, bias="b_o" in given)
+    projection = QKV(d, heads, head_dim=width, bias=any(f"b_{name}" in tensors for name in "qkv"))
+    out = OutProjection(heads, width, d, bias="b_o" in tensors)
     layer = Attention(projection, Shortened(Softmax(pattern, scale=d**-0.5), shorten, null), aggregation=out)
     for name in "qkv":
-        bias = given.get(f"b_{name}", torch.zeros(heads * width)) if projection.bias else None
-        put_qkv(projection, name, given[f"W_{name}"].T, bias)
-    put(out.linear, given["W_o"].T, given.get("b_o"))
-    fill(shorten, null, given)
-    known = {"x", "W_c", "b_c", "null_k", "null_v", "y"} | {f"{kind}_{name}" for kind in "Wb" for name in "qkvo"}
-    assert given.keys() <= known, f"not read: {sorted(given.keys() - known)}"
-    close(layer(given["x"]).y, given["y"])
-    close(layer(given["x"], None, Context(torch.arange(length).expand(batch, -1))).y, given["y"])
+        bias = tensors.get(f"b_{name}", torch.zeros(heads * width)) if projection.bias else None
+        put_qkv(projection, name, tensors[f"W_{name}"].T, bias)
+    copy_weights(out.linear, tensors["W_o"].T, tensors.get("b_o"))
+    fill(shorten, null, tensors)
+    known_names = {"x", "W_c", "b_c", "null_k", "null_v", "y"} | {f"{kind}_{name}" for kind in "Wb" for name in "qkvo"}
+    assert tensors.keys() <= known_names, f"not read: {sorted(tensors.keys() - known_names)}"
+    close(layer(tensors["x"]).y, tensors["y"])
+    close(layer(tensors["x"], None, Context(torch.arange(length).expand(batch, -1))).y, tensors["y"])
 
 
 @torch.no_grad()
-def fill(shorten: ConvShortener, null: NullKey | None, given: dict[str, Any]) -> None:
+def fill(shorten: ConvShortener, null: NullKey | None, tensors: dict[str, Any]) -> None:
     """Kernels are stored as torch.nn.Conv1d has them: [heads * out, in, place]."""
     heads, size, width, _ = shorten.weight.k.shape
-    shorten.weight.k.copy_(given["W_c"].view(heads, width, width, size).permute(0, 3, 2, 1))
+    shorten.weight.k.copy_(tensors["W_c"].view(heads, width, width, size).permute(0, 3, 2, 1))
     if shorten.bias is not None:
-        shorten.bias.k.copy_(given["b_c"].view(heads, width))
+        shorten.bias.k.copy_(tensors["b_c"].view(heads, width))
     if null is not None:
-        null.k.copy_(given["null_k"].view(heads, width))
-        null.v.copy_(given["null_v"].view(heads, width))
+        null.k.copy_(tensors["null_k"].view(heads, width))
+        null.v.copy_(tensors["null_v"].view(heads, width))

@@ -37,8 +37,8 @@ def mask(golden: Golden) -> torch.Tensor:
 @goldens("nystrom_attention")
 def test_output(golden: Golden) -> None:
     real = mask(golden)
-    found = call(golden, PublishedNystrom, real)
-    close(found.transpose(1, 2)[real], golden.tensors["X"].transpose(1, 2)[real])
+    actual = call(golden, PublishedNystrom, real)
+    close(actual.transpose(1, 2)[real], golden.tensors["X"].transpose(1, 2)[real])
 
 
 @goldens("nystrom_attention")

@@ -52,7 +52,7 @@ OUTPUTS: dict[str, Callable[[Golden, Tensor], Tensor]] = {"phi_favor": phi_favor
 @goldens(NAME)
 def test_every_output(golden: Golden) -> None:
     x = golden.tensors["x"].transpose(1, 2)
-    outputs = [name for name, what in golden.json["tensors"].items() if what["kind"] == "output"]
+    outputs = [name for name, entry in golden.json["tensors"].items() if entry["kind"] == "output"]
     assert outputs, "the golden names no output"
     for name in outputs:
         phi = OUTPUTS[name](golden, x)

@@ -29,12 +29,12 @@ def test_evolving_attention(golden: Golden, float64: None) -> None:
         "scores",
         "y_raw",
     }
-    layer, pos = made(golden), torch.arange(tensors["x"].shape[1]).expand(tensors["x"].shape[:2])
-    beneath = tensors.get("prev_scores")
+    layer, pos = make_layer(golden), torch.arange(tensors["x"].shape[1]).expand(tensors["x"].shape[:2])
+    below = tensors.get("prev_scores")
     for run in (True, False):  # by columns, and by positions
         ctx = Context(pos, run=run)
-        if beneath is not None:
-            ctx = ctx.replace(below={"scores": PerPair(beneath, ctx.by_head, ctx.by_head)})
+        if below is not None:
+            ctx = ctx.replace(below={"scores": PerPair(below, ctx.by_head, ctx.by_head)})
         out = layer(tensors["x"], None, ctx)
         close(out.up["scores"].scores, tensors["scores"])
         if "y_raw" in tensors:
@@ -42,7 +42,7 @@ def test_evolving_attention(golden: Golden, float64: None) -> None:
             close(y.reshape(tensors["y_raw"].shape), tensors["y_raw"])
 
 
-def made(golden: Golden) -> Attention:
+def make_layer(golden: Golden) -> Attention:
     """The layer of a golden. Their alpha weighs the convolution, their beta the scores from beneath."""
     sizes, tensors = golden.hyperparameters, golden.tensors
     heads = sizes["heads"]
@@ -58,7 +58,7 @@ def made(golden: Golden) -> Attention:
     return Attention(projection, mechanism, aggregation=Concat())
 
 
-def fill(weight: Tensor, bias: Tensor, wanted: Tensor, wanted_bias: Tensor | None) -> None:
+def fill(weight: Tensor, bias: Tensor, target: Tensor, wanted_bias: Tensor | None) -> None:
     """An absent bias is none."""
-    weight.data.copy_(wanted)
+    weight.data.copy_(target)
     bias.data.copy_(torch.zeros_like(bias) if wanted_bias is None else wanted_bias)

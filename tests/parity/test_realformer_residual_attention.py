@@ -35,11 +35,11 @@ def layer(golden: Golden, n: int) -> Attention:
     assert weights.keys() <= {f"{kind}_{name}" for kind in "Wb" for name in "qkvo"}
     sizes = golden.hyperparameters
     mechanism = Explicit(Full(), score=ResidualScores(), up=True)
-    made = Attention(QKV(sizes["d"], sizes["heads"], head_dim=sizes["d_head"]), mechanism)
+    attention = Attention(QKV(sizes["d"], sizes["heads"], head_dim=sizes["d_head"]), mechanism)
     for name in "qkv":
-        fill(*made.projection.matrix(name), weights, name)
-    fill(made.aggregation.linear.weight, made.aggregation.linear.bias, weights, "o")
-    return made
+        fill(*attention.projection.matrix(name), weights, name)
+    fill(attention.aggregation.linear.weight, attention.aggregation.linear.bias, weights, "o")
+    return attention
 
 
 def fill(weight: Tensor, bias: Tensor, weights: dict[str, Tensor], name: str) -> None:

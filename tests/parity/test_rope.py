@@ -9,9 +9,9 @@ from tests.parity.goldens import Golden, close, goldens
 @goldens("rope")
 def test_rope(golden: Golden) -> None:
     tensors, sizes = golden.tensors, golden.hyperparameters
-    found = [(x, pairs) for x in ("q", "k") for pairs in ("interleaved", "half") if f"{x}_{pairs}" in tensors]
-    assert found, f"nothing turned to compare with among {sorted(tensors)}"
-    for x, pairs in found:
+    kinds = [(x, pairs) for x in ("q", "k") for pairs in ("interleaved", "half") if f"{x}_{pairs}" in tensors]
+    assert kinds, f"nothing turned to compare with among {sorted(tensors)}"
+    for x, pairs in kinds:
         batch, _, length, head_dim = tensors[x].shape
         pos = tensors.get("positions", torch.arange(length)).expand(batch, length)
         rotary = Rotary(head_dim, base=sizes.get("base", 10000.0), pairs=pairs, turned=sizes.get("turned"))

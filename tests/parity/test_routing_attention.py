@@ -14,7 +14,7 @@ from tests.parity.goldens import Golden, close, goldens
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def made(golden: Golden) -> PublishedRouting:
+def make_routing(golden: Golden) -> PublishedRouting:
     """In train mode, where statistics are gathered; eps is the formula's."""
     sizes, tensors = golden.hyperparameters, golden.tensors
     heads, clusters, k_dim = tensors["mu"].shape
@@ -49,19 +49,19 @@ def call(mechanism: PublishedRouting, golden: Golden) -> Out:
 
 @goldens("routing_attention")
 def test_output(golden: Golden) -> None:
-    close(call(made(golden), golden).y.y, golden.tensors["out"])
+    close(call(make_routing(golden), golden).y.y, golden.tensors["out"])
 
 
 @goldens("routing_attention")
 def test_commitment_loss(golden: Golden) -> None:
-    per_token = call(made(golden), golden).aux["commitment"]
+    per_token = call(make_routing(golden), golden).aux["commitment"]
     close(golden.hyperparameters["commitment"] * per_token.mean(), golden.tensors["commitment_loss"])
 
 
 @goldens("routing_attention")
 def test_moving_average(golden: Golden) -> None:
     """The golden's centroids are not brought to length 1 again; ours are, after each step."""
-    mechanism = made(golden)
+    mechanism = make_routing(golden)
     stats = call(mechanism, golden).stats
     close(mechanism.centroids.averaged(stats["clusters"]), golden.tensors["mu_ema"])
     mechanism.centroids.after_step(0.5, stats)

@@ -11,7 +11,7 @@ from kinformer.nn.blocks.mab import PublishedMAB
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.poolers.pma import PMA
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import put
+from tests.parity.peers import copy_weights
 
 
 @goldens("set_transformer")
@@ -29,19 +29,21 @@ def test_set_transformer(golden: Golden, float64: None) -> None:
     pma.seed = nn.Parameter(tensors["S"])
     real = torch.ones(x.shape[:2], dtype=torch.bool)
     close(pma(tensors["isab_out"], real).unflatten(-1, (len(tensors["S"]), -1)), tensors["pma_out"])
-    left = {name for name in tensors if not name.startswith(tuple(f"{one}." for one in blocks))}
+    left = {name for name in tensors if not name.startswith(tuple(f"{prefix}." for prefix in blocks))}
     assert left <= {"X", "I", "S", *golden.json["outputs"]}, f"not read: {sorted(left)}"
 
 
 def block(tensors: dict[str, Tensor], place: str, heads: int) -> PublishedMAB:
     """A MAB of a golden's weights; without a gamma there is no norm, and a bias that is not there is 0."""
-    given = {name.removeprefix(f"{place}."): t for name, t in tensors.items() if name.startswith(f"{place}.")}
-    asks, d = given["W_q"].shape
-    normed: Any = LayerNorm if "ln0_gamma" in given else nn.Identity
-    made = PublishedMAB(d, heads, cross=place != "sab", asks=asks, tells=len(given["W_k"]), norm=normed)
-    for name, linear in (("q", made.queries), ("k", made.keys), ("v", made.values), ("o", made.out)):
-        put(linear, given[f"W_{name}"].T, given.get(f"b_{name}", torch.zeros(d)))
-    for name, norm in (("ln0", made.attended), ("ln1", made.mapped)):
+    tensors_of_block = {
+        name.removeprefix(f"{place}."): t for name, t in tensors.items() if name.startswith(f"{place}.")
+    }
+    asks, d = tensors_of_block["W_q"].shape
+    normed: Any = LayerNorm if "ln0_gamma" in tensors_of_block else nn.Identity
+    layer = PublishedMAB(d, heads, cross=place != "sab", asks=asks, tells=len(tensors_of_block["W_k"]), norm=normed)
+    for name, linear in (("q", layer.queries), ("k", layer.keys), ("v", layer.values), ("o", layer.out)):
+        copy_weights(linear, tensors_of_block[f"W_{name}"].T, tensors_of_block.get(f"b_{name}", torch.zeros(d)))
+    for name, norm in (("ln0", layer.attended), ("ln1", layer.mapped)):
         if isinstance(norm, LayerNorm):
-            put(norm, given[f"{name}_gamma"], given.get(f"{name}_beta", torch.zeros(d)))
-    return made
+            copy_weights(norm, tensors_of_block[f"{name}_gamma"], tensors_of_block.get(f"{name}_beta", torch.zeros(d)))
+    return layer

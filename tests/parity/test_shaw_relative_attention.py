@@ -6,7 +6,7 @@ from torch import nn
 from kinformer.attend import attend
 from kinformer.core.score_matrix import scores
 from kinformer.nn.biases.relative import Relative
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -18,5 +18,5 @@ def test_shaw(golden: Golden) -> None:
     bias.keys = bias.added = nn.Parameter(table)
     at = {"q_pos": torch.arange(q.shape[2])[None, None].expand(len(q), 1, -1), "bias": bias}
     at["k_pos"] = torch.arange(k.shape[2])[None, None].expand(len(k), 1, -1)
-    close(scores(asked(q, k, v, **at)), tensors["scores"])
+    close(scores(make_request(q, k, v, **at)), tensors["scores"])
     close(attend(q, k, v, **at).y, tensors["out"])

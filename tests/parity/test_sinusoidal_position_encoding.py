@@ -6,9 +6,9 @@ from tests.parity.goldens import Golden, close, goldens
 
 @goldens("sinusoidal_position_encoding")
 def test_sinusoidal_position_encoding(golden: Golden) -> None:
-    found = [layout for layout in ("interleaved", "concat") if f"pe_{layout}" in golden.tensors]
-    assert found, f"no table to compare with among {sorted(golden.tensors)}"
-    for layout in found:
+    layouts = [layout for layout in ("interleaved", "concat") if f"pe_{layout}" in golden.tensors]
+    assert layouts, f"no table to compare with among {sorted(golden.tensors)}"
+    for layout in layouts:
         ours = Sinusoidal(golden.hyperparameters["d"], layout=layout).double()(golden.tensors["positions"][None])[0]
         close(ours, golden.tensors[f"pe_{layout}"], tolerance(golden, f"pe_{layout}"))
 

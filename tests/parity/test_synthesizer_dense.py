@@ -16,7 +16,7 @@ from kinformer.nn.projections.value_projection import ValueProjection
 from kinformer.nn.scores.factorised_dense import FactorisedDense
 from kinformer.nn.scores.synthesizer import DenseSynthesizer
 from tests.parity.goldens import Golden, close, goldens
-from tests.parity.peers import put
+from tests.parity.peers import copy_weights
 
 HIDDEN, FACTORS, VALUES = ("W_1", "b_1", "W_2", "b_2"), ("W_a", "b_a", "W_b", "b_b"), ("W_v", "b_v", "W_v2", "b_v2")
 
@@ -24,15 +24,15 @@ HIDDEN, FACTORS, VALUES = ("W_1", "b_1", "W_2", "b_2"), ("W_a", "b_a", "W_b", "b
 @goldens("synthesizer_dense")
 def test_synthesizer_dense(golden: Golden, float64: None) -> None:
     sizes, tensors = golden.hyperparameters, golden.tensors
-    outputs = [f"{what}_{form}" for what in ("attn", "y") for form in ("dense", "factorized_dense")]
-    known = {"x", *HIDDEN, *FACTORS, *VALUES, *outputs}
-    assert tensors.keys() <= known, f"not read: {sorted(tensors.keys() - known)}"
+    outputs = [f"{kind}_{form}" for kind in ("attn", "y") for form in ("dense", "factorized_dense")]
+    known_names = {"x", *HIDDEN, *FACTORS, *VALUES, *outputs}
+    assert tensors.keys() <= known_names, f"not read: {sorted(tensors.keys() - known_names)}"
     heads, causal, compared = sizes.get("heads", sizes.get("h", 1)), bool(sizes.get("causal")), 0
-    for form, made, value in (("dense", dense, "v"), ("factorized_dense", factorised, "v2")):
+    for form, dense_layer, value in (("dense", dense, "v"), ("factorized_dense", factorised, "v2")):
         if f"y_{form}" in tensors:
-            score, side, shift = made(tensors, heads)
+            score, side, shift = dense_layer(tensors, heads)
             layer = layer_of(score, tensors, value, causal)
-            put(layer.side, side, shift)
+            copy_weights(layer.side, side, shift)
             attention, y = read(layer, tensors["x"])
             close(y, tensors[f"y_{form}"])
             if (theirs := tensors.get(f"attn_{form}")) is not None:
@@ -59,29 +59,29 @@ def dense(tensors: dict[str, Tensor], heads: int) -> tuple[Score, Tensor, Tensor
 
 def factorised(tensors: dict[str, Tensor], heads: int) -> tuple[Score, Tensor, Tensor]:
     a, b = tensors["W_a"], tensors["W_b"]
-    widths = [one.shape[1] // heads for one in (a, b)]
+    widths = [matrix.shape[1] // heads for matrix in (a, b)]
     score = FactorisedDense(heads, widths[0] * widths[1], widths[0])
-    both = [bias(tensors, f"b_{name}", w.shape[1]) for name, w in (("a", a), ("b", b))]
-    return score, torch.cat([a, b], 1).T, torch.cat(both)
+    biases = [bias(tensors, f"b_{name}", w.shape[1]) for name, w in (("a", a), ("b", b))]
+    return score, torch.cat([a, b], 1).T, torch.cat(biases)
 
 
 def layer_of(score: Score, tensors: dict[str, Tensor], value: str, causal: bool) -> Attention:
     """No output projection, as in the code."""
     weight = tensors[f"W_{value}"].T
     projection = ValueProjection(weight.shape[1], score.heads, v_dim=len(weight) // score.heads)
-    put(projection.v, weight, bias(tensors, f"b_{value}", len(weight)))
+    copy_weights(projection.v, weight, bias(tensors, f"b_{value}", len(weight)))
     return Attention(projection, Softmax(Causal() if causal else Full(), score=score), aggregation=Concat())
 
 
 def read(layer: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of all pairs [B H T S], and what is read by them."""
-    given: list[tuple] = []
+    inputs: list[tuple] = []
     mechanism = layer.mechanism
     assert isinstance(mechanism, KeyValueMechanism)
-    handle = mechanism.register_forward_pre_hook(lambda module, args: given.append(args))
+    handle = mechanism.register_forward_pre_hook(lambda module, args: inputs.append(args))
     y = layer(x).y
     handle.remove()
-    queries, keys, _, ctx = given[0]
+    queries, keys, _, ctx = inputs[0]
     assert isinstance(ctx, Context)
     request, _ = mechanism.make_request(queries, keys, None, ctx)
     every = torch.arange(x.shape[1]).expand(len(x), -1)

@@ -23,7 +23,7 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
-from tests.parity.peers import agree, gradient, put, put_qkv, shaken
+from tests.parity.peers import agree, copy_weights, gradient, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
 
@@ -31,12 +31,12 @@ VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
 def peer(dtype: torch.dtype, pre_norm: bool, final: bool) -> nn.Transformer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that pre-norm has no fast path
-        made = nn.Transformer(
+        model = nn.Transformer(
             D, HEADS, DEPTH, DEPTH, HIDDEN, dropout=0.0, batch_first=True, norm_first=pre_norm, dtype=dtype
         )
     if not final:
-        made.encoder.norm = made.decoder.norm = None
-    return shaken(made)  # type: ignore[return-value]
+        model.encoder.norm = model.decoder.norm = None
+    return shaken(model)  # type: ignore[return-value]
 
 
 def pre_norm_model() -> Seq2Seq:
@@ -51,33 +51,33 @@ def pre_norm_model() -> Seq2Seq:
 
 def ours_like(theirs: nn.Transformer, pre_norm: bool) -> Seq2Seq:
     post = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, dropout=0.0)
-    made = (pre_norm_model() if pre_norm else post).to(theirs.encoder.layers[0].linear1.weight.dtype)
-    for stack, their_stack in ((made.encoder, theirs.encoder), (made.decoder, theirs.decoder)):
+    model = (pre_norm_model() if pre_norm else post).to(theirs.encoder.layers[0].linear1.weight.dtype)
+    for stack, their_stack in ((model.encoder, theirs.encoder), (model.decoder, theirs.decoder)):
         copy_stack(stack, their_stack)
-    return made
+    return model
 
 
 def copy_stack(stack: Any, theirs: Any) -> None:
     if theirs.norm is not None:
         stack.norm = LayerNorm(D).to(theirs.norm.weight.dtype)
-        put(stack.norm, theirs.norm.weight, theirs.norm.bias)
+        copy_weights(stack.norm, theirs.norm.weight, theirs.norm.bias)
     for block, their in zip(stack.layers, theirs.layers, strict=True):
         *attentions, mlp = block.layers
         their_attentions = [their.self_attn, their.multihead_attn] if len(attentions) == 2 else [their.self_attn]
         for attention, their_attention in zip(attentions, their_attentions, strict=True):
             copy_attention(attention, their_attention)
-        put(mlp.up, their.linear1.weight, their.linear1.bias)
-        put(mlp.down, their.linear2.weight, their.linear2.bias)
+        copy_weights(mlp.up, their.linear1.weight, their.linear1.bias)
+        copy_weights(mlp.down, their.linear2.weight, their.linear2.bias)
         for n, norm in enumerate(block.norms, start=1):
             their_norm = getattr(their, f"norm{n}")
-            put(norm, their_norm.weight, their_norm.bias)
+            copy_weights(norm, their_norm.weight, their_norm.bias)
 
 
 def copy_attention(ours: Any, theirs: nn.MultiheadAttention) -> None:
     weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
     for name, weight, bias in zip("qkv", weights, biases, strict=True):
         put_qkv(ours.projection, name, weight, bias)
-    put(ours.aggregation.linear, theirs.out_proj.weight, theirs.out_proj.bias)
+    copy_weights(ours.aggregation.linear, theirs.out_proj.weight, theirs.out_proj.bias)
 
 
 def pairs() -> tuple[Tensor, Tensor]:

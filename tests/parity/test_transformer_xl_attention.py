@@ -37,12 +37,12 @@ def attention(tensors: dict[str, Tensor], sizes: dict[str, int], segment: int, m
 def test_attention_with_a_memory(golden: Golden) -> None:
     sizes, tensors = golden.hyperparameters, golden.tensors
     x, mem = tensors["x"], tensors["mem"]
-    (batch, length, _), kept = x.shape, mem.shape[1]
-    layer = attention(tensors, sizes, length, kept).train()
-    first = -(-kept // length) * length  # where a segment begins that has all of the memory before it
-    pos = torch.arange(first - kept, first + length).expand(batch, -1)
-    state = HiddenStates(mem, pos[:, :kept], torch.full((batch,), first))
-    out = layer(x, state, Context(pos[:, kept:], run=True))
+    (batch, length, _), memory_length = x.shape, mem.shape[1]
+    layer = attention(tensors, sizes, length, memory_length).train()
+    first = -(-memory_length // length) * length  # where a segment begins that has all of the memory before it
+    pos = torch.arange(first - memory_length, first + length).expand(batch, -1)
+    state = HiddenStates(mem, pos[:, :memory_length], torch.full((batch,), first))
+    out = layer(x, state, Context(pos[:, memory_length:], run=True))
     close(out.y, tensors["attn_out"])
     norm = LayerNorm(sizes["d"]).double()
     norm.load_state_dict({"weight": tensors["ln_gamma"], "bias": tensors["ln_beta"]})

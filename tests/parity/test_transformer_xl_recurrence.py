@@ -12,7 +12,7 @@ from tests.parity.goldens import Golden, close, goldens
 from tests.parity.test_transformer_xl_attention import attention
 
 
-def put(module: nn.Module, weight: Tensor, bias: Tensor) -> None:
+def copy_weights(module: nn.Module, weight: Tensor, bias: Tensor) -> None:
     module.load_state_dict({"weight": weight, "bias": bias})
 
 
@@ -22,12 +22,12 @@ def block(golden: Golden, n: int) -> PostNorm:
     own = {name.removeprefix(place): tensor for name, tensor in golden.tensors.items() if name.startswith(place)}
     shared = {name: golden.tensors[name] for name in ("u", "v") if name in golden.tensors}
     mlp = MLP(sizes["d"], sizes["d_ff"], activation="relu").double()
-    put(mlp.up, own["W_1"].T, own["b_1"])
-    put(mlp.down, own["W_2"].T, own["b_2"])
-    made = PostNorm(attention({**shared, **own}, sizes, sizes["L"], sizes["mem_len"]), mlp).double()
-    for norm, name in zip(made.norms, ("ln1", "ln2"), strict=True):
-        put(norm, own[f"{name}_gamma"], own[f"{name}_beta"])
-    return made
+    copy_weights(mlp.up, own["W_1"].T, own["b_1"])
+    copy_weights(mlp.down, own["W_2"].T, own["b_2"])
+    built_block = PostNorm(attention({**shared, **own}, sizes, sizes["L"], sizes["mem_len"]), mlp).double()
+    for norm, name in zip(built_block.norms, ("ln1", "ln2"), strict=True):
+        copy_weights(norm, own[f"{name}_gamma"], own[f"{name}_beta"])
+    return built_block
 
 
 @goldens("transformer_xl_recurrence")
@@ -44,7 +44,7 @@ def test_recurrence(golden: Golden, mode: str) -> None:
     close(torch.cat(pieces, 1), golden.tensors["y"])
     if mode == "decoding":
         return
-    for n, (kept, _) in enumerate(state):
+    for n, (cache, _) in enumerate(state):
         theirs = golden.tensors[f"final_mem.{n}"]
-        close(kept.x[kept.pos >= 0].view(len(x), -1, sizes["d"]), theirs)
-        assert kept.pos.amax() == x.shape[1] - 1
+        close(cache.x[cache.pos >= 0].view(len(x), -1, sizes["d"]), theirs)
+        assert cache.pos.amax() == x.shape[1] - 1

@@ -19,10 +19,10 @@ class Repeat(Layer):
         return tuple(self.layer.start(batch, length, dtype=dtype, device=device) for _ in range(self.times))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        found = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.times):
-            x = found.call(n, self.layer, x).y
-        return found.out(x)
+            x = collected.call(n, self.layer, x).y
+        return collected.out(x)
 
 
 def _example() -> Repeat:

@@ -27,7 +27,7 @@ def read(request: Request) -> AttentionOutput:
 
 
 def _one(logits: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    some = (logits > -torch.inf).any(-1)  # [B H]
-    safe = torch.where(some[..., None], logits, 0.0)
-    y = torch.where(some[..., None], safe.softmax(-1), 0.0)[:, :, None] @ v  # [B H 1 V]
-    return y[:, :, 0], torch.where(some, safe.logsumexp(-1), -torch.inf)
+    has_any = (logits > -torch.inf).any(-1)  # [B H]
+    safe = torch.where(has_any[..., None], logits, 0.0)
+    y = torch.where(has_any[..., None], safe.softmax(-1), 0.0)[:, :, None] @ v  # [B H 1 V]
+    return y[:, :, 0], torch.where(has_any, safe.logsumexp(-1), -torch.inf)

@@ -39,9 +39,9 @@ class Recent(Memory):
     def forward(
         self, x: Float[Tensor, "B T D"], state: Kept, ctx: Context, read: Callable
     ) -> tuple[Tensor, Tensor, Kept, dict[str, Tensor]]:
-        both, plan = torch.cat([state.x, x], 1), update_slots(state.pos, state.now, ctx, self.reads)
-        kept = cut(both, plan.order, 1).to(state.x.dtype)
-        return both.to(x.dtype), plan.positions, Kept(kept, plan.pos, plan.now), {}
+        tokens, plan = torch.cat([state.x, x], 1), update_slots(state.pos, state.now, ctx, self.reads)
+        remembered = cut(tokens, plan.order, 1).to(state.x.dtype)
+        return tokens.to(x.dtype), plan.positions, Kept(remembered, plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Recent(3),)

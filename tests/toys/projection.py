@@ -20,8 +20,8 @@ class Tied(Projection):
         return Queries(by_head(self.ask(x), self.heads), pos[:, None])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
-        found = by_head(self.tell(source), self.heads)  # [B H S K]
-        return Keys(found, found, pos[:, None])
+        keys = by_head(self.tell(source), self.heads)  # [B H S K]
+        return Keys(keys, keys, pos[:, None])
 
 
 EXAMPLES = (lambda: Tied(16, 2),)

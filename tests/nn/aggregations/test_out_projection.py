@@ -20,15 +20,15 @@ def test_one_matrix_over_all_heads_is_a_sum_over_heads(bias: bool, float64: None
 
 def test_concat_puts_heads_side_by_side() -> None:
     y = torch.randn(2, 3, 5, 4)
-    found = Concat()(y, POS)
-    assert found.shape == (2, 5, 12)
-    assert all(torch.equal(found[..., 4 * h : 4 * h + 4], y[:, h]) for h in range(3))
+    actual = Concat()(y, POS)
+    assert actual.shape == (2, 5, 12)
+    assert all(torch.equal(actual[..., 4 * h : 4 * h + 4], y[:, h]) for h in range(3))
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     return refusals([lambda: OutProjection(0, 4, 6), lambda: OutProjection(2, 0, 6), lambda: OutProjection(2, 4, 0)])
 
 
 def test_refuses_sizes_that_are_none() -> None:
-    for text, name in zip(unhooked(f"{__name__}:{said.__name__}"), ("heads", "v_dim", "d"), strict=True):
+    for text, name in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), ("heads", "v_dim", "d"), strict=True):
         assert text == f"ValueError: {name}=0: give a whole number of at least 1"

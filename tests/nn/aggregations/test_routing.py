@@ -58,7 +58,7 @@ def em(votes: Tensor, a: Tensor, part: EMRouting) -> tuple[Tensor, Tensor]:
     return mu, active
 
 
-def said(y: Tensor, weight: Tensor) -> Tensor:
+def votes_of(y: Tensor, weight: Tensor) -> Tensor:
     """The votes of one token's heads [H V]."""
     heads, capsules = weight.shape[:2]
     return torch.stack([torch.stack([y[h] @ weight[h, n] for n in range(capsules)]) for h in range(heads)]).detach()

@@ -11,7 +11,7 @@ from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 
 
-def asked(
+def make_request(
     q: Tensor,
     k: Tensor,
     v: Tensor | None = None,
@@ -25,10 +25,10 @@ def asked(
     **more: object,
 ) -> Request:
     """Keys are their own values unless some are given; `segments` are those of queries and keys."""
-    asks, told = ({}, {}) if segments is None else ({"segment": one} for one in segments)
+    asks, key_labels = ({}, {}) if segments is None else ({"segment": labels} for labels in segments)
     return Request(
         Queries(q, q_pos, labels=asks),
-        Keys(k, k if v is None else v, k_pos, labels=told),
+        Keys(k, k if v is None else v, k_pos, labels=key_labels),
         Full() if pattern is None else pattern,
         Product() if score is None else score,
         bias,

@@ -12,7 +12,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 
 def strong(bias: Bias) -> Bias:
@@ -43,15 +43,15 @@ def weights_are_those_of_the_whole(bias: Bias) -> None:
     length = BLOCK + 7
     q, k, v = torch.randn(3, 2, 2, length, 8)
     pos, segment = torch.arange(length).expand(2, 1, -1), torch.randint(0, 3, (2, length))
-    request = asked(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal(), bias=bias, segments=(segment, segment))
+    request = make_request(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal(), bias=bias, segments=(segment, segment))
     request = request.prepared()
-    found = read(request)
-    matrix = torch.where(full_mask(request), torch.exp(scores(request) - found.lse[..., None]), 0.0)
+    actual = read(request)
+    matrix = torch.where(full_mask(request), torch.exp(scores(request) - actual.lse[..., None]), 0.0)
     torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 2, length), rtol=0, atol=1e-12)
     at = torch.stack([torch.randperm(length)[:9] for _ in range(2)])
     rows = torch.stack([matrix[b][:, at[b]] for b in range(2)])
-    torch.testing.assert_close(weights(request, found.lse, at), rows, rtol=0, atol=1e-12)
-    torch.testing.assert_close(received_attention(request, found.lse), matrix.sum(2), rtol=0, atol=1e-11)
+    torch.testing.assert_close(weights(request, actual.lse, at), rows, rtol=0, atol=1e-12)
+    torch.testing.assert_close(received_attention(request, actual.lse), matrix.sum(2), rtol=0, atol=1e-11)
     piece = request.piece(slice(3, 40), slice(10, 30))
     torch.testing.assert_close(scores(piece), scores(request)[:, :, 3:40, 10:30], rtol=0, atol=1e-12)
-    torch.testing.assert_close(read(request.piece(slice(9, 60), None)).y, found.y[:, :, 9:60], rtol=0, atol=1e-12)
+    torch.testing.assert_close(read(request.piece(slice(9, 60), None)).y, actual.y[:, :, 9:60], rtol=0, atol=1e-12)

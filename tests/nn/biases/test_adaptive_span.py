@@ -29,10 +29,10 @@ POS = torch.tensor([[[0, 1, 2, 3, 4, 5, 6, 7, 8]], [[-1, -1, 0, 1, 2, 3, 4, 5, 6
 
 
 def spans(*z: float, longest: int = 6, ramp: float = 3.0, nearest: int = 0, itself: bool = True) -> AdaptiveSpan:
-    made = AdaptiveSpan(len(z), longest, ramp=ramp, nearest=nearest, itself=itself)
+    span_bias = AdaptiveSpan(len(z), longest, ramp=ramp, nearest=nearest, itself=itself)
     with torch.no_grad():
-        made.span.copy_(torch.tensor(z) / longest)
-    return made
+        span_bias.span.copy_(torch.tensor(z) / longest)
+    return span_bias
 
 
 @torch.no_grad()
@@ -107,8 +107,8 @@ def test_a_span_gets_the_gradient_of_its_ramp(float64: None) -> None:
     q, k, v = torch.randn(3, 2, 2, 9, 4)
 
     def total(span: Tensor) -> Tensor:
-        given = {"bias.span": span}
-        return torch.func.functional_call(_Reader(bias), given, (q, k, v))
+        parameters = {"bias.span": span}
+        return torch.func.functional_call(_Reader(bias), parameters, (q, k, v))
 
     assert torch.autograd.gradcheck(total, (bias.span.detach().requires_grad_(),))
 
@@ -177,10 +177,10 @@ def test_the_penalty_is_the_mean_span_and_moves_what_it_declares(bias: Ramp) -> 
     (penalty,) = penalties_of(layer)["span"]
     assert isinstance(bias, DynamicSpan) or float(out.aux["span"].detach()) == pytest.approx(2.5)
     sum_over_layers(out.aux, POS[:, 0] >= 0)["span"].backward()
-    moved = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
-    beneath = () if layer.side is None else tuple(layer.side.parameters())
+    changed = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
+    side_parameters = () if layer.side is None else tuple(layer.side.parameters())
     assert penalty.reaches_x is isinstance(bias, DynamicSpan)
-    assert moved == {id(p) for p in (*penalty.trains, *(beneath if penalty.reaches_x else ()))} != set()
+    assert changed == {id(p) for p in (*penalty.trains, *(side_parameters if penalty.reaches_x else ()))} != set()
     assert (x.grad is not None and bool((x.grad[POS[:, 0] >= 0] != 0).all())) is penalty.reaches_x
 
 
@@ -191,12 +191,12 @@ def test_in_a_stack_the_penalty_of_dynamic_spans_moves_the_blocks_beneath() -> N
     (static,) = torch.autograd.grad(aux["0.0.span"], [blocks[0].layers[0].mechanism.bias.span], retain_graph=True)
     assert torch.equal(static, torch.full((2,), 6 * 0.5))
     aux["1.0.span"].sum().backward()
-    moved = {name for name, p in stack.named_parameters() if p.grad is not None and (p.grad != 0).any()}
-    upper = {name for name in moved if name.startswith("layers.1.")}
+    changed = {name for name, p in stack.named_parameters() if p.grad is not None and (p.grad != 0).any()}
+    upper = {name for name in changed if name.startswith("layers.1.")}
     assert upper == {f"layers.1.{name}" for name in ("layers.0.side.weight", "layers.0.side.bias")} | {
         f"layers.1.norms.0.{name}" for name, _ in blocks[1].norms[0].named_parameters()
     }
-    assert {"layers.0.layers.0.projection.qkv.weight", "layers.0.layers.0.mechanism.bias.span"} <= moved
+    assert {"layers.0.layers.0.projection.qkv.weight", "layers.0.layers.0.mechanism.bias.span"} <= changed
 
 
 def test_two_dynamic_spans_are_told_apart_by_their_place(float64: None) -> None:
@@ -212,9 +212,9 @@ def test_two_dynamic_spans_are_told_apart_by_their_place(float64: None) -> None:
         real, want = pos >= 0, longest * z[n].mean(1)
         torch.testing.assert_close(out.aux[f"{n}.span"][real], want[real], rtol=0, atol=1e-12)
     queries, keys = layer.projection(x, pos, x, pos)
-    both = [Softmax(Causal(), Fixed(longest, longest * z[n], 2.0)) for n, longest in enumerate((3, 6))]
+    mechanisms = [Softmax(Causal(), Fixed(longest, longest * z[n], 2.0)) for n, longest in enumerate((3, 6))]
     q = {"q_pos": POS, "k_pos": POS, "pattern": Causal()}
-    want = attend(queries.q, keys.k, keys.v, **q, bias=Plus(*(m.bias for m in both))).y
+    want = attend(queries.q, keys.k, keys.v, **q, bias=Plus(*(m.bias for m in mechanisms))).y
     torch.testing.assert_close(out.y, want.transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
 
 
@@ -233,10 +233,10 @@ class Fixed(Ramp):
 def test_spans_are_float32_in_a_half_precision_layer(dtype: torch.dtype) -> None:
     """In bfloat16 a span between 256 and 512 would move in steps of 2: whole keys appear and disappear."""
     dynamic, side = DynamicSpan(400), torch.randn(2, 3, 9, 1).to(dtype)
-    found = dynamic.spans({"span": side})
-    assert found.dtype == torch.float32
-    assert torch.equal(found, 400 * torch.sigmoid(side.float()[..., 0]))
-    assert torch.equal(dynamic.aux({"span": side})["span"], found.mean(1))
+    actual = dynamic.spans({"span": side})
+    assert actual.dtype == torch.float32
+    assert torch.equal(actual, 400 * torch.sigmoid(side.float()[..., 0]))
+    assert torch.equal(dynamic.aux({"span": side})["span"], actual.mean(1))
     static = AdaptiveSpan(3, 400, start=257).to(dtype)
     assert static.spans({}).dtype == static.aux({})["span"].dtype == torch.float32
 
@@ -312,10 +312,10 @@ def test_no_key_beyond_the_longest_span_is_read_whatever_the_ramp(nearest: int, 
     bias = spans(4.0, 1.0, 2.0, longest=4, nearest=nearest)
     bias.look()
     q, k, v = torch.randn(3, 2, 3, 9, 4)
-    free, kept = (
+    free, bounded = (
         attend(q, k, v, q_pos=POS, k_pos=POS, pattern=pattern, bias=bias).y
         for pattern in (Causal(), Causal() & Band(int(bias.reach)))
     )
-    assert torch.allclose(free, kept, atol=1e-12)
+    assert torch.allclose(free, bounded, atol=1e-12)
     z = torch.tensor([4.0, 1.0, 2.0])[:, None].expand(2, 3, 9)
     assert torch.allclose(free, naive(q, k, v, z, bias), atol=1e-12)

@@ -40,10 +40,10 @@ def test_equals_a_loop_over_the_equation(pattern: Pattern, heads: int, float64: 
                 at = int(q_pos[b, 0, i])
                 total, y = 0.0, torch.zeros(3)
                 for j in range(7):
-                    there = int(k_pos[b, 0, j])
-                    if at < 0 or there < 0 or (pattern == Causal() and there > at):
+                    key = int(k_pos[b, 0, j])
+                    if at < 0 or key < 0 or (pattern == Causal() and key > at):
                         continue
-                    weight = math.exp(q[b, h, i] @ k[b, h, j] / math.sqrt(4) - slopes(heads)[h] * abs(at - there))
+                    weight = math.exp(q[b, h, i] @ k[b, h, j] / math.sqrt(4) - slopes(heads)[h] * abs(at - key))
                     total, y = total + weight, y + weight * v[b, h, j]
                 assert torch.allclose(read.y[b, h, i], y / total if total else y, atol=1e-12)
 

@@ -15,7 +15,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 from tests.nn.biases.segments import strong, the_cut_changes_nothing, weights_are_those_of_the_whole
 
 KINDS = pytest.mark.parametrize("kind", [CAMTL, CAMTLByColumn])
@@ -25,7 +25,7 @@ TASK = torch.tensor([[1] * 7, [2] * 7])
 
 def prior(bias: ConditionalBlocks, z: Tensor, blocks: int) -> Tensor:
     """M(z), 7 x 7: the blocks A_n modulated, laid along the diagonal one after the other."""
-    made, size = torch.zeros(7, 7), math.ceil(7 / blocks)
+    blocks_mask, size = torch.zeros(7, 7), math.ceil(7 / blocks)
     gamma, beta = bias.gamma(z), bias.beta(z)
     for lo in range(0, 7, size):
         hi = min(lo + size, 7)
@@ -33,15 +33,15 @@ def prior(bias: ConditionalBlocks, z: Tensor, blocks: int) -> Tensor:
         if isinstance(bias, CAMTL):
             of_pairs = slice(lo * size, hi * size)
             g, b = (x[of_pairs].view(hi - lo, size)[:, : hi - lo] for x in (gamma, beta))
-            made[lo:hi, lo:hi] = block * g + b
+            blocks_mask[lo:hi, lo:hi] = block * g + b
         else:
-            made[lo:hi, lo:hi] = block * (1 + gamma[: hi - lo]) + beta[: hi - lo]
-    return made
+            blocks_mask[lo:hi, lo:hi] = block * (1 + gamma[: hi - lo]) + beta[: hi - lo]
+    return blocks_mask
 
 
 def with_task(bias: ConditionalBlocks, pos: Tensor = POS, task: Tensor | None = TASK) -> Tensor:
     q, k = torch.ones(len(pos), 2, pos.shape[1], 4), torch.zeros(len(pos), 2, pos.shape[1], 4)
-    request = asked(q, k, q_pos=pos[:, None], k_pos=pos[:, None], bias=bias)
+    request = make_request(q, k, q_pos=pos[:, None], k_pos=pos[:, None], bias=bias)
     labels = {} if task is None else {"task": task}
     return scores(request.replace(queries=request.queries._replace(labels=labels)).prepared())
 
@@ -51,23 +51,23 @@ def with_task(bias: ConditionalBlocks, pos: Tensor = POS, task: Tensor | None = 
 def test_the_equation(kind: type[ConditionalBlocks], blocks: int, float64: None) -> None:
     """Scores of zero keys are M, of each row its own task's; blocks that do not divide L leave a short one behind."""
     bias = strong(kind(3, 5, 7, blocks))
-    found = with_task(bias)
+    actual = with_task(bias)
     for b, h, i, j in torch.cartesian_prod(*map(torch.arange, (2, 2, 7, 7))).tolist():
         if POS[b, i] >= 0 and POS[b, j] >= 0:
             want = prior(bias, bias.embedding.weight[TASK[b, 0]], blocks)[POS[b, i], POS[b, j]]
-            torch.testing.assert_close(found[b, h, i, j], want, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual[b, h, i, j], want, rtol=0, atol=1e-12)
 
 
 @KINDS
 def test_batch_mates_of_other_tasks_change_nothing(kind: type[ConditionalBlocks], float64: None) -> None:
     layer, x = Attention(QKV(16, 2), Softmax(Full(), strong(kind(3, 5, 7, 2)))), torch.randn(2, 7, 16)
-    both = layer(x, None, Context(POS, labels={"task": TASK})).y
+    mixed = layer(x, None, Context(POS, labels={"task": TASK})).y
     for n in range(2):
         alone = Context(POS[n : n + 1], labels={"task": TASK[n : n + 1]})
         real = POS[n] >= 0
-        torch.testing.assert_close(layer(x[n : n + 1], None, alone).y[0, real], both[n, real], rtol=0, atol=1e-12)
+        torch.testing.assert_close(layer(x[n : n + 1], None, alone).y[0, real], mixed[n, real], rtol=0, atol=1e-12)
     other = layer(x, None, Context(POS, labels={"task": TASK - 1})).y
-    assert not torch.allclose(other[0], both[0])
+    assert not torch.allclose(other[0], mixed[0])
 
 
 @KINDS
@@ -76,8 +76,8 @@ def test_what_another_bias_shuts_out_stays_out(kind: type[ConditionalBlocks]) ->
         def bind(self, piece):  # type: ignore[no-untyped-def]
             return lambda s, b, h, i, j: torch.where(i == j, s, -torch.inf)
 
-    found = with_task(Plus(Shut(3, 5, 7, 2), kind(3, 5, 7, 2)))
-    assert torch.equal(found[0, 0].isfinite(), torch.eye(7, dtype=torch.bool))
+    actual = with_task(Plus(Shut(3, 5, 7, 2), kind(3, 5, 7, 2)))
+    assert torch.equal(actual[0, 0].isfinite(), torch.eye(7, dtype=torch.bool))
 
 
 @KINDS

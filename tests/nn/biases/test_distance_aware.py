@@ -24,19 +24,19 @@ from kinformer.nn.scores.residual import ResidualScores
 
 
 def bias(alpha: list[float], beta: list[float]) -> DistanceAware:
-    made = DistanceAware(len(alpha))
+    distance_aware = DistanceAware(len(alpha))
     with torch.no_grad():
-        made.alpha.copy_(torch.tensor(alpha))
-        made.beta.copy_(torch.tensor(beta))
-    return made
+        distance_aware.alpha.copy_(torch.tensor(alpha))
+        distance_aware.beta.copy_(torch.tensor(beta))
+    return distance_aware
 
 
-def factor(made: DistanceAware, distance: int) -> Tensor:
+def factor(bias: DistanceAware, distance: int) -> Tensor:
     """What a score of 1 becomes at a distance, per head."""
-    heads = len(made.alpha)
-    one = torch.ones(1, heads, 1, 1)
-    queries = Queries(one, torch.tensor([[[distance]]]))
-    score = made.bind(Request(queries, Keys(one, one, torch.tensor([[[0]]])), Full(), Product()))
+    heads = len(bias.alpha)
+    ones = torch.ones(1, heads, 1, 1)
+    queries = Queries(ones, torch.tensor([[[distance]]]))
+    score = bias.bind(Request(queries, Keys(ones, ones, torch.tensor([[[0]]])), Full(), Product()))
     h = torch.arange(heads)
     zero = torch.zeros_like(h)
     return score(torch.ones(heads), zero, h, zero, zero).detach()
@@ -47,7 +47,7 @@ def test_equals_a_loop_over_the_equation(pattern: Causal | Full, float64: None) 
     alpha, beta = [-0.7, 0.4, 0.0], [0.3, -1.0, 2.0]
     q, k, v = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 5)
     pos = torch.arange(6)[None, None].expand(2, 1, 6)
-    found = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias(alpha, beta))
+    actual = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias(alpha, beta))
     for b in range(2):
         for h in range(3):
             for i in range(6):
@@ -56,12 +56,12 @@ def test_equals_a_loop_over_the_equation(pattern: Causal | Full, float64: None) 
                     f = (1 + math.exp(beta[h])) / (1 + math.exp(beta[h] - alpha[h] * abs(i - j)))
                     weight = math.exp(max(0.0, float(q[b, h, i] @ k[b, h, j])) * f / math.sqrt(4))
                     total, y = total + weight, y + weight * v[b, h, j]
-                assert torch.allclose(found.y[b, h, i], y / total, atol=1e-12)
+                assert torch.allclose(actual.y[b, h, i], y / total, atol=1e-12)
 
 
 def test_the_function_is_1_at_0_monotone_and_bounded(float64: None) -> None:
-    made = bias([-0.3, 0.3], [1.0, 1.0])
-    values = torch.stack([factor(made, distance) for distance in range(200)])
+    distance_aware = bias([-0.3, 0.3], [1.0, 1.0])
+    values = torch.stack([factor(distance_aware, distance) for distance in range(200)])
     assert torch.allclose(values[0], torch.ones(2), atol=1e-15)
     assert (values[1:, 0] < values[:-1, 0]).all() and values[-1, 0] < 1e-20
     assert (values[1:100, 1] > values[:99, 1]).all()
@@ -89,13 +89,13 @@ def test_extreme_parameters_keep_values_and_gradients_finite(alpha: float, beta:
 
 
 def test_starts_without_distance_and_can_leave_that_point() -> None:
-    made = DistanceAware(2)
+    bias = DistanceAware(2)
     q, k, v = torch.randn(3, 1, 2, 7, 4)
     pos = torch.arange(7)[None, None]
     pair = {"q_pos": pos, "k_pos": pos, "pattern": Causal()}
-    assert torch.equal(factor(made, 0), factor(made, 50))
-    attend(q, k, v, **pair, bias=made).y.square().sum().backward()
-    assert made.alpha.grad is not None and (made.alpha.grad != 0).all()
+    assert torch.equal(factor(bias, 0), factor(bias, 50))
+    attend(q, k, v, **pair, bias=bias).y.square().sum().backward()
+    assert bias.alpha.grad is not None and (bias.alpha.grad != 0).all()
 
 
 def test_another_number_of_heads_is_an_error() -> None:
@@ -130,14 +130,16 @@ def test_no_order_of_a_plus_opens_what_a_span_shut_out(n: int, float64: None) ->
     q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
     pos = torch.arange(9).expand(2, 1, 9)
     at = {"q_pos": pos, "k_pos": pos, "pattern": Causal()}
-    first, last = (attend(q, k, v, **at, bias=Plus(*two)) for two in ((span, factor), (factor, span)))
+    first, last = (attend(q, k, v, **at, bias=Plus(*biases)) for biases in ((span, factor), (factor, span)))
     near = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal() & Band(2), bias=factor)
-    for one in (first, last):
-        torch.testing.assert_close(one.y, near.y, rtol=0, atol=1e-12)
-        torch.testing.assert_close(one.lse, near.lse, rtol=0, atol=1e-12)
+    for attended in (first, last):
+        torch.testing.assert_close(attended.y, near.y, rtol=0, atol=1e-12)
+        torch.testing.assert_close(attended.lse, near.lse, rtol=0, atol=1e-12)
     parameters = [q, k, v, *factor.parameters()]
-    want, *others = (torch.autograd.grad(one.y.sin().sum() + one.lse.sum(), parameters) for one in (near, first, last))
-    for gradients in others:
+    want, *rest = (
+        torch.autograd.grad(attended.y.sin().sum() + attended.lse.sum(), parameters) for attended in (near, first, last)
+    )
+    for gradients in rest:
         torch.testing.assert_close(gradients, want, rtol=0, atol=1e-12)
 
 
@@ -148,16 +150,16 @@ def test_what_the_block_beneath_shut_out_is_not_opened(float64: None) -> None:
     torch.testing.assert_close(read(request).y, q, rtol=0, atol=1e-12)  # each reads itself alone
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "in a Plus"])
-def test_in_bfloat16_a_row_loses_as_little_as_under_other_biases(beside: bool) -> None:
+@pytest.mark.parametrize("in_plus", [False, True], ids=["alone", "in a Plus"])
+def test_in_bfloat16_a_row_loses_as_little_as_under_other_biases(in_plus: bool) -> None:
     """Of scores rounded to bfloat16 and multiplied, 1.8% of a read was lost where ALiBi loses 0.2%."""
     length, q, k, v = 512, *(torch.randn(1, 2, 512, 32).bfloat16() for _ in range(3))
-    made, pos = bias([0.01, -0.02], [0.5, 1.0]).bfloat16(), torch.arange(length)
-    alpha, beta, far = made.alpha.double(), made.beta.double(), (pos[:, None] - pos).abs()
+    distance_aware, pos = bias([0.01, -0.02], [0.5, 1.0]).bfloat16(), torch.arange(length)
+    alpha, beta, far = distance_aware.alpha.double(), distance_aware.beta.double(), (pos[:, None] - pos).abs()
     f = (1 + beta.exp())[:, None, None] / (1 + (beta[:, None, None] - alpha[:, None, None] * far).exp())
     score = (q.double() @ k.double().mT * 32**-0.5).relu() * f
     want = score.masked_fill(pos > pos[:, None], -torch.inf).softmax(-1) @ v.double()
-    own: Bias = Plus(made) if beside else made
+    own: Bias = Plus(distance_aware) if in_plus else distance_aware
     with torch.no_grad():
         y = attend(q, k, v, q_pos=pos[None, None], k_pos=pos[None, None], pattern=Causal(), bias=own).y
     assert y.dtype == torch.bfloat16

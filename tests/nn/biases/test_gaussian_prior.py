@@ -26,7 +26,7 @@ def test_equals_a_loop_over_the_equation(pattern: Pattern, own: int) -> None:
     q, k, v = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 2)
     q_pos = torch.tensor([[[4, 5, 6, 7, 8]], [[2, 3, 4, 5, -1]]])
     k_pos = torch.tensor([[[8, 7, 6, 5, 4, 3, 2]], [[-1, 0, 1, 2, 3, 4, 5]]])
-    found = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias).y
+    actual = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias).y
     for b, h, t in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(5)).tolist():
         i, total, y = int(q_pos[b, 0, t]), 0.0, torch.zeros(2)
         for s in range(7):
@@ -35,7 +35,7 @@ def test_equals_a_loop_over_the_equation(pattern: Pattern, own: int) -> None:
                 continue
             weight = math.exp(q[b, h, t] @ k[b, h, s] / 2 - abs(w[h] * (i - j) ** 2 + shift[h]))
             total, y = total + weight, y + weight * v[b, h, s]
-        torch.testing.assert_close(found[b, h, t], y / total if total else y, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[b, h, t], y / total if total else y, rtol=0, atol=1e-12)
 
 
 def test_it_starts_as_told_and_keeps_its_signs() -> None:

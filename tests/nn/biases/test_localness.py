@@ -23,7 +23,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 HEADS, WIDTH = 4, 3
@@ -77,8 +77,8 @@ def naive(bias: Localness, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) ->
 def test_equals_a_loop_over_the_equations(kind: type[Localness], pattern: Pattern) -> None:
     bias = kind(HEADS, WIDTH)
     q, k, v = torch.randn(2, HEADS, 7, WIDTH), torch.randn(2, 2, 7, WIDTH), torch.randn(2, 2, 7, 2)
-    found = attend(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).y
-    torch.testing.assert_close(found, naive(bias, q, k, v, pattern), rtol=0, atol=1e-12)
+    actual = attend(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).y
+    torch.testing.assert_close(actual, naive(bias, q, k, v, pattern), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["query", "layer", "fixed"])
@@ -96,7 +96,7 @@ def test_a_source_is_read_around_places_in_it(kind: type[Localness]) -> None:
     last = layer(x[:, 4:], first.state, Context(pos[:, 4:], run=True))
     torch.testing.assert_close(torch.cat([first.y, last.y], 1), short)
     queries, keys = torch.randn(1, 2, 9, 4), torch.randn(1, 2, 3, 4)
-    request = asked(queries, keys, q_pos=pos[:, None], k_pos=pos[:, None, :3], bias=bias).prepared()
+    request = make_request(queries, keys, q_pos=pos[:, None], k_pos=pos[:, None, :3], bias=bias).prepared()
     centre = request.queries.extras["local"][..., 0]
     assert ((centre > 0) & (centre < 3)).all()
 
@@ -140,10 +140,10 @@ def test_a_window_that_closed_reads_the_nearest_key_and_stays_finite() -> None:
 
 
 def test_what_another_bias_shut_out_stays_out_and_two_do_not_meet() -> None:
-    one, other = QueryLocalness(2, 4), FixedLocalness(2, 4, 3.0)
+    first, other = QueryLocalness(2, 4), FixedLocalness(2, 4, 3.0)
     q, k, v = torch.randn(3, 1, 2, 6, 4)
     pos = torch.arange(6)[None, None]
-    request = asked(q, k, v, q_pos=pos, k_pos=pos, bias=Plus(one, other)).prepared()
+    request = make_request(q, k, v, q_pos=pos, k_pos=pos, bias=Plus(first, other)).prepared()
     assert set(request.queries.extras) == {"0.local", "1.local"}
     assert not torch.equal(*request.queries.extras.values())
 

@@ -22,7 +22,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [-1, -1, 0, 1, 2, 3, 4, 5, 6]])
@@ -62,7 +62,7 @@ def naive(bias: PredictedCentre, q: Tensor, k: Tensor, v: Tensor, pattern: Patte
 def test_pieces_equal_the_whole(pattern: Pattern) -> None:
     bias = PredictedCentre(2, 4)
     q, k, v = torch.randn(3, 2, 2, 9, 4)
-    request = asked(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).prepared()
+    request = make_request(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).prepared()
     whole = read(request)
     torch.testing.assert_close(whole.y, naive(bias, q, k, v, pattern), rtol=0, atol=1e-12)
     pieces = []
@@ -83,21 +83,21 @@ def test_attend_and_a_layer_prepare_it_themselves() -> None:
     layer, x = Attention(QKV(8, 2), Softmax(Full(), bias), aggregation=Concat()), torch.randn(2, 9, 8)
     queries, keys = layer.projection(x, POS, x, POS)
     want = naive(bias, queries.q, keys.k, keys.v, Full())
-    found = attend(queries.q, keys.k, keys.v, q_pos=POS[:, None], k_pos=POS[:, None], bias=bias).y
-    torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    actual = attend(queries.q, keys.k, keys.v, q_pos=POS[:, None], k_pos=POS[:, None], bias=bias).y
+    torch.testing.assert_close(actual, want, rtol=0, atol=1e-12)
     y = layer(x, None, Context(POS)).y
     torch.testing.assert_close(y, want.transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
 
 
 def test_two_of_them_in_a_plus_are_told_apart() -> None:
-    one, other = PredictedCentre(2, 4), PredictedCentre(2, 4)
+    first, other = PredictedCentre(2, 4), PredictedCentre(2, 4)
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     at = {"q_pos": POS[:, None], "k_pos": POS[:, None]}
-    both, alone = (asked(q, k, v, **at, bias=bias).prepared() for bias in (Plus(one, other), other))
-    assert set(both.queries.extras) == {"0.centre", "1.centre"}
-    assert torch.equal(both.queries.extras["1.centre"], alone.queries.extras["centre"])
-    added = scores(both) - scores(asked(q, k, v, **at, bias=one).prepared())
-    torch.testing.assert_close(added, scores(alone) - scores(asked(q, k, v, **at)), rtol=0, atol=1e-12)
+    combined, alone = (make_request(q, k, v, **at, bias=bias).prepared() for bias in (Plus(first, other), other))
+    assert set(combined.queries.extras) == {"0.centre", "1.centre"}
+    assert torch.equal(combined.queries.extras["1.centre"], alone.queries.extras["centre"])
+    added = scores(combined) - scores(make_request(q, k, v, **at, bias=first).prepared())
+    torch.testing.assert_close(added, scores(alone) - scores(make_request(q, k, v, **at)), rtol=0, atol=1e-12)
 
 
 def test_it_has_no_state() -> None:

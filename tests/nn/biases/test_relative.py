@@ -13,7 +13,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.score_matrix import scores
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.patterns.band import Band
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 K, V = 6, 5
@@ -62,7 +62,7 @@ def test_the_tables_are_shared_by_heads_and_distances_beyond_the_clip_are_alike(
     assert bias.keys.shape == (5, K) and bias.added is not None and bias.added.shape == (5, K)
     q, k = torch.randn(1, 1, 1, K).expand(1, 3, 6, K), torch.zeros(1, 3, 6, K)
     pos = torch.arange(6)[None, None]
-    terms = scores(asked(q, k, q_pos=pos, k_pos=pos, bias=bias))
+    terms = scores(make_request(q, k, q_pos=pos, k_pos=pos, bias=bias))
     assert torch.equal(terms[:, 0], terms[:, 1])
     assert torch.equal(terms[0, 0, 0, 2:], terms[0, 0, 0, 2].expand(4))
     assert len(terms[0, 0].unique()) == 5

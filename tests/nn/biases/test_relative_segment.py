@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.score_matrix import scores
 from kinformer.nn.biases.relative_segment import RelativeSegment
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 from tests.nn.biases.segments import strong, the_cut_changes_nothing, weights_are_those_of_the_whole
 
 
@@ -13,22 +13,22 @@ def test_the_equation(float64: None) -> None:
     """(q_i.k_j + (q_i + u).a_n) / sqrt(K), n = 0 within a segment and 1 between two."""
     bias, q, k = RelativeSegment(2, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
     segment, pos = torch.tensor([[0, 0, 1, 1, 2], [3, 0, 3, 0, 0]]), torch.arange(5).expand(2, 1, 5)
-    found = scores(asked(q, k, q_pos=pos, k_pos=pos, bias=bias, segments=(segment, segment)))
+    actual = scores(make_request(q, k, q_pos=pos, k_pos=pos, bias=bias, segments=(segment, segment)))
     for b, h, i, j in torch.cartesian_prod(*map(torch.arange, (2, 2, 5, 5))).tolist():
         n = int(segment[b, i] != segment[b, j])
         want = (q[b, h, i].dot(k[b, h, j]) + (q[b, h, i] + bias.u[h]).dot(bias.keys[h, n])) / 2
-        torch.testing.assert_close(found[b, h, i, j], want, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[b, h, i, j], want, rtol=0, atol=1e-12)
 
 
 def test_without_segments_it_adds_nothing() -> None:
     q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None]
-    with_it, without = (scores(asked(q, q, q_pos=pos, k_pos=pos, bias=b)) for b in (RelativeSegment(2, 4), None))
+    with_it, without = (scores(make_request(q, q, q_pos=pos, k_pos=pos, bias=b)) for b in (RelativeSegment(2, 4), None))
     assert torch.equal(with_it, without)
 
 
 def test_segments_of_another_sequence_are_refused() -> None:
     q, pos, segment = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None], torch.zeros(1, 4, dtype=torch.long)
-    request = asked(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(2, 4), segments=(segment, segment))
+    request = make_request(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(2, 4), segments=(segment, segment))
     with pytest.raises(ValueError, match="RelativeSegment got .* of 4 queries and 4 keys for 5 queries and 5 keys"):
         scores(request)
 
@@ -37,7 +37,7 @@ def test_segments_of_another_sequence_are_refused() -> None:
 def test_segments_of_one_side_alone_are_refused(side: str) -> None:
     """A source, and what a memory kept, have none: to take them for segment 0 would be a wrong number."""
     q, pos, segment = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None], torch.zeros(1, 5, dtype=torch.long)
-    request = asked(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(2, 4), segments=(segment, segment))
+    request = make_request(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(2, 4), segments=(segment, segment))
     other = "keys" if side == "queries" else "queries"
     request = request.replace(**{other: getattr(request, other)._replace(labels={})})
     with pytest.raises(ValueError, match=f"RelativeSegment compares .* only the {side} have one"):
@@ -47,7 +47,7 @@ def test_segments_of_one_side_alone_are_refused(side: str) -> None:
 def test_a_layer_of_other_heads_is_an_error() -> None:
     q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None]
     with pytest.raises(ValueError, match="a RelativeSegment of 3 heads came to a layer of 2 heads"):
-        scores(asked(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(3, 4)))
+        scores(make_request(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(3, 4)))
 
 
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 6], [4, 8]], ids=str)

@@ -17,9 +17,9 @@ def test_buckets_are_those_of_hugging_face(buckets, furthest, ahead):
     theirs = T5Attention._relative_position_bucket(
         -distance, bidirectional=ahead, num_buckets=buckets, max_distance=furthest
     )
-    found = T5(2, buckets, furthest, ahead=ahead).bucket(distance)
-    assert torch.equal(found, theirs)
-    assert found.min() == 0 and found.max() == buckets - 1
+    actual = T5(2, buckets, furthest, ahead=ahead).bucket(distance)
+    assert torch.equal(actual, theirs)
+    assert actual.min() == 0 and actual.max() == buckets - 1
 
 
 def test_near_distances_have_a_bucket_each_and_far_ones_share_by_logarithm():

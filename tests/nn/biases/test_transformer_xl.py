@@ -19,7 +19,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 from tests.looks import Looks
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 HEADS, DIM = 4, 6
@@ -77,13 +77,13 @@ def test_a_table_of_distances_and_a_product_of_positions_are_one_thing() -> None
     bias = strong()
     q, k = (torch.randn(2, HEADS, 5, DIM, requires_grad=True) for _ in range(2))
     pos = torch.arange(10, 15).expand(2, 1, 5)
-    by_positions = asked(q, k, q_pos=pos, k_pos=pos, bias=bias)
+    by_positions = make_request(q, k, q_pos=pos, k_pos=pos, bias=bias)
     by_reach, by_row = by_positions.replace(pattern=Band(4)), by_positions.replace(run=True)
     assert distances(by_positions) is None and distances(by_reach) == distances(by_row) == (-4, 4)
-    found = [scores(one) for one in (by_positions, by_reach, by_row)]
-    want, *others = (torch.autograd.grad(one.sin().sum(), [q, k, *bias.parameters()]) for one in found)
-    for one, gradients in zip(found[1:], others, strict=True):
-        torch.testing.assert_close(one, found[0], rtol=0, atol=1e-13)
+    results = [scores(scored) for scored in (by_positions, by_reach, by_row)]
+    want, *rest = (torch.autograd.grad(scored.sin().sum(), [q, k, *bias.parameters()]) for scored in results)
+    for scored, gradients in zip(results[1:], rest, strict=True):
+        torch.testing.assert_close(scored, results[0], rtol=0, atol=1e-13)
         torch.testing.assert_close(gradients, want, rtol=0, atol=1e-12)
 
 
@@ -93,12 +93,12 @@ def test_only_distances_matter(pattern: Pattern) -> None:
     q, k = torch.randn(2, HEADS, 3, DIM), torch.randn(2, HEADS, 6, DIM)
     q_pos, k_pos = torch.arange(3, 6).expand(2, 1, -1), torch.arange(6).expand(2, 1, -1)
 
-    def found(by_q: int, by_k: int) -> Tensor:
-        return scores(asked(q, k, q_pos=q_pos + by_q, k_pos=k_pos + by_k, pattern=pattern, bias=bias))
+    def scores_at(by_q: int, by_k: int) -> Tensor:
+        return scores(make_request(q, k, q_pos=q_pos + by_q, k_pos=k_pos + by_k, pattern=pattern, bias=bias))
 
-    here = found(0, 0)
-    assert torch.equal(here, found(1000, 1000))
-    assert not torch.allclose(here, found(1, 0))
+    at_zero = scores_at(0, 0)
+    assert torch.equal(at_zero, scores_at(1000, 1000))
+    assert not torch.allclose(at_zero, scores_at(1, 0))
 
 
 def test_far_positions_keep_their_digits() -> None:
@@ -106,8 +106,8 @@ def test_far_positions_keep_their_digits() -> None:
     bias = strong().float()
     q, k = torch.randn(1, HEADS, 3, DIM).float(), torch.randn(1, HEADS, 6, DIM).float()
     at = {"q_pos": torch.arange(3, 6)[None, None], "k_pos": torch.arange(6)[None, None], "bias": bias}
-    near = scores(asked(q, k, **at))
-    far = scores(asked(q, k, **{**at, "q_pos": at["q_pos"] + 3_000_000, "k_pos": at["k_pos"] + 3_000_000}))
+    near = scores(make_request(q, k, **at))
+    far = scores(make_request(q, k, **{**at, "q_pos": at["q_pos"] + 3_000_000, "k_pos": at["k_pos"] + 3_000_000}))
     torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
 
 
@@ -115,24 +115,24 @@ def test_distances_come_from_the_reach_and_from_a_row_without_gaps() -> None:
     q = torch.randn(1, HEADS, 3, DIM)
     pos, other = torch.tensor([[[-1, 7, 8]]]), torch.tensor([[[-1, 7, 8]]])
 
-    def found(pattern: Pattern, run: bool = False, k_pos: Tensor = pos) -> tuple[int, int] | None:
-        return distances(asked(q, q, q_pos=pos, k_pos=k_pos, pattern=pattern, run=run))
+    def range_of(pattern: Pattern, run: bool = False, k_pos: Tensor = pos) -> tuple[int, int] | None:
+        return distances(make_request(q, q, q_pos=pos, k_pos=k_pos, pattern=pattern, run=run))
 
-    assert found(Causal() & Band(3)) == (0, 3)
-    assert found(Band(2, 5)) == (-5, 2)
-    assert found(Band(5, -1)) == (1, 5)
-    assert found(Causal()) is None and found(Full()) is None
-    assert found(Causal(), run=True) == (0, 2)
-    assert found(Full(), run=True) == (-2, 2)
-    assert found(Band(1, 5), run=True) == (-2, 1)
-    assert found(Causal(), run=True, k_pos=other) is None  # keys that stand elsewhere, for all that Python knows
+    assert range_of(Causal() & Band(3)) == (0, 3)
+    assert range_of(Band(2, 5)) == (-5, 2)
+    assert range_of(Band(5, -1)) == (1, 5)
+    assert range_of(Causal()) is None and range_of(Full()) is None
+    assert range_of(Causal(), run=True) == (0, 2)
+    assert range_of(Full(), run=True) == (-2, 2)
+    assert range_of(Band(1, 5), run=True) == (-2, 1)
+    assert range_of(Causal(), run=True, k_pos=other) is None  # keys that stand elsewhere, for all that Python knows
 
 
 @pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(3), Full()], ids=repr)
 @pytest.mark.parametrize("run", [True, False])
 def test_no_layer_waits_for_its_device(pattern: Pattern, run: bool) -> None:
     q, pos = torch.randn(2, HEADS, 5, DIM), torch.arange(5).expand(2, 1, 5)
-    request = asked(q, q, q_pos=pos, k_pos=pos, pattern=pattern, bias=strong(), run=run)
+    request = make_request(q, q, q_pos=pos, k_pos=pos, pattern=pattern, bias=strong(), run=run)
     with Looks() as looks:
         scores(request)
     assert looks.count == 0
@@ -176,7 +176,7 @@ def test_a_u_of_another_shape_is_refused() -> None:
 def test_a_layer_of_other_heads_is_an_error() -> None:
     q, pos = torch.randn(1, 2, 5, DIM), torch.arange(5)[None, None]
     with pytest.raises(ValueError, match="a TransformerXL of 4 heads came to a layer of 2 heads"):
-        scores(asked(q, q, q_pos=pos, k_pos=pos, bias=strong()))
+        scores(make_request(q, q, q_pos=pos, k_pos=pos, bias=strong()))
 
 
 def test_an_odd_width_is_refused() -> None:
@@ -188,7 +188,7 @@ def test_no_query_and_no_key_give_no_score() -> None:
     for queries, keys in ((0, 5), (5, 0), (0, 0)):
         q, k = torch.randn(1, HEADS, queries, DIM), torch.randn(1, HEADS, keys, DIM)
         pos = torch.arange(5)[None, None]
-        request = asked(q, k, q_pos=pos[..., :queries], k_pos=pos[..., :keys], bias=strong())
+        request = make_request(q, k, q_pos=pos[..., :queries], k_pos=pos[..., :keys], bias=strong())
         assert scores(request).shape == (1, HEADS, queries, keys)
 
 
@@ -200,10 +200,10 @@ def test_distances_beyond_the_clamp_count_as_it(pattern: Pattern, run: bool) -> 
     torch.nn.init.normal_(bias.v)
     q, k = torch.randn(1, HEADS, 9, DIM), torch.randn(1, HEADS, 9, DIM)
     pos = torch.arange(9)[None, None]
-    found = scores(asked(q, k, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias, run=run))
+    actual = scores(make_request(q, k, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias, run=run))
     for i, j in torch.cartesian_prod(torch.arange(9), torch.arange(9)).tolist():
         if not bool(pattern(0, 0, i, j)):
             continue
         r = (bias.position.weight @ wave(max(-3, min(3, i - j)), bias.d)).view(HEADS, DIM)
         want = ((q[0, :, i] + bias.u) * k[0, :, j]).sum(-1) + ((q[0, :, i] + bias.v) * r).sum(-1)
-        torch.testing.assert_close(found[0, :, i, j], want * DIM**-0.5, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[0, :, i, j], want * DIM**-0.5, rtol=0, atol=1e-12)

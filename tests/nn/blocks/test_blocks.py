@@ -31,8 +31,8 @@ class Teller(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         self.seen = ctx
-        kept = None if state is None else state + x.shape[1]
-        return Out(2 * x, kept, {"told": x.mean(-1)}, {"sent": PerToken(x)}, {"counted": x.detach().sum()})
+        count = None if state is None else state + x.shape[1]
+        return Out(2 * x, count, {"told": x.mean(-1)}, {"sent": PerToken(x)}, {"counted": x.detach().sum()})
 
 
 @pytest.mark.parametrize("kind", [PreNorm, PostNorm])
@@ -41,21 +41,21 @@ def test_equals_its_equation(kind: type[PreNorm] | type[PostNorm], float64: None
     block, x = kind(attention, mlp, norm=RMSNorm), torch.randn(2, 5, 8)
     for norm in block.norms:
         torch.nn.init.normal_(norm.weight)
-    wanted = x
+    expected = x
     for layer, norm in zip((attention, mlp), block.norms, strict=True):
         if kind is PreNorm:
-            wanted = wanted + layer(norm(wanted), None, CTX).y
+            expected = expected + layer(norm(expected), None, CTX).y
         else:
-            wanted = norm(wanted + layer(wanted, None, CTX).y)
-    assert torch.equal(block(x, None, CTX).y, wanted)
+            expected = norm(expected + layer(expected, None, CTX).y)
+    assert torch.equal(block(x, None, CTX).y, expected)
 
 
 @pytest.mark.parametrize("kind", [PreNorm, PostNorm])
 def test_dropout_falls_on_what_a_sublayer_adds(kind: type[PreNorm] | type[PostNorm]) -> None:
     block, x = kind(MLP(8), dropout=1.0), torch.randn(2, 5, 8)
-    kept = x if kind is PreNorm else block.norms[0](x)
-    assert torch.equal(block(x, None, CTX).y, kept)
-    assert not torch.allclose(block.eval()(x, None, CTX).y, kept)
+    skip_input = x if kind is PreNorm else block.norms[0](x)
+    assert torch.equal(block(x, None, CTX).y, skip_input)
+    assert not torch.allclose(block.eval()(x, None, CTX).y, skip_input)
 
 
 def test_states_and_reports_carry_the_place_of_their_sublayer() -> None:
@@ -72,15 +72,15 @@ def test_states_and_reports_carry_the_place_of_their_sublayer() -> None:
 
 def test_a_sublayer_sees_what_is_meant_for_all_and_for_its_place() -> None:
     first, second = Teller(8), Teller(8)
-    one, two, three = map(PerToken, torch.randn(3, 2, 5, 8))
+    task, first_place, second_place = map(PerToken, torch.randn(3, 2, 5, 8))
     source = torch.randn(2, 3, 8)
-    below = {"task": one, "0.sent": two, "1.sent": three}
+    below = {"task": task, "0.sent": first_place, "1.sent": second_place}
     at = torch.arange(3).expand(2, 3)
     ctx = Context(CTX.pos, True, only=Causal(), also=Causal(), source=source, source_pos=at, below=below, full=True)
     PreNorm(first, second)(torch.randn(2, 5, 8), None, ctx)
-    for teller, own in ((first, two), (second, three)):
+    for teller, own in ((first, first_place), (second, second_place)):
         assert teller.seen is not None and set(teller.seen.below) == {"task", "sent"}
-        assert teller.seen.below["task"] is one and teller.seen.below["sent"] is own
+        assert teller.seen.below["task"] is task and teller.seen.below["sent"] is own
         for name in ("pos", "run", "only", "also", "source", "source_pos", "memo"):
             assert getattr(teller.seen, name) is getattr(ctx, name)
     assert set(below) == {"task", "0.sent", "1.sent"}
@@ -119,9 +119,9 @@ def test_remembering_leaves_the_state_that_reading_does(kind: type[PreNorm] | ty
     block, silent = kind(first, MLP(8), second, MLP(8)), Unasked(8)
     read = block(x, block.start(2, 5, dtype=x.dtype), CTX).state
     block.layers[3] = silent
-    kept = block(x, block.start(2, 5, dtype=x.dtype), CTX.replace(remember=True)).state
+    state = block(x, block.start(2, 5, dtype=x.dtype), CTX.replace(remember=True)).state
     for n in (0, 2):
-        for (_, ours), (_, theirs) in zip(leaves(kept[n]), leaves(read[n]), strict=True):
+        for (_, ours), (_, theirs) in zip(leaves(state[n]), leaves(read[n]), strict=True):
             # to rounding: products of other shapes round otherwise on some machines
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
-    assert kept[1] == kept[3] == ()
+    assert state[1] == state[3] == ()

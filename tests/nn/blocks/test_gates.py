@@ -57,8 +57,8 @@ def highway(gate: HighwayGate, x: Row, y: Row) -> Row:
 
 def sigtanh(gate: SigTanhGate, x: Row, y: Row) -> Row:
     (w_g, u_g), b = gate.w.weight.split(D), gate.b_g.tolist()
-    a, told = times(w_g, y), times(u_g, y)
-    return [x[i] + sigmoid(a[i] - b[i]) * math.tanh(told[i]) for i in range(D)]
+    a, gate_up = times(w_g, y), times(u_g, y)
+    return [x[i] + sigmoid(a[i] - b[i]) * math.tanh(gate_up[i]) for i in range(D)]
 
 
 def residual(gate: IdentityMap, x: Row, y: Row) -> Row:
@@ -75,7 +75,7 @@ BY_HAND: dict[type[Gate], Callable[..., Row]] = {
 }
 
 
-def drawn(make: Callable[[], Gate]) -> Gate:
+def random_gate(make: Callable[[], Gate]) -> Gate:
     """A gate whose parameters are all random, its biases each another number."""
     gate = make()
     for weight in gate.parameters():
@@ -85,29 +85,29 @@ def drawn(make: Callable[[], Gate]) -> Gate:
 
 @pytest.mark.parametrize("make", GATES)
 def test_equals_its_equation(make: Callable[[], Gate], float64: None) -> None:
-    gate, x, norm = drawn(make), torch.randn(2, 3, D), nn.LayerNorm(D)
+    gate, x, norm = random_gate(make), torch.randn(2, 3, D), nn.LayerNorm(D)
     for weight in norm.parameters():
         nn.init.normal_(weight)
-    told = nn.Linear(D, D)
-    ours = gate(x, lambda z: Out(told(z)), norm).y
-    y = told(norm(x)).clamp_min(0)  # the norm on what goes in, the ReLU on what comes out
+    linear = nn.Linear(D, D)
+    ours = gate(x, lambda z: Out(linear(z)), norm).y
+    y = linear(norm(x)).clamp_min(0)  # the norm on what goes in, the ReLU on what comes out
     rows = zip(x.flatten(0, 1).tolist(), y.flatten(0, 1).tolist(), strict=True)
-    wanted = torch.tensor([BY_HAND[type(gate)](gate, *row) for row in rows])
-    torch.testing.assert_close(ours.flatten(0, 1), wanted, rtol=0, atol=1e-12)
+    expected = torch.tensor([BY_HAND[type(gate)](gate, *row) for row in rows])
+    torch.testing.assert_close(ours.flatten(0, 1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", GATES)
 def test_gradients_are_those_of_the_equation(make: Callable[[], Gate], float64: None) -> None:
-    gate, (x, y) = drawn(make), torch.randn(2, 1, 2, D)
+    gate, (x, y) = random_gate(make), torch.randn(2, 1, 2, D)
     names = [name for name, _ in gate.named_parameters()]
 
-    def made(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+    def function(x: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
         return torch.func.functional_call(
             _Sum(gate), dict(zip((f"g.{n}" for n in names), weights, strict=True)), (x, y)
         )
 
-    given = (x, y, *(weight.detach().clone() for weight in gate.parameters()))
-    assert torch.autograd.gradcheck(made, tuple(one.requires_grad_() for one in given))
+    inputs = (x, y, *(weight.detach().clone() for weight in gate.parameters()))
+    assert torch.autograd.gradcheck(function, tuple(tensor.requires_grad_() for tensor in inputs))
 
 
 class _Sum(nn.Module):
@@ -129,8 +129,10 @@ def test_it_has_as_many_matrices_as_its_equation(kind: type[Biased], matrices: i
 
 def test_which_gates_have_a_bias() -> None:
     """The paper's input gate has none, and no other linear map of a gate has one."""
-    found = {type(gate): [n for n, p in gate.named_parameters() if p.dim() == 1] for gate in (make() for make in GATES)}
-    assert found == {**{kind: ["b_g"] for kind in BIASED}, InputGate: [], IdentityMap: []}
+    biases = {
+        type(gate): [n for n, p in gate.named_parameters() if p.dim() == 1] for gate in (make() for make in GATES)
+    }
+    assert biases == {**{kind: ["b_g"] for kind in BIASED}, InputGate: [], IdentityMap: []}
 
 
 @pytest.mark.parametrize("kind", BIASED)
@@ -144,13 +146,13 @@ def test_a_larger_bias_starts_nearer_to_the_identity(kind: type[Biased], b_g: fl
         nn.init.zeros_(gate.w.weight)
         nn.init.zeros_(gate.u_g.weight)
     share = sigmoid(-b_g)
-    wanted = {
+    expected = {
         GRUGate: (1 - share) * x,
         OutputGate: x + share * y,
         HighwayGate: (1 - share) * x + share * y,
         SigTanhGate: x,
     }[kind]
-    torch.testing.assert_close(gate.gate(x, y), wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(gate.gate(x, y), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", GATES)

@@ -33,10 +33,10 @@ def filled(part: Any) -> Any:
 def attended(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """What each query reads, head by head."""
     width, rows = D // HEADS, []
-    for one in q:
+    for query in q:
         heads = []
         for at in (slice(h * width, (h + 1) * width) for h in range(HEADS)):
-            weights = torch.softmax(torch.stack([one[at] @ key[at] for key in k]) * scale, 0) if len(k) else []
+            weights = torch.softmax(torch.stack([query[at] @ key[at] for key in k]) * scale, 0) if len(k) else []
             heads.append(sum((w * value[at] for w, value in zip(weights, v, strict=True)), torch.zeros(width)))
         rows.append(torch.cat(heads))
     return torch.stack(rows)
@@ -69,15 +69,15 @@ def test_blocks_are_the_equations(form: str, norm: Any, float64: None) -> None:
     pma = filled(PMA(make(D, HEADS, norm=norm), 2, feedforward=MLP(D) if form == "paper" else None))
     ctx, real = mixed(x), REAL
     source = torch.tensor([[0, 1, 2, 3], [-1, -1, 0, -1], [-1] * 4])
-    found = sab(x, None, ctx).y, isab(x, None, ctx).y, pma(x, real).unflatten(-1, (2, D))
+    outputs = sab(x, None, ctx).y, isab(x, None, ctx).y, pma(x, real).unflatten(-1, (2, D))
     across = mab(x, None, ctx.replace(source=other, source_pos=source)).y
     for row, mask in enumerate(real):
         own = x[row, mask]
-        torch.testing.assert_close(found[0][row, mask], by_hand(sab, own, own))
+        torch.testing.assert_close(outputs[0][row, mask], by_hand(sab, own, own))
         gathered = by_hand(isab.gathers, isab.point, own)
-        torch.testing.assert_close(found[1][row, mask], by_hand(isab.spreads, own, gathered))
-        told = own if pma.feedforward is None else pma.feedforward(own[None]).y[0]
-        torch.testing.assert_close(found[2][row], by_hand(pma.block, pma.seed, told))
+        torch.testing.assert_close(outputs[1][row, mask], by_hand(isab.spreads, own, gathered))
+        values = own if pma.feedforward is None else pma.feedforward(own[None]).y[0]
+        torch.testing.assert_close(outputs[2][row], by_hand(pma.block, pma.seed, values))
         torch.testing.assert_close(across[row, mask], by_hand(mab, own, other[row, source[row] >= 0]))
 
 
@@ -100,11 +100,13 @@ def test_the_order_of_a_set_says_nothing(form: str, dtype: torch.dtype, bound: f
 
 
 def test_an_empty_set_is_what_seeds_and_points_are_alone(float64: None) -> None:
-    x, none = torch.randn(2, 6, D), torch.zeros(2, 6, dtype=torch.bool)
+    x, empty = torch.randn(2, 6, D), torch.zeros(2, 6, dtype=torch.bool)
     pma, isab = filled(PMA(MAB(D, HEADS))), filled(ISAB(MAB(D, HEADS), MAB(D, HEADS), 3))
-    torch.testing.assert_close(pma(x, none)[1], by_hand(pma.block, pma.seed, x[0, :0])[0])
-    torch.testing.assert_close(isab.gathered(x, mixed(x, none)).y[1], by_hand(isab.gathers, isab.point, x[0, :0]))
-    assert torch.equal(MaxPooler()(x, none), torch.zeros(2, D)) and torch.equal(SumPooler()(x, none), torch.zeros(2, D))
+    torch.testing.assert_close(pma(x, empty)[1], by_hand(pma.block, pma.seed, x[0, :0])[0])
+    torch.testing.assert_close(isab.gathered(x, mixed(x, empty)).y[1], by_hand(isab.gathers, isab.point, x[0, :0]))
+    assert torch.equal(MaxPooler()(x, empty), torch.zeros(2, D)) and torch.equal(
+        SumPooler()(x, empty), torch.zeros(2, D)
+    )
 
 
 class Largest(TorchDispatchMode):
@@ -114,8 +116,8 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            self.most = max(self.most, one.numel() if isinstance(one, Tensor) else 0)
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            self.most = max(self.most, tensor.numel() if isinstance(tensor, Tensor) else 0)
         return out
 
 
@@ -123,9 +125,9 @@ class Largest(TorchDispatchMode):
 def test_inducing_points_never_make_all_pairs(form: str) -> None:
     make, length = BLOCKS[form], 1024
     isab, x = ISAB(make(D, HEADS), make(D, HEADS), 3), torch.randn(1, length, D, requires_grad=True)
-    with Largest() as seen:
+    with Largest() as largest:
         isab(x, None, Context(torch.randperm(length)[None])).y.sum().backward()
-    assert seen.most <= 4 * D * length < length**2
+    assert largest.most <= 4 * D * length < length**2
 
 
 def test_wrong_uses_are_one_line() -> None:

@@ -107,7 +107,7 @@ def test_stopping_early_changes_nothing(halted: Halted) -> None:
     layer, x = build(3.0, halted=halted, spread=0.5), torch.randn(2, 6, D).double()
     calls: list[int] = []
     layer.universal.block.layers[1].register_forward_hook(lambda *_: calls.append(1))
-    found = {}
+    outputs = {}
     with torch.no_grad():
         for training in (False, True):
             layer.train(training)
@@ -115,18 +115,18 @@ def test_stopping_early_changes_nothing(halted: Halted) -> None:
             state = layer.start(2, 6, dtype=x.dtype)
             first = layer(x[:, :4], state, Context(POS[:, :4], True))
             second = layer(x[:, 4:], first.state, Context(POS[:, 4:], True))
-            found[training] = [first.y, second.y, *second.aux.values(), *(leaf for _, leaf in leaves(second.state))]
+            outputs[training] = [first.y, second.y, *second.aux.values(), *(leaf for _, leaf in leaves(second.state))]
             most = int(torch.cat([first.aux["steps"], second.aux["steps"]], 1).max())
             skips = not training and halted == "copied"
             assert most < STEPS and (len(calls) < 2 * STEPS if skips else len(calls) == 2 * STEPS)
-    for early, fixed in zip(found[False], found[True], strict=True):
+    for early, fixed in zip(outputs[False], outputs[True], strict=True):
         assert torch.allclose(early, fixed, atol=1e-12)
 
 
 def test_a_step_is_computed_for_the_rows_that_take_it() -> None:
     """Token after token, as in decoding: as many token-steps as are reported, and the result is that of all."""
     layer, x = build(0.5, halted="copied"), 4 * torch.randn(3, 6, D).double()
-    pos, found, tokens = torch.arange(6).expand(3, 6), {}, []
+    pos, outputs, tokens = torch.arange(6).expand(3, 6), {}, []
 
     def count(part: nn.Module, inputs: tuple) -> None:
         tokens.append(inputs[0].shape[0] * inputs[0].shape[1])
@@ -141,8 +141,8 @@ def test_a_step_is_computed_for_the_rows_that_take_it() -> None:
                 out = layer(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
             ys, steps, state = [*ys, out.y], steps + float(out.aux["steps"].sum()), out.state
         assert sum(tokens) == (3 * 6 * STEPS if training else steps) and steps < 3 * 6 * STEPS
-        found[training] = [torch.cat(ys, 1), *(leaf for _, leaf in leaves(state))]
-    for ours, theirs in zip(found[False], found[True], strict=True):
+        outputs[training] = [torch.cat(ys, 1), *(leaf for _, leaf in leaves(state))]
+    for ours, theirs in zip(outputs[False], outputs[True], strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
@@ -196,7 +196,8 @@ def test_in_bfloat16_who_stops_is_decided_in_float32() -> None:
     high = copy.deepcopy(low).double()
     for unit, autocast in ((low, False), (copy.deepcopy(low).float(), True)):
         halts = [
-            one.start(torch.ones(4096, dtype=torch.bool), s) for one, s in ((unit, steps[0]), (high, steps[0].double()))
+            rule.start(torch.ones(4096, dtype=torch.bool), s)
+            for rule, s in ((unit, steps[0]), (high, steps[0].double()))
         ]
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             for n, s in enumerate(steps):
@@ -250,8 +251,8 @@ def test_only_to_remember_gives_the_same_state() -> None:
             layer, x = build(halted=halted).train(training), torch.randn(2, 6, D).double()
             start = layer.start(2, 6)
             want = layer(x, fork(start), CTX).state
-            got = layer(x, start, CTX.replace(remember=True)).state
-            for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+            actual = layer(x, start, CTX.replace(remember=True)).state
+            for (_, ours), (_, theirs) in zip(leaves(actual), leaves(want), strict=True):
                 assert torch.allclose(ours, theirs, atol=1e-12)
 
 

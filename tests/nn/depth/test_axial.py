@@ -14,7 +14,7 @@ from kinformer.nn.depth.axial import EXAMPLES, AxialDecoder
 PLANES = (3, 2, 4)
 
 
-def made(shape: tuple[int, ...]) -> Image:
+def make_image(shape: tuple[int, ...]) -> Image:
     torch.manual_seed(0)
     model = axial_transformer(**{**TINY, "shape": shape, "outer": 2, "inner": 2}).double().eval()
     for parameter in model.parameters():
@@ -35,19 +35,19 @@ def line(attention: nn.Module, x: Tensor, masked: bool) -> Tensor:
     return torch.stack(rows)
 
 
-def block(one: nn.Module, x: Tensor, axis: int, masked: bool) -> Tensor:
+def block(layer: nn.Module, x: Tensor, axis: int, masked: bool) -> Tensor:
     """A pre-norm block on an array [H W d], its attention along one axis."""
-    normed = one.norms[0](x)
+    normed = layer.norms[0](x)
     lines = normed.unbind(1 - axis)
-    x = x + torch.stack([line(one.layers[0], each, masked) for each in lines], 1 - axis)
-    mlp = one.layers[1]
-    return x + mlp.down(nn.functional.gelu(mlp.up(one.norms[1](x))))
+    x = x + torch.stack([line(layer.layers[0], each, masked) for each in lines], 1 - axis)
+    mlp = layer.layers[1]
+    return x + mlp.down(nn.functional.gelu(mlp.up(layer.norms[1](x))))
 
 
 def outer(stack: nn.Module, x: Tensor, masked: bool) -> Tensor:
     """Pairs of row and column attention; of the columns a mask, if any."""
-    for n, one in enumerate(stack.layers):
-        x = block(one, x, 1 - n % 2, masked and n % 2 == 1)
+    for n, layer in enumerate(stack.layers):
+        x = block(layer, x, 1 - n % 2, masked and n % 2 == 1)
     return stack.norm(x)
 
 
@@ -55,45 +55,45 @@ def outer(stack: nn.Module, x: Tensor, masked: bool) -> Tensor:
 @torch.no_grad()
 def test_it_is_the_papers_algorithm(shape: tuple[int, ...]) -> None:
     """h = Embed(x); u = outer(h + p); h = inner(ShiftDown(u) + ShiftRight(h) + p'), plane by plane."""
-    model = made(shape)
+    model = make_image(shape)
     planes, rows, columns = shape
     pixels, _ = model.sample(1, 0, 4)
     body = model.body
     assert isinstance(body, AxialDecoder)
     at = torch.arange(model.steps)[None]
-    p, beside = (one(at)[0].view(planes, rows, columns, -1) for one in (body.position, body.beside))
-    found, known = [], torch.zeros(rows, columns, 16, dtype=torch.double)
+    p, side = (part(at)[0].view(planes, rows, columns, -1) for part in (body.position, body.beside))
+    outputs, decoded = [], torch.zeros(rows, columns, 16, dtype=torch.double)
     for n in range(planes):
         h = model.values.embedding(pixels[0, n].long())
-        given = outer(body.encoder, known, False) if n else torch.zeros_like(h)
-        u = outer(body.outer, h + p[n] + given, True)
+        encoded = outer(body.encoder, decoded, False) if n else torch.zeros_like(h)
+        u = outer(body.outer, h + p[n] + encoded, True)
         down, right = torch.zeros_like(u), torch.zeros_like(h)
         down[1:], right[:, 1:] = u[:-1], h[:, :-1]
-        x = down + right + given + beside[n]
-        for one in body.inner.layers:
-            x = block(one, x, 1, True)
-        found.append(body.inner.norm(x))
-        known = known + h + p[n]
+        x = down + right + encoded + side[n]
+        for part in body.inner.layers:
+            x = block(part, x, 1, True)
+        outputs.append(body.inner.norm(x))
+        decoded = decoded + h + p[n]
     y = model.says(model.inputs((pixels, torch.zeros(1).long()))[0])[0]
-    assert torch.allclose(torch.stack(found).flatten(0, 2), y, atol=1e-9)
+    assert torch.allclose(torch.stack(outputs).flatten(0, 2), y, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 3), PLANES])
 @torch.no_grad()
 def test_a_value_reaches_all_that_come_after_it_and_none_before(shape: tuple[int, ...]) -> None:
-    model = made(shape)
+    model = make_image(shape)
     values, _ = model.inputs(model.sample(1, 0, 2))
-    others = values.repeat(model.steps, 1, 1)
+    variants = values.repeat(model.steps, 1, 1)
     at = torch.arange(model.steps)
-    others[at, at] = (others[at, at] + 100) % 256  # in row t another value at step t
-    moved = (model.says(others) - model.says(values)).abs().amax(2)
+    variants[at, at] = (variants[at, at] + 100) % 256  # in row t another value at step t
+    changed = (model.says(variants) - model.says(values)).abs().amax(2)
     reached = at[:, None] < at
-    assert (moved[~reached] < 1e-10).all() and (moved[reached] > 1e-9).all()
+    assert (changed[~reached] < 1e-10).all() and (changed[reached] > 1e-9).all()
 
 
 @torch.no_grad()
 def test_what_is_drawn_step_by_step_is_what_the_whole_says() -> None:
-    model = made(PLANES)
+    model = make_image(PLANES)
     pixels = model.draw(2, temperature=0.0)
     values = model.rows(pixels)
     assert torch.equal(model.values.head(model.says(values)).argmax(-1, keepdim=True), values)
@@ -116,12 +116,12 @@ def test_the_outer_layers_are_read_once_a_row() -> None:
 
 
 def test_what_makes_no_sense_is_one_line() -> None:
-    one = EXAMPLES[0]()
+    decoder = EXAMPLES[0]()
     with pytest.raises(ValueError, match="give both or neither"):
-        AxialDecoder(one.outer, one.inner, 4, planes=2)
+        AxialDecoder(decoder.outer, decoder.inner, 4, planes=2)
     with pytest.raises(ValueError, match="columns=0"):
-        AxialDecoder(one.outer, one.inner, 0)
+        AxialDecoder(decoder.outer, decoder.inner, 0)
     with pytest.raises(ValueError, match="these values are whole pixels"):
         from kinformer.models.support.logistic_mixture import LogisticMixture
 
-        Image((2, 4, 4), LogisticMixture(16, 2), one, planes=True)
+        Image((2, 4, 4), LogisticMixture(16, 2), decoder, planes=True)

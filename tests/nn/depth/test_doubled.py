@@ -21,11 +21,11 @@ def test_the_halves_are_those_of_the_equations(float64: None) -> None:
     layer = Doubled(Reversible([Coupled(f, g, norm=lambda d: nn.Identity())]), LayerNorm(8))
     y1 = x + f(x).y
     y2 = x + g(y1).y
-    wanted = nn.functional.layer_norm((y1 + y2) / 2, [8])
-    found = layer(x).y
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    expected = nn.functional.layer_norm((y1 + y2) / 2, [8])
+    actual = layer(x).y
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     weight = torch.randn_like(x)
-    mine, theirs = (torch.autograd.grad((y * weight).sum(), x)[0] for y in (found, wanted))
+    mine, theirs = (torch.autograd.grad((y * weight).sum(), x)[0] for y in (actual, expected))
     torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-11)
 
 

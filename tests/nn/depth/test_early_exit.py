@@ -86,14 +86,14 @@ def test_nobody_leaves_where_nobody_is_sure_in_training_and_where_states_are_ask
 
 def counted(stack: EarlyExit) -> list[int]:
     """How many tokens each layer's feed-forward computes, from now on."""
-    found = [0] * DEPTH
+    counts = [0] * DEPTH
     for n, layer in enumerate(stack.layers):
 
         def count(part: nn.Module, inputs: tuple, n: int = n) -> None:
-            found[n] += inputs[0].shape[0] * inputs[0].shape[1]
+            counts[n] += inputs[0].shape[0] * inputs[0].shape[1]
 
         layer.layers[1].register_forward_pre_hook(count)
-    return found
+    return counts
 
 
 def test_decoding_computes_the_tokens_that_remain_and_no_other(float64: None) -> None:
@@ -103,15 +103,15 @@ def test_decoding_computes_the_tokens_that_remain_and_no_other(float64: None) ->
     layers = blocks()
     whole = EarlyExit(layers, LayerNorm(D), Told(exits)).eval()
     want = whole(x, whole.start(3, 6), Context(pos, run=True))
-    ys, state, asked = [], whole.start(3, 6), [0] * (DEPTH - 1)
+    ys, state, counts = [], whole.start(3, 6), [0] * (DEPTH - 1)
     computed = counted(whole)
     for t in range(6):
         stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1])).eval()
         out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
         ys, state = [*ys, out.y], out.state
         for n, count in enumerate(stack.rule.asked):
-            asked[n] += count
-    assert asked == computed[:-1], "nor is the rule asked about another"
+            counts[n] += count
+    assert counts == computed[:-1], "nor is the rule asked about another"
     assert computed == [int((exits > n).sum()) for n in range(DEPTH)] and sum(computed) < DEPTH * exits.numel()
     assert torch.allclose(torch.cat(ys, 1), want.y, atol=1e-12)
     for (_, ours), (_, theirs) in zip(leaves(state.layers), leaves(want.state.layers), strict=True):
@@ -123,17 +123,17 @@ def test_layers_that_no_row_takes_are_filled_not_computed(float64: None) -> None
     stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(3, 6, D)
     ctx = Context(torch.cat([POS, POS[:1]]), run=True)
     computed = counted(stack)
-    found = []
+    results = []
     for always in (1, DEPTH):  # the rows that remain, and all
         stack.always = always
         computed[:] = [0] * DEPTH
         out = stack(x, stack.start(3, 6, dtype=x.dtype), ctx)
-        found.append([out.y, out.aux["exit"], *(leaf for _, leaf in leaves(out.state))])
+        results.append([out.y, out.aux["exit"], *(leaf for _, leaf in leaves(out.state))])
         assert computed == ([18, 12, 0, 0] if always == 1 else [18] * DEPTH)
-    for ours, theirs in zip(*found, strict=True):
+    for ours, theirs in zip(*results, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-13)
     computed[:] = [0] * DEPTH
-    assert torch.allclose(stack(x, None, ctx).y, found[1][0], atol=1e-13)
+    assert torch.allclose(stack(x, None, ctx).y, results[1][0], atol=1e-13)
 
 
 def test_limits_of_the_batch_s_rows_are_kept_where_some_rows_remain(float64: None) -> None:
@@ -166,8 +166,8 @@ def test_the_choice_by_source_is_kept_between_chunks(float64: None) -> None:
     second = stack(x[:, 3:], first.state, Context(POS[:, 3:], True))
     joined = torch.cat([first.y, second.y], 1)
     assert torch.allclose(joined[POS >= 0], whole.y[POS >= 0], atol=1e-12)
-    wanted = rule.log_q(source, own["source_pos"]).argmax(-1) + 1
-    assert torch.equal(second.aux["exit"].long(), wanted[:, None].expand(2, 3))
+    expected = rule.log_q(source, own["source_pos"]).argmax(-1) + 1
+    assert torch.equal(second.aux["exit"].long(), expected[:, None].expand(2, 3))
     with pytest.raises(ValueError, match="got no source"):
         stack(x, None, CTX)
 
@@ -198,10 +198,10 @@ def test_a_layer_above_every_exit_keeps_what_it_reports(float64: None) -> None:
     assert calls == [0, 1, 2, 3]
     assert torch.equal(every.aux["2.told"] > 0, POS >= 0) and every.stats["2.counted"] == 1
     calls.clear()
-    got = stack.eval()(x, None, CTX)
+    actual = stack.eval()(x, None, CTX)
     assert calls == [0, 1, 2]
-    assert got.aux.keys() == every.aux.keys() == {"2.told", "2.price", "exit"}
-    assert got.aux["2.price"] == 2 and not got.aux["2.told"].any()
+    assert actual.aux.keys() == every.aux.keys() == {"2.told", "2.price", "exit"}
+    assert actual.aux["2.price"] == 2 and not actual.aux["2.told"].any()
 
 
 def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_lent(float64: None) -> None:
@@ -233,9 +233,9 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
     layers, x = blocks(), torch.randn(2, 6, D)
     grads = []
     for rule in (ConfidenceThreshold(Fickle(), 0.5), Told(torch.full((2, 6), 2))):
-        stack, given = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
-        y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, given)
-        grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), given)[0])
+        stack, inputs = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
+        y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, inputs)
+        grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), inputs)[0])
     assert torch.equal(*grads)
 
 
@@ -243,8 +243,8 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1]])
     stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(2, 6, D)
     want = stack(x, stack.start(2, 6), CTX).state
-    got = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
-    for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+    actual = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
+    for (_, ours), (_, theirs) in zip(leaves(actual), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 
@@ -287,7 +287,7 @@ def test_some_rows_are_read_the_same_in_a_copy_and_sublayer_by_sublayer(
 ) -> None:
     exits = torch.tensor([[2, 1, 4], [1, 1, 4], [1, 4, 1], [3, 2, 1]])
     layers, x, pos = blocks(), torch.randn(4, 3, D), torch.arange(3).expand(4, 3)
-    found = []
+    results = []
     for copied in (0, 1000):
         monkeypatch.setattr(some_rows, "COPIED", copied)
         state, ys = EarlyExit(layers, LayerNorm(D), Told(exits)).start(4, 3), []
@@ -295,6 +295,6 @@ def test_some_rows_are_read_the_same_in_a_copy_and_sublayer_by_sublayer(
             stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1])).eval()
             out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
             ys, state = [*ys, out.y], out.state
-        found.append([*ys, *(leaf for _, leaf in leaves(state))])
-    for one, other in zip(*found, strict=True):
-        assert torch.allclose(one, other, atol=1e-13)
+        results.append([*ys, *(leaf for _, leaf in leaves(state))])
+    for first, other in zip(*results, strict=True):
+        assert torch.allclose(first, other, atol=1e-13)

@@ -33,17 +33,17 @@ def build(case: str) -> ManyExits:
     """Of models as they are drawn the first whose tokens leave at three layers at least, or its rows at two."""
     for seed in range(50):
         torch.manual_seed(seed)
-        made = depth_adaptive.rebuild(**TINY, classifier=case.split(",")[0], **CASES[case])  # type: ignore[attr-defined]
-        model = made.eval().requires_grad_(False)
+        built = depth_adaptive.rebuild(**TINY, classifier=case.split(",")[0], **CASES[case])  # type: ignore[attr-defined]
+        model = built.eval().requires_grad_(False)
         for p in model.parameters():
             nn.init.normal_(p, std=0.6)
-        exits = model.logits(ROWS, **given(model)).aux["exit"]
+        exits = model.logits(ROWS, **arguments(model)).aux["exit"]
         if len(exits[ROWS >= 0].unique()) >= (2 if case == "sequence" else 3):
             return model
     raise AssertionError("all of its tokens leave alike")
 
 
-def given(model: ManyExits) -> dict[str, Any]:
+def arguments(model: ManyExits) -> dict[str, Any]:
     return {"source": SOURCE} if model.reads == "pairs" else {}
 
 
@@ -93,13 +93,13 @@ class ByHand:
             h = norm(h + y) if self.post else h + y
         return h
 
-    def read(self, layer: Any, x: Tensor, kept: list[tuple[Tensor, Tensor]]) -> Tensor:
-        q, found = F.linear(x, *layer.projection.matrix("q")), []
+    def read(self, layer: Any, x: Tensor, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
+        q, outputs = F.linear(x, *layer.projection.matrix("q")), []
         for head in range(2):
             at = slice(head * D // 2, (head + 1) * D // 2)
-            weight = torch.softmax(torch.stack([q[at] @ k[at] for k, _ in kept]) / (D // 2) ** 0.5, 0)
-            found.append(sum(w * v[at] for w, (_, v) in zip(weight, kept, strict=True)))
-        return F.linear(torch.cat(found), layer.aggregation.linear.weight, layer.aggregation.linear.bias)
+            weight = torch.softmax(torch.stack([q[at] @ k[at] for k, _ in cache]) / (D // 2) ** 0.5, 0)
+            outputs.append(sum(w * v[at] for w, (_, v) in zip(weight, cache, strict=True)))
+        return F.linear(torch.cat(outputs), layer.aggregation.linear.weight, layer.aggregation.linear.bias)
 
     def head(self, n: int) -> nn.Module:
         return self.model.head.each[n] if hasattr(self.model.head, "each") else self.model.head
@@ -121,10 +121,10 @@ def by_hand(model: ManyExits, rows: Tensor) -> tuple[Tensor, Tensor]:
     y, exits = [], torch.zeros(rows.shape)
     for b, row in enumerate(rows):
         pairs = model.reads == "pairs"
-        one, t = ByHand(model, SOURCE[b % 3][SOURCE[b % 3] >= 0] if pairs else None), 0
+        by_loop, t = ByHand(model, SOURCE[b % 3][SOURCE[b % 3] >= 0] if pairs else None), 0
         for column, token in enumerate(row.tolist()):
             if token >= 0:
-                scores, n = one.step(token, t)
+                scores, n = by_loop.step(token, t)
                 y.append(scores)
                 exits[b, column], t = n + 1, t + 1
     return torch.stack(y), exits
@@ -135,7 +135,7 @@ def by_hand(model: ManyExits, rows: Tensor) -> tuple[Tensor, Tensor]:
 def test_what_is_said_whole_in_chunks_and_by_forked_rows_is_what_a_loop_says(case: str, float64: None) -> None:
     model, real = build(case), ROWS >= 0
     want, exits = by_hand(model, ROWS)
-    more = given(model)
+    more = arguments(model)
     whole = model.logits(ROWS, **more)
     torch.testing.assert_close(whole.y[real], want, rtol=0, atol=1e-10)
     assert torch.equal(whole.aux["exit"], exits)
@@ -148,17 +148,17 @@ def test_what_is_said_whole_in_chunks_and_by_forked_rows_is_what_a_loop_says(cas
 
     # beams of two of the rows, which part after four columns; the state is also forked, and goes on by itself
     begun = model.logits(ROWS[:, :4], model.start(3, 6), **more).state
-    taken, ends = torch.tensor([1, 0, 0]), torch.tensor([[1, 2], [4, 5], [0, 0]])
-    kept, state = fork(begun), select(begun, taken)
-    found = []
+    chosen, ends = torch.tensor([1, 0, 0]), torch.tensor([[1, 2], [4, 5], [0, 0]])
+    fork_state, state = fork(begun), select(begun, chosen)
+    outputs = []
     for t in range(2):
         out = model.logits(ends[:, t : t + 1], state)
-        state, found = out.state, [*found, out.y[:, 0]]
-    for b, row in enumerate(torch.cat([ROWS[taken, :4], ends], 1)):
+        state, outputs = out.state, [*outputs, out.y[:, 0]]
+    for b, row in enumerate(torch.cat([ROWS[chosen, :4], ends], 1)):
         rows = torch.full((3, 6), -1)
-        rows[taken[b]] = row
-        torch.testing.assert_close(torch.stack(found, 1)[b], by_hand(model, rows)[0][-2:], rtol=0, atol=1e-10)
-    rest = model.logits(ROWS[:, 4:], kept).y
+        rows[chosen[b]] = row
+        torch.testing.assert_close(torch.stack(outputs, 1)[b], by_hand(model, rows)[0][-2:], rtol=0, atol=1e-10)
+    rest = model.logits(ROWS[:, 4:], fork_state).y
     torch.testing.assert_close(rest[real[:, 4:]], whole.y[:, 4:][real[:, 4:]], rtol=0, atol=1e-10)
 
 
@@ -178,9 +178,11 @@ def flops(model: ManyExits, leave: int, rows: int) -> int:
 def test_of_a_skipped_layer_a_step_computes_keys_and_values_and_nothing_else(form: str) -> None:
     """By PyTorch's count of multiplications: neither its own attention nor that to the source is asked."""
     model, rows = depth_adaptive(**TINY, classifier="geometric", form=form).eval(), 5
-    found = [flops(model, leave, rows) for leave in range(1, DEPTH + 1)]
+    multiplications = [flops(model, leave, rows) for leave in range(1, DEPTH + 1)]
     projected, unit = 2 * rows * D * 2 * D, 2 * rows * D  # the unit is the rule's, asked after each layer but the last
     across = 2 * D * D if form == "encoder_decoder" else 0  # its queries and what it makes of heads
     block = projected + 2 * rows * (2 * D * D + across + 8 * D * D)  # fused attention itself is not counted
-    asked = [0, unit, 2 * unit, 2 * unit]
-    assert [one - found[0] for one in found] == [n * (block - projected) + asked[n] for n in range(DEPTH)]
+    extra = [0, unit, 2 * unit, 2 * unit]
+    assert [number - multiplications[0] for number in multiplications] == [
+        n * (block - projected) + extra[n] for n in range(DEPTH)
+    ]

@@ -33,25 +33,25 @@ def nodes(depth: int = 1) -> GlobalNodes:
 
 def test_it_is_the_layer_over_nodes_and_text() -> None:
     """One attention over [nodes, x]: x reads its window and every node; what comes of the nodes stays inside."""
-    made, x = nodes(), torch.randn(3, LENGTH, D)
-    both = torch.cat([made.node.expand(3, N, D), x], 1)
+    layer, x = nodes(), torch.randn(3, LENGTH, D)
+    joined = torch.cat([layer.node.expand(3, N, D), x], 1)
     at = torch.arange(LENGTH + N)
     mask = ((at[:, None] - at).abs() <= 1) | (at < N) | (at < N)[:, None]
-    p = made.layer.layers[0]
-    q, k, v = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in p.projection.qkv(both).chunk(3, -1))
+    p = layer.layer.layers[0]
+    q, k, v = (t.unflatten(-1, (2, -1)).transpose(1, 2) for t in p.projection.qkv(joined).chunk(3, -1))
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
-    torch.testing.assert_close(made(x).y, p.aggregation(y, at.expand(3, -1))[:, N:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x).y, p.aggregation(y, at.expand(3, -1))[:, N:], rtol=0, atol=1e-12)
 
 
-def moves(made: torch.nn.Module, ctx: Context, length: int = LENGTH) -> Tensor:
+def moves(layer: torch.nn.Module, ctx: Context, length: int = LENGTH) -> Tensor:
     """Which outputs change with which token of row 0."""
     x = torch.randn(len(ctx.pos), length, D)
-    before, found = made(x, None, ctx).y, []
+    before, rows = layer(x, None, ctx).y, []
     for place in range(length):
         changed = x.clone()
         changed[0, place] += 1.0
-        found.append((made(changed, None, ctx).y - before)[0].abs().amax(-1) > 1e-9)
-    return torch.stack(found, 1)
+        rows.append((layer(changed, None, ctx).y - before)[0].abs().amax(-1) > 1e-9)
+    return torch.stack(rows, 1)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -72,36 +72,36 @@ def test_nodes_pass_nothing_between_documents_unless_the_batch_says_so() -> None
 
 
 def test_each_node_is_a_vector_of_its_own_and_labels_are_of_none() -> None:
-    made, seen = nodes(), []
-    assert made.node.shape == (N, D) and not torch.equal(made.node[0], made.node[1])
-    made.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2]))
-    made(torch.randn(1, LENGTH, D), None, Context(torch.arange(LENGTH)[None], labels={"segment": IDS}))
-    assert seen[0].labels["segment"].tolist() == [[-1] * N + IDS[0].tolist()]
-    assert seen[0].pos.tolist() == [list(range(LENGTH + N))]
+    layer, contexts = nodes(), []
+    assert layer.node.shape == (N, D) and not torch.equal(layer.node[0], layer.node[1])
+    layer.layer.register_forward_hook(lambda part, inputs, out: contexts.append(inputs[2]))
+    layer(torch.randn(1, LENGTH, D), None, Context(torch.arange(LENGTH)[None], labels={"segment": IDS}))
+    assert contexts[0].labels["segment"].tolist() == [[-1] * N + IDS[0].tolist()]
+    assert contexts[0].pos.tolist() == [list(range(LENGTH + N))]
 
 
 def test_they_do_not_decode() -> None:
-    for made in (nodes(), GlobalEnds(Attention(QKV(D, 2), Softmax(Full())), 2)):
+    for layer in (nodes(), GlobalEnds(Attention(QKV(D, 2), Softmax(Full())), 2)):
         with pytest.raises(NoState, match="use a causal layer"):
-            made.start(1, 4)
+            layer.start(1, 4)
 
 
 @pytest.mark.parametrize("length", [4, 5, 7, 9])
 def test_the_last_block_of_a_row_is_global_wherever_it_ends(length: int) -> None:
     """Under padding on both sides and beside another row."""
-    made = GlobalEnds(Attention(QKV(D, 2), Softmax(Block(3))), 3)
+    layer = GlobalEnds(Attention(QKV(D, 2), Softmax(Block(3))), 3)
     pos = torch.full((2, length + 3), -1)
     pos[0, 1 : 1 + length], pos[1] = torch.arange(length), torch.arange(length + 3)
-    found = moves(made, Context(pos), length + 3)[1 : 1 + length, 1 : 1 + length]
+    actual = moves(layer, Context(pos), length + 3)[1 : 1 + length, 1 : 1 + length]
     at = torch.arange(length)
     last = at // 3 == (length - 1) // 3
-    assert torch.equal(found, (at[:, None] // 3 == at // 3) | last | last[:, None])
+    assert torch.equal(actual, (at[:, None] // 3 == at // 3) | last | last[:, None])
 
 
 def test_what_a_batch_adds_stays() -> None:
-    made, at = GlobalEnds(Attention(QKV(D, 2), Softmax(Band(0))), 1), torch.arange(LENGTH)
-    found = moves(made, Context(at[None], also=Tokens(2)))
-    assert torch.equal(found, (at[:, None] == at) | (at < 2) | (at == LENGTH - 1) | (at == LENGTH - 1)[:, None])
+    layer, at = GlobalEnds(Attention(QKV(D, 2), Softmax(Band(0))), 1), torch.arange(LENGTH)
+    actual = moves(layer, Context(at[None], also=Tokens(2)))
+    assert torch.equal(actual, (at[:, None] == at) | (at < 2) | (at == LENGTH - 1) | (at == LENGTH - 1)[:, None])
 
 
 @pytest.mark.parametrize("join", [lambda p: p | Document(IDS), lambda p: ~p, lambda p: Band(3) & (p | Band(1))])

@@ -65,30 +65,33 @@ def clipped(distance: int) -> int:
 
 def matrices(attention: Attention, form: str) -> dict[str, tuple[Tensor, Tensor]]:
     """The weight and bias of "g.q", "l.q", and of "k" and "v" of every piece."""
-    given = attention.projection
+    projection = attention.projection
     if form in ("shared", "own"):
-        streams = {"g": given.wide, "l": given.long} if form == "own" else {"g": given, "l": given}
+        streams = {"g": projection.wide, "l": projection.long} if form == "own" else {"g": projection, "l": projection}
         queries = {f"{i}.q": streams[i].matrix("q") for i in "gl"}
         return {**queries, **{f"{i}2{j}.{name}": streams[j].matrix(name) for i in "gl" for j in "gl" for name in "kv"}}
-    (k, v), side = (given.matrix(name) for name in "kv"), attention.key_side
+    (k, v), side = (projection.matrix(name) for name in "kv"), attention.key_side
     further = list(zip(side.weight.split(D), side.bias.split(D), strict=True))
-    found = {"g.q": (attention.side.weight, attention.side.bias), "l.q": given.matrix("q")}
+    query_matrices = {"g.q": (attention.side.weight, attention.side.bias), "l.q": projection.matrix("q")}
     if form == "reader":
         keys = {"l2l": (k, v), "l2g": (k, v), "g2l": further, "g2g": further}
     else:
         keys = {"l2l": (k, v), "g2l": further[:2], "l2g": further[2:4], "g2g": further[4:]}
-    return {**found, **{f"{piece}.{name}": two[n] for piece, two in keys.items() for n, name in enumerate("kv")}}
+    return {
+        **query_matrices,
+        **{f"{piece}.{name}": pair[n] for piece, pair in keys.items() for n, name in enumerate("kv")},
+    }
 
 
 def etc(
-    made: GlobalTokens, x: Tensor, row: int, allowed: Callable[[tuple, tuple], bool], order: bool, form: str
+    layer: GlobalTokens, x: Tensor, row: int, allowed: Callable[[tuple, tuple], bool], order: bool, form: str
 ) -> dict[tuple[str, int], Tensor]:
     """softmax over [g2g | g2l] and [l2g | l2l] of x_i W_Q (x_j W_K + P_ij) / sqrt(K) for one row, l2l in a band.
 
     Labels: 2 CLIP + 1 for l2l, as many for g2g, then those of l2g and of g2l, own first, then others.
     """
-    attention, table = made.layer, made.layer.mechanism.near.bias.keys if form in FORMS[:2] else None
-    table = made.layer.mechanism.bias.keys if table is None else table
+    attention, table = layer.layer, layer.layer.mechanism.near.bias.keys if form in FORMS[:2] else None
+    table = layer.layer.mechanism.bias.keys if table is None else table
     weights = matrices(attention, form)
     at = [
         (t, p, min(s, N - 1))
@@ -96,22 +99,22 @@ def etc(
         if p >= 0
     ]
     segments = sorted({s for _, _, s in at})
-    both = [("g", g, g, made.node) for g in segments] + [("l", p, s, x[row, t]) for t, p, s in at]
+    tokens = [("g", g, g, layer.node) for g in segments] + [("l", p, s, x[row, t]) for t, p, s in at]
     across = 2 * (2 * CLIP + 1)
-    others = 2 if order else 1
+    other_labels = 2 if order else 1
 
     def label(i: tuple, j: tuple) -> int:
         if i[0] == j[0]:
             return clipped(j[1] - i[1]) + (2 * CLIP + 1) * (i[0] == "g")
         other = 0 if i[2] == j[2] else 2 if order and j[2] > i[2] else 1
-        return across + (1 + others) * (i[0] == "g") + other
+        return across + (1 + other_labels) * (i[0] == "g") + other
 
-    def projected(name: str, one: tuple) -> Tensor:
-        return F.linear(one[3], *weights[name]).unflatten(-1, (HEADS, SIZE))
+    def projected(name: str, token: tuple) -> Tensor:
+        return F.linear(token[3], *weights[name]).unflatten(-1, (HEADS, SIZE))
 
-    found = {}
-    for i in both:
-        read = [j for j in both if (f"{i[0]}2{j[0]}" != "l2l" or abs(i[1] - j[1]) <= RADIUS) and allowed(i, j)]
+    outputs = {}
+    for i in tokens:
+        read = [j for j in tokens if (f"{i[0]}2{j[0]}" != "l2l" or abs(i[1] - j[1]) <= RADIUS) and allowed(i, j)]
         y, q = [], projected(f"{i[0]}.q", i)
         for h in range(HEADS):
             keys = [projected(f"{i[0]}2{j[0]}.k", j)[h] + table[h, label(i, j)] for j in read]
@@ -119,20 +122,20 @@ def etc(
             e = torch.stack([q[h].dot(key) / math.sqrt(SIZE) for key in keys])
             y.append(e.softmax(0) @ torch.stack(values))
         out = attention.aggregation.wide if i[0] == "g" else attention.aggregation.long
-        found[i[:2]] = out.linear(torch.cat(y))
-    return found
+        outputs[i[:2]] = out.linear(torch.cat(y))
+    return outputs
 
 
-def compare(made: GlobalTokens, ctx: Context, allowed: Callable[..., bool], order: bool, form: str) -> None:
+def compare(layer: GlobalTokens, ctx: Context, allowed: Callable[..., bool], order: bool, form: str) -> None:
     """Every global and every long token of what the layer reads, against the loop."""
-    x, seen = torch.randn(3, 10, D), []
-    made.layer.register_forward_hook(lambda part, inputs, out: seen.append(out.y))
-    out = made(x, None, ctx)
-    assert out.state is None and torch.equal(out.y, seen[0][:, N:])
+    x, recorded = torch.randn(3, 10, D), []
+    layer.layer.register_forward_hook(lambda part, inputs, out: recorded.append(out.y))
+    out = layer(x, None, ctx)
+    assert out.state is None and torch.equal(out.y, recorded[0][:, N:])
     for row in range(3):
-        for (stream, at), y in etc(made, x, row, functools.partial(allowed, row), order, form).items():
+        for (stream, at), y in etc(layer, x, row, functools.partial(allowed, row), order, form).items():
             place = at if stream == "g" else N + POS[row].tolist().index(at)
-            torch.testing.assert_close(seen[0][row, place], y, rtol=0, atol=1e-12)
+            torch.testing.assert_close(recorded[0][row, place], y, rtol=0, atol=1e-12)
 
 
 LABELS = {"segment": SEGMENT}
@@ -180,46 +183,46 @@ def test_masks_of_another_number_of_global_tokens_are_refused() -> None:
 def test_what_global_tokens_read(hard: tuple[str, ...]) -> None:
     """Two layers: a far token is seen through a global one, with a hard mask through the global one of its segment."""
     pattern = Band(0) | Tokens(N) | Rows(N)
-    made = GlobalTokens(Attention(QKV(D, HEADS), Softmax(pattern)), N, hard=hard)
+    layer = GlobalTokens(Attention(QKV(D, HEADS), Softmax(pattern)), N, hard=hard)
     x = torch.randn(3, 10, D)
-    seen: list[Tensor] = []
-    made.layer.register_forward_hook(lambda part, inputs, out: seen.append(out.y[:, :N]))
-    made(x, None, Context(POS, labels={"segment": SEGMENT}))
+    recorded: list[Tensor] = []
+    layer.layer.register_forward_hook(lambda part, inputs, out: recorded.append(out.y[:, :N]))
+    layer(x, None, Context(POS, labels={"segment": SEGMENT}))
     x[0, 0] += 1.0
-    made(x, None, Context(POS, labels={"segment": SEGMENT}))
-    moved = (seen[1] - seen[0]).abs().amax(-1) > 1e-9
-    assert moved[0].tolist() == ([True, False, False] if hard else [True, True, True])
-    assert not moved[1:].any()
+    layer(x, None, Context(POS, labels={"segment": SEGMENT}))
+    changed = (recorded[1] - recorded[0]).abs().amax(-1) > 1e-9
+    assert changed[0].tolist() == ([True, False, False] if hard else [True, True, True])
+    assert not changed[1:].any()
 
 
 def test_without_segments_all_is_one() -> None:
-    made, x = layer(), torch.randn(3, 10, D)
-    ones = torch.where(POS >= 0, 0, -1)
-    assert torch.equal(made(x, None, Context(POS)).y, made(x, None, Context(POS, labels={"segment": ones})).y)
+    module, x = layer(), torch.randn(3, 10, D)
+    segment = torch.where(POS >= 0, 0, -1)
+    assert torch.equal(module(x, None, Context(POS)).y, module(x, None, Context(POS, labels={"segment": segment})).y)
 
 
 def test_under_limits_of_a_batch_no_global_token_is_read() -> None:
     """Two documents in a row, two layers: what global tokens took from one never reaches the other."""
     pattern = Band(RADIUS) | Tokens(N) | Rows(N)
-    made = GlobalTokens(Stack([Attention(QKV(D, HEADS), Softmax(pattern)) for _ in range(2)]), N)
+    layer = GlobalTokens(Stack([Attention(QKV(D, HEADS), Softmax(pattern)) for _ in range(2)]), N)
     pos, ids = torch.arange(10)[None], torch.tensor([[0] * 4 + [1] * 6])
     x = torch.randn(1, 10, D)
     changed = torch.cat([x[:, :4], torch.randn(1, 6, D)], 1)
     for only, same in ((Document(ids), True), (None, False)):
         ctx = Context(pos, only=only, labels={"segment": SEGMENT[:1]})
-        before, after = made(x, None, ctx).y, made(changed, None, ctx).y
+        before, after = layer(x, None, ctx).y, layer(changed, None, ctx).y
         assert torch.equal(before[:, :4], after[:, :4]) is same
         assert not torch.allclose(before[:, 4:], after[:, 4:])
 
 
 def test_what_a_batch_adds_is_read() -> None:
-    made = GlobalTokens(Attention(QKV(D, HEADS), Softmax(Band(0))), N)
+    layer = GlobalTokens(Attention(QKV(D, HEADS), Softmax(Band(0))), N)
     x, pos = torch.randn(1, 10, D), torch.arange(10)[None]
     plain = Attention(QKV(D, HEADS), Softmax(Band(0)))
-    plain.load_state_dict(made.layer.state_dict())
+    plain.load_state_dict(layer.layer.state_dict())
     also = Causal() & Band(3)
     torch.testing.assert_close(
-        made(x, None, Context(pos, also=also)).y, plain(x, None, Context(pos, also=also)).y, rtol=0, atol=1e-12
+        layer(x, None, Context(pos, also=also)).y, plain(x, None, Context(pos, also=also)).y, rtol=0, atol=1e-12
     )
 
 
@@ -245,11 +248,11 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
     At padding of x and of the source stand zeros.
     """
     seeing = Seeing()
-    made, x = GlobalTokens(seeing, N), torch.randn(3, 10, D)
+    layer, x = GlobalTokens(seeing, N), torch.randn(3, 10, D)
     source, head, per_token = torch.randn(3, 4, D), torch.nn.Linear(D, 2), torch.randn(3, 10, 5)
     labels = {"segment": SEGMENT, "stream": torch.full((3, 10), 7)}
-    given = {"source": source, "source_pos": POS[:, :4], "head": head, "taps": ("0",)}
-    out = made(x, None, Context(POS, True, False, labels=labels, below={"task": PerToken(per_token)}, **given))
+    arguments = {"source": source, "source_pos": POS[:, :4], "head": head, "taps": ("0",)}
+    out = layer(x, None, Context(POS, True, False, labels=labels, below={"task": PerToken(per_token)}, **arguments))
     ctx = seeing.ctx
     assert (ctx.head is head, ctx.taps) == (True, ("0",)) and not ctx.run and not ctx.full
     assert torch.equal(ctx.source, torch.where((POS[:, :4] >= 0)[..., None], source, 0.0))

@@ -25,10 +25,10 @@ D = 8
 
 def stack(tied: bool = False, packs: int = 3, pack_heads: int | None = 4) -> LunaStack:
     blocks = [LunaBlock(Nested(D, 2, pack_heads=pack_heads, tied=tied), MLP(D)) for _ in range(2)]
-    made = LunaStack(blocks, Packs(packs, D))
-    for weight in made.parameters():
+    luna_stack = LunaStack(blocks, Packs(packs, D))
+    for weight in luna_stack.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    return made.eval()
+    return luna_stack.eval()
 
 
 def attended(part: Attention, x: Tensor, context: Tensor) -> Tensor:
@@ -45,9 +45,9 @@ def attended(part: Attention, x: Tensor, context: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def by_hand(made: LunaStack, x: Tensor) -> tuple[Tensor, Tensor]:
-    p = made.packs()
-    for block in made.blocks:
+def by_hand(stack: LunaStack, x: Tensor) -> tuple[Tensor, Tensor]:
+    p = stack.packs()
+    for block in stack.blocks:
         packed = attended(block.nested.pack, p, x)
         unpacked = block.nested.unpack.aggregation.linear(attended(block.nested.unpack, x, packed))
         x, p = block.x_norm(unpacked + x), block.p_norm(packed + p)
@@ -57,42 +57,42 @@ def by_hand(made: LunaStack, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_blocks_are_the_equations_and_hand_the_packs_up(tied: bool) -> None:
-    made, x = stack(tied), torch.randn(3, 7, D)
+    body, x = stack(tied), torch.randn(3, 7, D)
     real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
-    found, packs = made.read(x, Context.of(x, real))
+    y, packs = body.read(x, Context.of(x, real))
     for row, mask in enumerate(real):
-        expected = by_hand(made, x[row, mask])
-        torch.testing.assert_close(found[row, mask], expected[0])
+        expected = by_hand(body, x[row, mask])
+        torch.testing.assert_close(y[row, mask], expected[0])
         torch.testing.assert_close(packs[row], expected[1])
 
 
 def test_a_pack_alone_makes_one_of_all_tokens() -> None:
     """With one pack and one head every token hears the same of all others."""
-    made, x = LunaStack([LunaBlock(Nested(D, 1), MLP(D))], Packs(1, D)), torch.randn(1, 9, D)
-    block = made.blocks[0]
-    heard = block.nested.unpack(
+    stack, x = LunaStack([LunaBlock(Nested(D, 1), MLP(D))], Packs(1, D)), torch.randn(1, 9, D)
+    block = stack.blocks[0]
+    unpacked = block.nested.unpack(
         x, None, Context.of(x).replace(source=torch.randn(1, 1, D), source_pos=torch.zeros(1, 1).long())
     )
-    torch.testing.assert_close(heard.y, heard.y[:, :1].expand_as(heard.y))
-    moved = made(x[:, torch.randperm(9)]).y
-    assert sorted(moved[0, :, 0].tolist()) == pytest.approx(sorted(made(x).y[0, :, 0].tolist()))
+    torch.testing.assert_close(unpacked.y, unpacked.y[:, :1].expand_as(unpacked.y))
+    permuted = stack(x[:, torch.randperm(9)]).y
+    assert sorted(permuted[0, :, 0].tolist()) == pytest.approx(sorted(stack(x).y[0, :, 0].tolist()))
 
 
 def test_the_packs_learn_and_every_token_reaches_every_other() -> None:
-    made, x = stack(), torch.randn(1, 9, D, requires_grad=True)
-    y = made(x).y
+    body, x = stack(), torch.randn(1, 9, D, requires_grad=True)
+    y = body(x).y
     (flow,) = torch.autograd.grad(y[0, 0].sum(), x, retain_graph=True)
     assert (flow[0].abs().sum(-1) > 0).all()
     y.sum().backward()
-    assert made.packs.p.grad is not None and bool(made.packs.p.grad.any())
+    assert body.packs.p.grad is not None and bool(body.packs.p.grad.any())
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    made, x = stack(), torch.randn(1, 5, D)
+    body, x = stack(), torch.randn(1, 5, D)
     with pytest.raises(ValueError, match=r"cannot honour ctx.only"):
-        made(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        body(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(NoState, match="use LunaCausal"):
-        made.start(1, 5)
+        body.start(1, 5)
     with pytest.raises(ValueError, match="packs are 4 wide and blocks 8"):
         LunaStack([LunaBlock(Nested(D, 2), MLP(D))], Packs(3, 4))
 
@@ -101,16 +101,16 @@ SMALL = {"d": 8, "heads": 2, "depth": 2, "packs": 3, "length": 10, "vocab": 11}
 
 
 def test_the_member_s_keywords_reach_its_parts() -> None:
-    made = luna(**SMALL, pack_heads=4, tied=True, start="sinusoidal", dropout=0.1).body  # type: ignore[arg-type]
-    assert isinstance(made, LunaStack) and len(made.blocks) == 2 and not list(made.packs.parameters())
-    nested = made.blocks[0].nested
-    assert (nested.pack.projection.heads, nested.unpack.projection.heads, made.packs.count) == (4, 2, 3)
+    model = luna(**SMALL, pack_heads=4, tied=True, start="sinusoidal", dropout=0.1).body  # type: ignore[arg-type]
+    assert isinstance(model, LunaStack) and len(model.blocks) == 2 and not list(model.packs.parameters())
+    nested = model.blocks[0].nested
+    assert (nested.pack.projection.heads, nested.unpack.projection.heads, model.packs.count) == (4, 2, 3)
     assert isinstance(nested.pack.projection, TiedKV) and nested.pack.mechanism.dropout == 0.1
     writer = luna(**SMALL, form="decoder", weight="elu").body  # type: ignore[arg-type]
     assert isinstance(writer, Stack)
-    one, other = (block.layers[0] for block in writer.layers)
-    assert isinstance(one.mechanism, LunaCausal) and one.mechanism.weight == "elu"
-    assert one.mechanism.packs is other.mechanism.packs and isinstance(one.projection, QKV)
+    first, other = (block.layers[0] for block in writer.layers)
+    assert isinstance(first.mechanism, LunaCausal) and first.mechanism.weight == "elu"
+    assert first.mechanism.packs is other.mechanism.packs and isinstance(first.projection, QKV)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_equals_the_equations(lstm: bool) -> None:
     """Also y^n: a linear head reads the mixed state as it would mix what it reads of each step's."""
     layer, x, head = build(lstm), 3 * torch.randn(2, 5, D).double(), torch.nn.Linear(D, 3).double()
     out = layer(x, layer.start(2, 5, dtype=x.dtype), Context(POS, run=True))
-    seen = set()
+    step_counts = set()
     for b in range(2):
         s, c = torch.zeros(D).double(), torch.zeros(D).double()
         for t in range(5):
@@ -34,24 +34,24 @@ def test_equals_the_equations(lstm: bool) -> None:
             states, cells, halts = [], [], []
             while not states or (sum(halts) < 1 - EPSILON and len(states) < STEPS):
                 flag = torch.tensor([float(not states)]).double()
-                z, before, kept = torch.cat([x[b, t], flag])[None], *((states[-1], cells[-1]) if states else (s, c))
+                z, before, c_before = torch.cat([x[b, t], flag])[None], *((states[-1], cells[-1]) if states else (s, c))
                 if lstm:
-                    new, cell = (one[0] for one in layer.cell(z, (before[None], kept[None])))
+                    new, cell = (tensor[0] for tensor in layer.cell(z, (before[None], c_before[None])))
                 else:
-                    new, cell = layer.cell(z, before[None])[0], kept
+                    new, cell = layer.cell(z, before[None])[0], c_before
                 states, cells = [*states, new], [*cells, cell]
                 halts.append(float(layer.halting.unit(new).sigmoid()))
             remainder = 1 - sum(halts[:-1])
             weights = [*halts[:-1], remainder]
-            s, c = (sum(p * one for p, one in zip(weights, of, strict=True)) for of in (states, cells))
-            seen.add(len(states))
+            s, c = (sum(p * tensor for p, tensor in zip(weights, of, strict=True)) for of in (states, cells))
+            step_counts.add(len(states))
             assert torch.allclose(out.y[b, t], s, atol=1e-13)
-            assert torch.allclose(head(s), sum(p * head(one) for p, one in zip(weights, states, strict=True)))
+            assert torch.allclose(head(s), sum(p * head(tensor) for p, tensor in zip(weights, states, strict=True)))
             assert out.aux["steps"][b, t] == len(states)
             assert torch.allclose(out.aux["remainder"][b, t], torch.tensor(remainder).double(), atol=1e-13)
         assert torch.allclose(out.state.s[b], s, atol=1e-13)
         assert torch.allclose(out.state.c[b], c[: D if lstm else 0], atol=1e-13)
-    assert len(seen) > 2, "tokens must stop at different steps for this to say anything"
+    assert len(step_counts) > 2, "tokens must stop at different steps for this to say anything"
 
 
 def test_a_step_that_no_row_takes_is_not_computed() -> None:

@@ -64,19 +64,19 @@ def gradients(module: Any, x: Tensor, chunks: list[int]) -> dict[str, Tensor]:
     x = x.clone().requires_grad_()
     source, task = torch.randn(2, 3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
     state, total, lo = module.start(2, 6) if len(chunks) > 1 else None, torch.zeros(()), 0
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for size in chunks:
         below = {"task": PerToken((task * 2).expand(2, size, 4))}
-        given: dict[str, Any] = {"source": source * 3, "source_pos": POS[:, :3]} if lo == 0 or state is None else {}
-        out = module(x[:, lo : lo + size], state, Context(POS[:, lo : lo + size], True, below=below, **given))
+        arguments: dict[str, Any] = {"source": source * 3, "source_pos": POS[:, :3]} if lo == 0 or state is None else {}
+        out = module(x[:, lo : lo + size], state, Context(POS[:, lo : lo + size], True, below=below, **arguments))
         state, lo = out.state, lo + size
         total = total + out.y.sin().sum() + sum(((n + 1) * v).sum() for n, v in enumerate(out.aux.values()))
-        found |= {f"{lo}.{name}": value for name, value in {**out.aux, **out.stats}.items()}
+        results |= {f"{lo}.{name}": value for name, value in {**out.aux, **out.stats}.items()}
     if state is not None:
         total = total + sum(leaf.cos().sum() for _, leaf in leaves(state) if leaf.requires_grad)
     inputs = {"x": x, "source": source, "task": task, **dict(module.named_parameters())}
     grads = torch.autograd.grad(total, list(inputs.values()), allow_unused=True)
-    return found | {"total": total} | {name: g for name, g in zip(inputs, grads, strict=True) if g is not None}
+    return results | {"total": total} | {name: g for name, g in zip(inputs, grads, strict=True) if g is not None}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -84,9 +84,9 @@ def gradients(module: Any, x: Tensor, chunks: list[int]) -> dict[str, Tensor]:
 def test_gradients_are_those_of_the_stack(float64: None, dropout: float, chunks: list[int]) -> None:
     ours, theirs = pair(dropout)
     x = torch.randn(2, 6, 8)
-    mine, wanted = gradients(ours, x, chunks), gradients(theirs, x, chunks)
-    assert mine.keys() == wanted.keys() and len(mine) > 40
-    for name, value in wanted.items():
+    mine, expected = gradients(ours, x, chunks), gradients(theirs, x, chunks)
+    assert mine.keys() == expected.keys() and len(mine) > 40
+    for name, value in expected.items():
         assert torch.allclose(mine[name].double(), value.double(), atol=1e-11, rtol=1e-11), name
 
 
@@ -100,7 +100,7 @@ def test_dropout_goes_on_as_if_nothing_had_been_replayed() -> None:
     assert torch.equal(*after)
 
 
-def kept(module: nn.Module, forward: Callable[[], object]) -> int:
+def saved_numbers(module: nn.Module, forward: Callable[[], object]) -> int:
     """Numbers that autograd keeps of a forward, weights not counted."""
     weights, sizes = {w.data_ptr() for w in module.parameters()}, []
 
@@ -130,16 +130,20 @@ class Fickle(Layer):
         return Out(torch.where(liked[:, None], 2.0, 1.0) * self.linear(x).tanh(), state)
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_hard_choices_are_those_of_the_forward(again: bool, float64: None) -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_hard_choices_are_those_of_the_forward(recompute: bool, float64: None) -> None:
     """Also where the whole is computed again by somebody else."""
     module, x = Reversible([Coupled(Fickle(4), Fickle(4)) for _ in range(2)]), torch.randn(2, 6, 8, requires_grad=True)
     plain = Stack(copy.deepcopy(module).layers)
-    found = []
-    for one in (module, plain):
-        y = recomputed(lambda z, one=one: one(z, None, Context(POS)).y, x) if again else one(x, None, Context(POS)).y
-        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *one.parameters()])])
-    for ours, theirs in zip(*found, strict=True):
+    results = []
+    for layer in (module, plain):
+        y = (
+            recomputed(lambda z, layer=layer: layer(z, None, Context(POS)).y, x)
+            if recompute
+            else layer(x, None, Context(POS)).y
+        )
+        results.append([y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])])
+    for ours, theirs in zip(*results, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-11)
     assert module.layers[0].layers[0].calls == 1
 
@@ -164,9 +168,9 @@ def test_buckets_do_not_flip_between_forward_and_backward() -> None:
     x, pos = torch.randn(8, 512, 24), torch.arange(512).expand(8, -1)
     grads = []
     for module in (reversible, plain):
-        given = x.clone().requires_grad_()
-        module(given, None, Context(pos)).y.sin().sum().backward()
-        grads.append(given.grad)
+        inputs = x.clone().requires_grad_()
+        module(inputs, None, Context(pos)).y.sin().sum().backward()
+        grads.append(inputs.grad)
     assert (grads[0] - grads[1]).norm() < 1e-3 * grads[1].norm()
 
 
@@ -193,7 +197,7 @@ def test_nothing_kept_grows_with_depth() -> None:
     def of(kind: type[Stack], depth: int) -> int:
         module = kind([Coupled(Attention(QKV(4, 2), Softmax(Causal())), MLP(4)) for _ in range(depth)])
         x = torch.randn(2, 6, 8, requires_grad=True)
-        return kept(module, lambda: module(x, None, Context(POS, True, is_clean=True)))
+        return saved_numbers(module, lambda: module(x, None, Context(POS, True, is_clean=True)))
 
     assert of(Reversible, 1) == of(Reversible, 8) == 2 * 6 * 8
     assert of(Stack, 8) > 7 * of(Stack, 1) > 0
@@ -204,10 +208,10 @@ def test_in_float32_inputs_come_back_to_rounding() -> None:
     exact = copy.deepcopy(ours).double()
     x = torch.randn(2, 6, 32)
     grads: list[Any] = []
-    for module, given in ((ours, x), (exact, x.double())):
-        given.requires_grad_()
-        module(given, None, Context(POS, True)).y.square().sum().backward()
-        grads.append(given.grad)
+    for module, x_in in ((ours, x), (exact, x.double())):
+        x_in.requires_grad_()
+        module(x_in, None, Context(POS, True)).y.square().sum().backward()
+        grads.append(x_in.grad)
     assert (grads[0].double() - grads[1]).norm() < 1e-5 * grads[1].norm()
 
 

@@ -57,7 +57,7 @@ BLOCKS: dict[str, Callable[[], PostNorm | PreNorm]] = {
 }
 
 
-def made(block: str, halted: Halted, judged: Judged = "input", timed: bool = True, bias: float = 0.0) -> ACT:
+def make_layer(block: str, halted: Halted, judged: Judged = "input", timed: bool = True, bias: float = 0.0) -> ACT:
     halting = Halting(D, epsilon=EPSILON, bias=bias, last="probability" if judged == "input" else "remainder")
     torch.nn.init.normal_(halting.unit.weight, std=1.0)
     universal = Universal(BLOCKS[block](), STEPS, Timing(D) if timed else None)
@@ -81,18 +81,18 @@ def gradients(layer: ACT, x: Tensor, ctx: Context) -> list[Tensor]:
     return [out.y, *out.aux.values(), *torch.autograd.grad(loss, [x, *layer.parameters()])]
 
 
-def both(monkeypatch: pytest.MonkeyPatch, call: Callable[[], list[Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+def both_ways(monkeypatch: pytest.MonkeyPatch, call: Callable[[], list[Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
     """The same call where tokens are always gathered, and where they never are."""
-    found = []
+    results = []
     for price in (ALWAYS, NEVER):
         monkeypatch.setattr(some_tokens, "GATHERING", price)
         torch.manual_seed(7)
-        found.append(call())
-    return found[0], found[1]
+        results.append(call())
+    return results[0], results[1]
 
 
-def close(found: tuple[list[Tensor], list[Tensor]], atol: float = 1e-12) -> None:
-    for ours, theirs in zip(*found, strict=True):
+def close(results: tuple[list[Tensor], list[Tensor]], atol: float = 1e-12) -> None:
+    for ours, theirs in zip(*results, strict=True):
         assert torch.allclose(ours, theirs, rtol=atol, atol=atol), float((ours - theirs).abs().max())
 
 
@@ -130,8 +130,8 @@ def test_values_and_gradients_are_those_of_all_tokens(
     block: str, halted: Halted, judged: Judged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for timed in (True, False):
-        layer, x, ctx = made(block, halted, judged, timed), 2 * torch.randn(4, LENGTH, D).double(), padded()
-        close(both(monkeypatch, lambda layer=layer, x=x, ctx=ctx: gradients(layer, x, ctx)))
+        layer, x, ctx = make_layer(block, halted, judged, timed), 2 * torch.randn(4, LENGTH, D).double(), padded()
+        close(both_ways(monkeypatch, lambda layer=layer, x=x, ctx=ctx: gradients(layer, x, ctx)))
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])
@@ -144,28 +144,31 @@ def test_so_are_those_of_members(form: Any, halted: Halted, monkeypatch: pytest.
         loss = model(batch)
         return [loss.total, *loss.parts.values(), *torch.autograd.grad(loss.total, list(model.parameters()))]
 
-    close(both(monkeypatch, call))
+    close(both_ways(monkeypatch, call))
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])
 def test_packed_documents_stay_apart(halted: Halted, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.tensor([[0] * 2 + [1] * 7, [0] * 5 + [1] * 4, [0] * 9])
     ctx = Context(torch.arange(LENGTH).expand(3, -1), run=True, full=True, only=Document(ids))
-    layer, x = made("decoder", halted), 2 * torch.randn(3, LENGTH, D).double()
-    close(both(monkeypatch, lambda: gradients(layer, x, ctx)))
-    alone = [layer(one, None, Context(torch.arange(len(one[0]))[None], run=True)).y for one in x[:1].split([2, 7], 1)]
+    layer, x = make_layer("decoder", halted), 2 * torch.randn(3, LENGTH, D).double()
+    close(both_ways(monkeypatch, lambda: gradients(layer, x, ctx)))
+    alone = [
+        layer(document, None, Context(torch.arange(len(document[0]))[None], run=True)).y
+        for document in x[:1].split([2, 7], 1)
+    ]
     monkeypatch.setattr(some_tokens, "GATHERING", ALWAYS)
     assert torch.allclose(layer(x, None, ctx).y[:1], torch.cat(alone, 1), atol=1e-12)
 
 
-def told(state: State) -> list[Tensor]:
+def state_tensors(state: State) -> list[Tensor]:
     """All that a state holds, but for keys of padding, which nobody reads."""
 
     def real(part: Any) -> list[Tensor] | None:
         if not isinstance(part, KV):
             return None
-        there = (part.pos >= 0)[:, None, :, None]
-        return [part.k * there, part.v * there, part.pos.clone(), part.now.clone()]
+        is_real = (part.pos >= 0)[:, None, :, None]
+        return [part.k * is_real, part.v * is_real, part.pos.clone(), part.now.clone()]
 
     return [leaf for _, leaf in leaves(map_state(lambda _, leaf: leaf.clone(), state, at=real))]
 
@@ -173,34 +176,34 @@ def told(state: State) -> list[Tensor]:
 @pytest.mark.parametrize("block", ["decoder", "rotary", "window", "reads a source"])
 def test_a_state_goes_on_as_if_all_tokens_had_been_computed(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt, a chunk, a token: answers, and whatever is kept; where only the state is wanted too."""
-    layer, x, whole = made(block, "copied").eval(), 2 * torch.randn(4, LENGTH, D).double(), padded()
+    layer, x, whole = make_layer(block, "copied").eval(), 2 * torch.randn(4, LENGTH, D).double(), padded()
 
     def call() -> list[Tensor]:
-        state, found = layer.start(4, LENGTH), list[Tensor]()
+        state, outputs = layer.start(4, LENGTH), list[Tensor]()
         for lo, hi in ((0, 4), (4, 8), (8, 9)):
             new = {} if lo else {"source": whole.source, "source_pos": whole.source_pos}
             ctx = Context(whole.pos[:, lo:hi], run=True, **new)
-            kept = layer(x[:, lo:hi], fork(state), ctx.replace(remember=True)).state
+            remembered = layer(x[:, lo:hi], fork(state), ctx.replace(remember=True)).state
             out = layer(x[:, lo:hi], state, ctx)
             state = out.state
-            found += [out.y, out.aux["ponder"], *told(kept), *told(state)]
-        return found
+            outputs += [out.y, out.aux["ponder"], *state_tensors(remembered), *state_tensors(state)]
+        return outputs
 
     with torch.no_grad():
-        close(both(monkeypatch, call))
+        close(both_ways(monkeypatch, call))
 
 
 @pytest.mark.parametrize("bias", [30.0, -30.0])
 @pytest.mark.parametrize("halted", ["copied", "updated"])
 def test_all_halt_at_once_or_none_does(halted: Halted, bias: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = made("decoder", halted, bias=bias), torch.randn(4, LENGTH, D).double()
+    layer, x = make_layer("decoder", halted, bias=bias), torch.randn(4, LENGTH, D).double()
     torch.nn.init.zeros_(layer.halting.unit.weight)
-    one, none = Context(torch.tensor([[-1, -1, 0, -1]]), run=True), Context(torch.zeros(4, 0, dtype=torch.long))
+    running, at_once = Context(torch.tensor([[-1, -1, 0, -1]]), run=True), Context(torch.zeros(4, 0, dtype=torch.long))
     for training in (True, False):
         layer.train(training)
-        close(both(monkeypatch, lambda: gradients(layer, x, padded())))
-        close(both(monkeypatch, lambda: gradients(layer, x[:1, :4], one)))
-        close(both(monkeypatch, lambda: [layer(x[:, :0], None, none).y]))
+        close(both_ways(monkeypatch, lambda: gradients(layer, x, padded())))
+        close(both_ways(monkeypatch, lambda: gradients(layer, x[:1, :4], running)))
+        close(both_ways(monkeypatch, lambda: [layer(x[:, :0], None, at_once).y]))
 
 
 def drop(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -220,9 +223,9 @@ def test_a_token_that_goes_on_meets_the_same_chance(halted: Halted, monkeypatch:
         loss = model(batch)
         return [loss.total, *torch.autograd.grad(loss.total, list(model.parameters()))]
 
-    found = both(monkeypatch, call)
-    close(found, 1e-9)
-    assert not torch.equal(found[0][0], model.eval()(batch).total)
+    results = both_ways(monkeypatch, call)
+    close(results, 1e-9)
+    assert not torch.equal(results[0][0], model.eval()(batch).total)
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])
@@ -233,20 +236,20 @@ def test_computed_again_it_is_the_same(form: Any, halted: Halted, monkeypatch: p
     model = universal_transformer(
         d=D, depth=4, heads=2, vocab=11, form=form, dropout=0.3, halted=halted, bias=0.0
     ).double()
-    batch, found, kept = model.sample(4, 16, 1), [], []
+    batch, gradients, saved_bytes = model.sample(4, 16, 1), [], []
 
     def pack(x: Tensor) -> Tensor:
-        kept[-1] += x.numel() * x.element_size()
+        saved_bytes[-1] += x.numel() * x.element_size()
         return x
 
     for once in (nullcontext, lambda: checkpointed(model)):
         torch.manual_seed(3)
-        kept.append(0)
+        saved_bytes.append(0)
         with once(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             loss = model(batch).total
-        found.append(torch.autograd.grad(loss, list(model.parameters())))
-    close((list(found[0]), list(found[1])))
-    assert kept[1] < kept[0] / 2
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    close((list(gradients[0]), list(gradients[1])))
+    assert saved_bytes[1] < saved_bytes[0] / 2
 
 
 def test_in_low_precision_it_is_as_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +260,8 @@ def test_in_low_precision_it_is_as_near(monkeypatch: pytest.MonkeyPatch) -> None
         with torch.autocast("cpu", torch.bfloat16):
             return [model.logits(batch).y.detach().float()]
 
-    (gathered, whole), exact = both(monkeypatch, call), model.logits(batch).y.detach()
-    errors = [float((one[0] - exact).abs().mean() / exact.abs().mean()) for one in (gathered, whole)]
+    (gathered, whole), exact = both_ways(monkeypatch, call), model.logits(batch).y.detach()
+    errors = [float((y[0] - exact).abs().mean() / exact.abs().mean()) for y in (gathered, whole)]
     assert 0 < errors[0] < 1.5 * errors[1] < 0.03
 
 
@@ -297,7 +300,7 @@ def test_multiplications_fall_with_the_steps_that_are_taken(name: str, monkeypat
     steps, d, tokens = STEPS_TAKEN[name], 32, 4 * 64
     layer = of_steps(steps)
     weights = 2 * d * d  # of a query and of its answer; a feed-forward layer has four times as many
-    taken = float(steps.sum())
+    steps_taken = float(steps.sum())
     x, flops = torch.randn(4, 64, d), dict[float, int]()
     for price in (ALWAYS, NEVER):
         monkeypatch.setattr(some_tokens, "GATHERING", price)
@@ -307,14 +310,14 @@ def test_multiplications_fall_with_the_steps_that_are_taken(name: str, monkeypat
         counts = counter.get_flop_counts()["Global"]
         flops[price] = sum(n for op, n in counts.items() if "mm" in str(op)) // 2
     assert flops[NEVER] >= tokens * 10 * 6 * weights
-    halting, timing = 2 * d * taken, 10 * weights
+    halting, timing = 2 * d * steps_taken, 10 * weights
     # a token has a state more than it takes steps; each is multiplied by the matrix of keys and values at most once
-    assert taken * 5 * weights <= flops[ALWAYS] <= (taken * 6 + tokens) * weights + halting + timing
+    assert steps_taken * 5 * weights <= flops[ALWAYS] <= (steps_taken * 6 + tokens) * weights + halting + timing
 
 
 def test_rows_of_unlike_need_are_asked_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row whose tokens all go on adds no queries to rows with a few."""
-    asked: list[int] = []
+    row_counts: list[int] = []
     layer = of_steps(torch.where((SPREAD | (torch.arange(4)[:, None] == 2)), 10.0, 1.0))
     first = layer.universal.block.layers[0]
     read_with_aux = first.mechanism.read_with_aux
@@ -322,12 +325,12 @@ def test_rows_of_unlike_need_are_asked_apart(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(
         first.mechanism,
         "read_with_aux",
-        lambda one: (asked.append(one.queries.q.shape[:3:2].numel()), read_with_aux(one))[1],
+        lambda attending: (row_counts.append(attending.queries.q.shape[:3:2].numel()), read_with_aux(attending))[1],
     )
     with torch.no_grad():
         layer(torch.randn(4, 64, 32))
     few = [int(row.sum()) for n, row in enumerate(SPREAD) if n != 2]
-    assert sum(asked[-2:]) == 64 + len(few) * max(few)
+    assert sum(row_counts[-2:]) == 64 + len(few) * max(few)
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])
@@ -343,7 +346,7 @@ def test_what_a_gathered_token_reports_counts(halted: Halted, monkeypatch: pytes
 
 def test_who_looks_on_at_attention_finds_it_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(some_tokens, "GATHERING", ALWAYS)
-    layer, calls = made("decoder", "copied"), []
+    layer, calls = make_layer("decoder", "copied"), []
     layer.universal.block.layers[0].register_forward_hook(lambda *_: calls.append(1))
     out = layer(torch.randn(4, LENGTH, D).double(), None, padded())
     assert len(calls) == STEPS > out.aux["steps"].max() - 1
@@ -370,7 +373,7 @@ def test_rows_of_a_recurrent_cell_are_gathered_too(monkeypatch: pytest.MonkeyPat
     for cell in (torch.nn.RNNCell(D + 1, D), torch.nn.LSTMCell(D + 1, D)):
         layer = RecurrentACT(D, STEPS, Halting(D, epsilon=EPSILON, bias=-0.5), cell=cell).double()
         torch.nn.init.normal_(layer.halting.unit.weight, std=3.0)
-        rows, found, x = list[int](), [], 2 * torch.randn(4, LENGTH, D).double().requires_grad_()
+        rows, outputs, x = list[int](), [], 2 * torch.randn(4, LENGTH, D).double().requires_grad_()
         layer.cell.register_forward_pre_hook(lambda _, inputs, rows=rows: rows.append(len(inputs[0])))
         for price in (ALWAYS, NEVER):
             monkeypatch.setattr("kinformer.nn.depth.recurrent_act.GATHERING", price)
@@ -378,7 +381,7 @@ def test_rows_of_a_recurrent_cell_are_gathered_too(monkeypatch: pytest.MonkeyPat
             out = layer(x, layer.start(4, LENGTH, dtype=x.dtype), padded())
             loss = out.y.square().sum() + out.aux["ponder"].sum()
             grads = torch.autograd.grad(loss, [x, *layer.parameters()])
-            found.append([out.y, *out.aux.values(), *(leaf for _, leaf in leaves(out.state)), *grads])
+            outputs.append([out.y, *out.aux.values(), *(leaf for _, leaf in leaves(out.state)), *grads])
             if price == ALWAYS:  # a token of padding takes the first step, as it cannot be told from others there
                 assert sum(rows) == out.aux["steps"].sum() + (padded().pos < 0).sum()
-        close((found[0], found[1]))
+        close((outputs[0], outputs[1]))

@@ -38,12 +38,12 @@ def blocks() -> list[PreNorm]:
 
 def test_is_its_blocks_one_after_the_other_then_the_norm(float64: None) -> None:
     layers, x = blocks(), torch.randn(2, 6, 8)
-    wanted = x
+    expected = x
     for layer in layers:
-        wanted = layer(wanted, None, CTX).y
+        expected = layer(expected, None, CTX).y
     norm = LayerNorm(8)
-    assert torch.equal(Stack(layers)(x, None, CTX).y, wanted)
-    assert torch.equal(Stack(layers, norm)(x, None, CTX).y, norm(wanted))
+    assert torch.equal(Stack(layers)(x, None, CTX).y, expected)
+    assert torch.equal(Stack(layers, norm)(x, None, CTX).y, norm(expected))
 
 
 def test_each_block_has_a_state_of_its_own(float64: None) -> None:
@@ -60,12 +60,12 @@ def test_each_block_has_a_state_of_its_own(float64: None) -> None:
 
 def test_what_is_sent_up_is_seen_by_all_above_the_newest_first() -> None:
     layers = [Sender(8, "a"), Sender(8, "b"), Sender(8, "a"), Sender(8, "c")]
-    x, given = torch.randn(2, 6, 8), torch.randn(2, 6, 8)
-    ctx = Context(CTX.pos, below={"given": PerToken(given), "a": PerToken(given)})
+    x, signal = torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    ctx = Context(CTX.pos, below={"given": PerToken(signal), "a": PerToken(signal)})
     out = Stack(layers)(x, None, ctx)
-    wanted = [{"given": given, "a": given}, {"given": given, "a": x}, {"given": given, "a": x, "b": x + 1}]
-    wanted.append({"given": given, "a": x + 2, "b": x + 1})
-    for layer, want in zip(layers, wanted, strict=True):
+    expected = [{"given": signal, "a": signal}, {"given": signal, "a": x}, {"given": signal, "a": x, "b": x + 1}]
+    expected.append({"given": signal, "a": x + 2, "b": x + 1})
+    for layer, want in zip(layers, expected, strict=True):
         assert layer.seen.keys() == want.keys()
         assert all(torch.allclose(layer.seen[name].value, want[name]) for name in want)
     assert set(out.up) == {"a", "b", "c"} and set(ctx.below) == {"given", "a"}
@@ -107,7 +107,7 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     stack.layers[2].layers[1].register_forward_hook(lambda *_: calls.append(1))
     want = stack(x, stack.start(2, 6), CTX).state
     calls.clear()
-    got = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
+    actual = stack(x, stack.start(2, 6), CTX.replace(remember=True)).state
     assert not calls
-    for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+    for (_, ours), (_, theirs) in zip(leaves(actual), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)

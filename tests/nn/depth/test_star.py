@@ -24,10 +24,10 @@ D, HEADS = 8, 2
 
 
 def rounds(count: int = 2) -> StarRounds:
-    made = StarRounds([StarRound(D, HEADS) for _ in range(count)])
-    for weight in made.parameters():
+    body = StarRounds([StarRound(D, HEADS) for _ in range(count)])
+    for weight in body.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    return made.eval()
+    return body.eval()
 
 
 def attended(part: Any, query: Tensor, context: Tensor) -> Tensor:
@@ -40,41 +40,41 @@ def attended(part: Any, query: Tensor, context: Tensor) -> Tensor:
     return part.aggregation.linear(torch.cat(y))
 
 
-def by_hand(made: StarRounds, e: Tensor) -> tuple[Tensor, Tensor]:
+def by_hand(body: StarRounds, e: Tensor) -> tuple[Tensor, Tensor]:
     n, h, s = len(e), e, e.mean(0)
-    for one in made.rounds:
+    for block in body.rounds:
         around = [torch.stack([h[(i - 1) % n], h[i], h[(i + 1) % n], e[i], s]) for i in range(n)]
-        h = torch.stack([one.ring_norm(attended(one.ring, h[i], around[i]).relu()) for i in range(n)])
-        s = one.relay_norm(attended(one.relay, s, torch.cat([s[None], h])).relu())
+        h = torch.stack([block.ring_norm(attended(block.ring, h[i], around[i]).relu()) for i in range(n)])
+        s = block.relay_norm(attended(block.relay, s, torch.cat([s[None], h])).relu())
     return h, s
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7])
 def test_rounds_are_the_equations(length: int) -> None:
-    made, e = rounds(), torch.randn(length, D)
-    for ours, theirs in zip(made.read(e[None], Context.of(e[None])), by_hand(made, e), strict=True):
+    body, e = rounds(), torch.randn(length, D)
+    for ours, theirs in zip(body.read(e[None], Context.of(e[None])), by_hand(body, e), strict=True):
         torch.testing.assert_close(ours[0], theirs)
 
 
 def test_the_ring_closes_where_each_row_ends() -> None:
-    made, x = rounds(), torch.randn(3, 7, D)
+    body, x = rounds(), torch.randn(3, 7, D)
     real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
-    h, s = made.read(x, Context.of(x, real))
+    h, s = body.read(x, Context.of(x, real))
     for row, mask in enumerate(real):
-        expected = by_hand(made, x[row, mask])
+        expected = by_hand(body, x[row, mask])
         torch.testing.assert_close(h[row, mask], expected[0])
         torch.testing.assert_close(s[row], expected[1])
 
 
 def test_one_round_reads_neighbours_on_the_ring_and_all_through_the_relay() -> None:
     x = torch.randn(1, 9, D, requires_grad=True)
-    made = rounds(1)
-    for weight in made.rounds[0].ring.projection.parameters():
+    body = rounds(1)
+    for weight in body.rounds[0].ring.projection.parameters():
         assert weight.requires_grad
-    (flow,) = torch.autograd.grad(made(x).y[0, 0].sum(), x)
+    (flow,) = torch.autograd.grad(body(x).y[0, 0].sum(), x)
     assert (flow[0].abs().sum(-1) > 0).all()  # by the mean, as which the relay begins
-    made.mean = lambda e, ctx: e.new_zeros(len(e), 1, D)  # type: ignore[method-assign]
-    (flow,) = torch.autograd.grad(made(x).y[0, 0].sum(), x)
+    body.mean = lambda e, ctx: e.new_zeros(len(e), 1, D)  # type: ignore[method-assign]
+    (flow,) = torch.autograd.grad(body(x).y[0, 0].sum(), x)
     assert (flow[0].abs().sum(-1) > 0).tolist() == [n in (0, 1, 8) for n in range(9)]
 
 
@@ -88,8 +88,8 @@ def test_a_text_is_its_largest_tokens_mixed_with_the_relay_or_the_relay_alone(fo
             row = row[row >= 0][None]
             ctx = context_of_tokens(row)
             h, s = model.body.read(model.embed_tokens(row, ctx), ctx)
-            told = (h[0].amax(0) + s[0]) / 2 if pool == "mixed" else s[0]
-            torch.testing.assert_close(model.scores(row)[0], model.head(told))
+            pooled = (h[0].amax(0) + s[0]) / 2 if pool == "mixed" else s[0]
+            torch.testing.assert_close(model.scores(row)[0], model.head(pooled))
         if form == "paper":
             torch.testing.assert_close(model.scores(tokens)[1:], model.scores(tokens[1:, :3]))
 
@@ -117,12 +117,12 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
 
 
 def test_what_it_cannot_read_is_refused() -> None:
-    made, x = rounds(), torch.randn(1, 5, D)
+    body, x = rounds(), torch.randn(1, 5, D)
     whole = Context.of(x)
     with pytest.raises(ValueError, match=r"without ctx.only and ctx.also"):
-        made(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(ValueError, match="a ring reads array order as time"):
-        made(x, None, Context(whole.pos))
+        body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="rounds=0"):
         StarRounds([])
 

@@ -28,18 +28,20 @@ def block() -> PostNorm:
 
 def test_equals_a_stack_that_shares_its_weights(float64: None) -> None:
     """Row 130: outputs, states, and the gradients of weights and input; and each goes on from the other's state."""
-    one, x = block(), torch.randn(2, 6, 8, requires_grad=True)
-    ours, theirs = Universal(one, 3), Stack([one] * 3)
+    shared, x = block(), torch.randn(2, 6, 8, requires_grad=True)
+    ours, theirs = Universal(shared, 3), Stack([shared] * 3)
     y, want = (layer(x, None, CTX).y for layer in (ours, theirs))
     assert torch.equal(y, want)
-    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in one.parameters())
-    leaves_of = (x, *one.parameters())
-    for mine, its in zip(*(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True):
-        assert torch.equal(mine, its)
-    got, want = (layer(x, layer.start(2, 6, dtype=x.dtype), CTX) for layer in (ours, theirs))
-    assert torch.equal(got.y, want.y)
-    for (_, mine), (_, its) in zip(leaves(got.state), leaves(want.state), strict=True):
-        assert torch.equal(mine, its)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in shared.parameters())
+    leaves_of = (x, *shared.parameters())
+    for mine, reference in zip(
+        *(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True
+    ):
+        assert torch.equal(mine, reference)
+    actual, want = (layer(x, layer.start(2, 6, dtype=x.dtype), CTX) for layer in (ours, theirs))
+    assert torch.equal(actual.y, want.y)
+    for (_, mine), (_, reference) in zip(leaves(actual.state), leaves(want.state), strict=True):
+        assert torch.equal(mine, reference)
     for first, then in ((ours, theirs), (theirs, ours)):
         state = first(x[:, :4], first.start(2, 6, dtype=x.dtype), CTX.columns(0, 4)).state
         assert torch.allclose(then(x[:, 4:], state, CTX.columns(4, 6)).y, y[:, 4:], atol=1e-14)
@@ -56,24 +58,24 @@ def test_with_a_timing_it_equals_a_stack_that_adds_it(float64: None) -> None:
         def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
             return timing(pos, self.number)
 
-    one, timing, x = block(), Timing(8), torch.randn(2, 6, 8, requires_grad=True)
-    layers = Universal(one, 3, timing), Stack([PositionedBlock(one, Step(n)) for n in range(3)])
+    shared, timing, x = block(), Timing(8), torch.randn(2, 6, 8, requires_grad=True)
+    layers = Universal(shared, 3, timing), Stack([PositionedBlock(shared, Step(n)) for n in range(3)])
     y, want = (layer(x, None, CTX).y for layer in layers)
     assert torch.equal(y, want)
-    leaves_of = (x, *one.parameters())
-    for mine, its in zip(*(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True):
-        assert torch.equal(mine, its)
+    leaves_of = (x, *shared.parameters())
+    for mine, theirs in zip(*(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_equals_the_equations(float64: None) -> None:
     """A = LN((H + P) + MHSA(H + P)), H = LN(A + Transition(A)), with the timing in the first residual."""
-    one, timing, x = block(), Timing(8), torch.randn(2, 6, 8)
+    shared, timing, x = block(), Timing(8), torch.randn(2, 6, 8)
     h = x
     for t in range(3):
         placed = h + timing(CTX.pos, t)
-        a = one.norms[0](placed + one.layers[0](placed, None, CTX).y)
-        h = one.norms[1](a + one.layers[1](a, None, CTX).y)
-    assert torch.allclose(Universal(one, 3, timing)(x, None, CTX).y, h, atol=1e-13)
+        a = shared.norms[0](placed + shared.layers[0](placed, None, CTX).y)
+        h = shared.norms[1](a + shared.layers[1](a, None, CTX).y)
+    assert torch.allclose(Universal(shared, 3, timing)(x, None, CTX).y, h, atol=1e-13)
 
 
 class Reporter(Layer):
@@ -90,12 +92,12 @@ class Reporter(Layer):
 
 
 def test_reports_of_steps_are_added_up_and_prices_of_weights_are_not() -> None:
-    one, x = Reporter(), torch.randn(2, 6, 8)
-    out = Universal(one, 3)(x, None, CTX)
+    shared, x = Reporter(), torch.randn(2, 6, 8)
+    out = Universal(shared, 3)(x, None, CTX)
     assert torch.allclose(out.aux["told"], 3 * x.mean(-1) + 3, atol=1e-6)
     assert out.aux["price"] == 2 and out.stats["counted"] == 3
-    assert [seen.keys() for seen in one.seen] == [set(), {"sent"}, {"sent"}]
-    assert torch.equal(one.seen[2]["sent"].value, x + 1) and torch.equal(out.up["sent"].value, x + 1 + 1)
+    assert [below.keys() for below in shared.seen] == [set(), {"sent"}, {"sent"}]
+    assert torch.equal(shared.seen[2]["sent"].value, x + 1) and torch.equal(out.up["sent"].value, x + 1 + 1)
 
 
 def test_no_steps_are_refused() -> None:
@@ -106,8 +108,8 @@ def test_no_steps_are_refused() -> None:
 def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     layer, x = Universal(block(), 3, Timing(8)), torch.randn(2, 6, 8)
     want = layer(x, layer.start(2, 6), CTX).state
-    got = layer(x, layer.start(2, 6), CTX.replace(remember=True)).state
-    for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+    actual = layer(x, layer.start(2, 6), CTX.replace(remember=True)).state
+    for (_, ours), (_, theirs) in zip(leaves(actual), leaves(want), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
 
 

@@ -60,27 +60,27 @@ def between(longest: int) -> list[tuple[float, list[int]]]:
     return [(number, [1 if end <= number else DEPTH for end in ends]) for number in [*sure, 1.0]]
 
 
-def layers(model: Any, *given: Any, **more: Any) -> list[int]:
+def layers(model: Any, *arguments: Any, **more: Any) -> list[int]:
     """How many layers each step took, the same for all rows of a batch."""
     with record_layers_used(model) as took:
-        generate(model, *given, **more)
+        generate(model, *arguments, **more)
     assert all(len(step.unique()) == 1 for step in took)
     return [int(step[0]) for step in took]
 
 
 @pytest.mark.parametrize(
-    "way",
+    "keywords",
     [{"temperature": 0}, {"temperature": 1.0, "seed": 0}, {"beam": 2}, {"temperature": 0, "recompute": True}],
     ids=["greedy", "drawn", "beams", "recomputed"],
 )
 @pytest.mark.parametrize("length", [4, 64])
 @pytest.mark.filterwarnings(SLIDES)
-def test_written_tokens_are_held_against_equation_5(length: int, way: dict[str, Any]) -> None:
+def test_written_tokens_are_held_against_equation_5(length: int, keywords: dict[str, Any]) -> None:
     """Prompts of 1, 5 and 3 tokens in one batch, and one of 5 without padding; a table that slides, and a long one."""
     model = build(length)
-    for sure, wanted in between(STEPS):
+    for sure, expected in between(STEPS):
         for prompts in (PROMPTS, PROMPTS[1:2]):
-            assert layers(constant(model, sure), prompts, STEPS, **way) == wanted
+            assert layers(constant(model, sure), prompts, STEPS, **keywords) == expected
 
 
 @pytest.mark.filterwarnings(SLIDES)
@@ -89,20 +89,20 @@ def test_a_prompt_is_held_against_the_first_threshold_whoever_reads_it() -> None
     model.trained_length = STEPS
     took: list[float] = []
     model.exits.register_forward_hook(lambda _, __, out: took.extend(out.aux["exit"][0].tolist()))
-    for sure, wanted in between(STEPS):
+    for sure, expected in between(STEPS):
         constant(model, sure)
         for reads in (lambda: generate(model, prompt[:, :4], 1), lambda: prefill(model, prompt.split(2, 1), 5)):
             took.clear()
             reads()
-            assert took == wanted[:1] * 4
+            assert took == expected[:1] * 4
 
 
 @pytest.mark.filterwarnings(SLIDES)
 def test_the_clock_starts_behind_a_text_that_was_read_before() -> None:
     for model in (build(4), build(64)):
-        for sure, wanted in between(STEPS):
+        for sure, expected in between(STEPS):
             reading = prefill(constant(model, sure), [PROMPTS[1:2, :2], PROMPTS[1:2, 2:]], 5)
-            assert layers(model, reading.last, STEPS, temperature=0, state=reading.times(1)) == wanted
+            assert layers(model, reading.last, STEPS, temperature=0, state=reading.times(1)) == expected
 
 
 def test_the_clock_starts_behind_what_a_target_begins_with() -> None:
@@ -110,30 +110,30 @@ def test_the_clock_starts_behind_what_a_target_begins_with() -> None:
     with torch.no_grad():
         model.embedding.weight[model.end] = 0.0  # some other token is likelier, so no row ends
     begun = torch.tensor([[-1, model.begin], [model.begin, 3]])
-    for sure, wanted in between(STEPS):
+    for sure, expected in between(STEPS):
         for prompt in (None, begun):
-            assert layers(constant(model, sure), prompt, STEPS, temperature=0, source=source) == wanted
+            assert layers(constant(model, sure), prompt, STEPS, temperature=0, source=source) == expected
 
 
 def test_calibration_decodes_by_the_clock_of_its_own_texts() -> None:
-    model, given = build(), Prompts([[1, 2, 3], [4]], [[0] * STEPS] * 2, STEPS)
-    for sure, wanted in between(STEPS):
-        assert write_texts(constant(model, sure), given).places == wanted
+    model, prompts = build(), Prompts([[1, 2, 3], [4]], [[0] * STEPS] * 2, STEPS)
+    for sure, expected in between(STEPS):
+        assert write_texts(constant(model, sure), prompts).places == expected
 
 
 def test_a_text_that_is_read_is_an_output_as_long_as_a_row_of_the_training() -> None:
     """The first token read has step 0, as the first of a target in the authors' code; in a document of its own too."""
     model, tokens, ids = build(), torch.randint(0, VOCAB, (1, 9)), torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
-    for sure, wanted in between(STEPS):
+    for sure, expected in between(STEPS):
         constant(model, sure)
         for trained, longest in ((STEPS, STEPS), (None, 32)):
             model.trained_length = trained
-            held = [DEPTH if threshold(t, longest) > sure else 1 for t in range(9)]
-            assert held[:STEPS] == wanted or trained is None
+            leaving = [DEPTH if threshold(t, longest) > sure else 1 for t in range(9)]
+            assert leaving[:STEPS] == expected or trained is None
             took = model.logits(tokens).aux["exit"][0].tolist()
             ctx = Context(torch.arange(9)[None], run=True, only=Document(ids))
             packed = model.logits(tokens, ctx=ctx).aux["exit"][0].tolist()
-            assert took == held and packed == held[:4] + held[:5]
+            assert took == leaving and packed == leaving[:4] + leaving[:5]
 
 
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
@@ -161,7 +161,7 @@ def test_documents_that_share_a_row_leave_as_each_does_alone(build: Any, form: s
         for row in range(2):
             for document in ids[row].unique():
                 at = ids[row] == document
-                given = {} if form == "decoder" else {"source": source[row : row + 1]}
-                alone = model.logits(tokens[row : row + 1, at], **given)
+                arguments = {} if form == "decoder" else {"source": source[row : row + 1]}
+                alone = model.logits(tokens[row : row + 1, at], **arguments)
                 assert torch.equal(packed.aux["exit"][row, at], alone.aux["exit"][0])
                 assert torch.allclose(packed.y[row, at], alone.y[0], atol=1e-12)

@@ -31,9 +31,9 @@ def test_it_is_the_paper_s_loop() -> None:
         rate = chance.uniform(0, 0.5)
         table = {t: [float(chance.random() < rate * (1 - t)) for _ in range(200)] for t in grid}
         delta, epsilon = chance.uniform(0.08, 0.3), chance.choice([0.05, 0.1])
-        found = learn_then_test(grid, table.__getitem__, delta, epsilon)
-        assert found.threshold == naive(table, delta, epsilon)
-        chosen.add(found.threshold)
+        actual = learn_then_test(grid, table.__getitem__, delta, epsilon)
+        assert actual.threshold == naive(table, delta, epsilon)
+        chosen.add(actual.threshold)
     assert len(chosen) > 5
 
 
@@ -46,15 +46,15 @@ def test_p_values_by_hand() -> None:
 
 
 def test_the_first_that_is_not_rejected_ends_it_however_good_what_comes_after() -> None:
-    means, asked = {0.9: 0.0, 0.6: 0.01, 0.3: 0.5, 0.1: 0.0}, []
+    means, tested = {0.9: 0.0, 0.6: 0.01, 0.3: 0.5, 0.1: 0.0}, []
 
     def losses(threshold: float) -> list[float]:
-        asked.append(threshold)
+        tested.append(threshold)
         return [means[threshold]] * 300
 
-    found = learn_then_test(list(means), losses, 0.1, 0.05)
-    assert found.threshold == 0.6 and asked == [0.9, 0.6, 0.3]
-    assert [one.risk for one in found.tested] == pytest.approx([0.0, 0.01, 0.5])
+    result = learn_then_test(list(means), losses, 0.1, 0.05)
+    assert result.threshold == 0.6 and tested == [0.9, 0.6, 0.3]
+    assert [test.risk for test in result.tested] == pytest.approx([0.0, 0.01, 0.5])
     assert learn_then_test([0.3, 0.1], losses, 0.1, 0.05).threshold is None, "nothing is proven"
     vectors = [(0.9, 0.8), (0.5, 0.4)]  # a threshold by layer is one as any other
     assert learn_then_test(vectors, lambda vector: [1 - vector[0]] * 500, 0.2, 0.05).threshold == (0.9, 0.8)

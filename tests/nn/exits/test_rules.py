@@ -55,13 +55,13 @@ def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: 
     rule, hs, source = BySequence(D, DEPTH), states(), 3 * torch.randn(2, 7, D)
     source_pos = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, -1, 0, 1, 2, -1, -1]])
     mean = torch.stack([source[0].mean(0), source[1, 2:5].mean(0)])
-    wanted = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
-    assert torch.allclose(rule.log_q(source, source_pos).exp(), wanted)
-    told = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos))
-    assert torch.equal(told.exit, wanted.argmax(-1) + 1)
-    assert rule.begin_call(told, Context(POS)) is told
+    expected = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
+    assert torch.allclose(rule.log_q(source, source_pos).exp(), expected)
+    state = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos))
+    assert torch.equal(state.exit, expected.argmax(-1) + 1)
+    assert rule.begin_call(state, Context(POS)) is state
     for n in range(1, DEPTH):
-        assert torch.equal(rule(hs[:n], CTX, told), (told.exit <= n)[:, None].expand(2, 5))
+        assert torch.equal(rule(hs[:n], CTX, state), (state.exit <= n)[:, None].expand(2, 5))
     with pytest.raises(ValueError, match="got no source"):
         rule.begin_call(SequenceExitState(torch.tensor([2, 0])), Context(POS))
 
@@ -99,8 +99,8 @@ def test_leaving_at_the_threshold_or_above_it() -> None:
 def test_a_threshold_that_decays() -> None:
     pos = torch.tensor([[-1, 0, 5, 20]])
     for form, most in (("paper", 1.0), ("code", 0.6)):
-        wanted = [0.54 + 0.1 * most * math.exp(-4 * t / 20) for t in (0, 0, 5, 20)]
-        assert DecayingThreshold(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(wanted)
+        expected = [0.54 + 0.1 * most * math.exp(-4 * t / 20) for t in (0, 0, 5, 20)]
+        assert DecayingThreshold(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(expected)
     assert DecayingThreshold(1.2, 20)(pos).max() == 1.0
 
 
@@ -131,17 +131,19 @@ def test_logits_of_a_softmax_response_are_computed_in_float32() -> None:
         if low:
             norm, head, state = norm.bfloat16(), head.bfloat16(), state.bfloat16()
         read = [copy.deepcopy(norm), copy.deepcopy(head)]
-        exact = SoftmaxResponse()([state.double()], nn.Sequential(*(one.double() for one in read))).detach()
+        exact = SoftmaxResponse()([state.double()], nn.Sequential(*(part.double() for part in read))).detach()
         body = EarlyExit(
             [Same(32)] * 2, norm, ConfidenceThreshold(SoftmaxResponse(), float(exact.quantile(0.35)))
         ).eval()
-        found: list[Tensor] = []
-        body.rule.confidence.register_forward_hook(lambda _, inputs, sure, found=found: found.append(sure))
+        probabilities: list[Tensor] = []
+        body.rule.confidence.register_forward_hook(
+            lambda _, inputs, sure, probabilities=probabilities: probabilities.append(sure)
+        )
         ctx = Context(torch.arange(64).expand(8, -1), run=True, head=head)
         with torch.autocast("cpu", torch.bfloat16, enabled=not low):
             body(state, None, ctx)
-            found.append(SoftmaxResponse(nn.Sequential(norm, head))([state]))
-        for sure in found:
+            probabilities.append(SoftmaxResponse(nn.Sequential(norm, head))([state]))
+        for sure in probabilities:
             assert sure.dtype == torch.float32 and torch.allclose(sure.double(), exact, atol=1e-5)
         norm, head, state = norm.float(), head.float(), state.float()
 

@@ -42,66 +42,70 @@ def by_hand(score_exits: ExitScores, threshold: list[float]) -> tuple[float, flo
 @pytest.mark.parametrize("strict", [False, True])
 def test_each_vector_is_measured_as_tokens_go_up(strict: bool, float64: None) -> None:
     table = ExitScores(torch.rand(3, 29).mul(4).round().div(4), torch.rand(4, 29), strict)
-    drawn = torch.cat([torch.rand(40, 3), torch.rand(40, 3).mul(4).round().div(4)])  # of these many are met exactly
-    quality, layers = table.measure(drawn)
-    for n, one in enumerate(drawn.tolist()):
-        assert (float(quality[n]), float(layers[n])) == pytest.approx(by_hand(table, one), rel=1e-12)
+    thresholds = torch.cat(
+        [torch.rand(40, 3), torch.rand(40, 3).mul(4).round().div(4)]
+    )  # of these many are met exactly
+    quality, layers = table.measure(thresholds)
+    for n, vector in enumerate(thresholds.tolist()):
+        assert (float(quality[n]), float(layers[n])) == pytest.approx(by_hand(table, vector), rel=1e-12)
 
 
 def test_vectors_are_measured_where_the_table_lies() -> None:
     """Vectors are drawn on the CPU, and a model may be elsewhere."""
     table = ExitScores(torch.rand(2, 5, device="meta"), torch.rand(3, 5, device="meta"), False)
-    assert all(found.device.type == "meta" for found in table.measure(torch.rand(4, 2)))
+    assert all(measured.device.type == "meta" for measured in table.measure(torch.rand(4, 2)))
 
 
 def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
-    table, seen = ExitScores(torch.rand(3, 17), torch.rand(4, 17), False), []
+    table, tried = ExitScores(torch.rand(3, 17), torch.rand(4, 17), False), []
 
-    def watched(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.append(drawn)
-        return table.measure(drawn)
+    def watched(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tried.append(vectors)
+        return table.measure(vectors)
 
-    kept, (drawn,) = search(watched, 4, draws=500, segments=5, seed=3), seen
-    assert drawn.shape == (500, 3) and 0 <= drawn.min() and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.05
+    best_found, (vectors,) = search(watched, 4, draws=500, segments=5, seed=3), tried
+    assert vectors.shape == (500, 3) and 0 <= vectors.min() and vectors.max() < 1 and abs(vectors.mean() - 0.5) < 0.05
     best: dict[int, MeasuredThresholds] = {}
-    for one in drawn.tolist():
-        quality, layers = by_hand(table, one)
+    for vector in vectors.tolist():
+        quality, layers = by_hand(table, vector)
         place = min(int((layers - 1) / 3 * 5), 4)
         if place not in best or quality > best[place].quality + 1e-12:
-            best[place] = MeasuredThresholds(tuple(one), quality, layers)
-    assert len(kept) == len(best) > 3
-    for ours, (_, theirs) in zip(kept, sorted(best.items()), strict=True):
+            best[place] = MeasuredThresholds(tuple(vector), quality, layers)
+    assert len(best_found) == len(best) > 3
+    for ours, (_, theirs) in zip(best_found, sorted(best.items()), strict=True):
         assert ours.quality == pytest.approx(theirs.quality) and by_hand(table, list(ours.threshold)) == pytest.approx(
             ours[1:]
         )
     assert (
-        search(table.measure, 4, draws=500, segments=5, seed=3) == kept != search(table.measure, 4, draws=500, seed=4)
+        search(table.measure, 4, draws=500, segments=5, seed=3)
+        == best_found
+        != search(table.measure, 4, draws=500, seed=4)
     )
 
 
 def best_by_cost(table: ExitScores, vectors: list[tuple[float, ...]], segments: int) -> list[tuple[float, float]]:
     """Quality and layers of the best vector in each segment of cost, of equal ones the cheapest."""
-    found: dict[int, tuple[float, float]] = {}
+    best: dict[int, tuple[float, float]] = {}
     for vector in vectors:
         quality, layers = by_hand(table, list(vector))
         place = min(int((layers - 1) / len(vector) * segments), segments - 1)
-        if place not in found or (quality, -layers) > (found[place][0] + 1e-12, -found[place][1]):
-            found[place] = quality, layers
-    return [found[place] for place in sorted(found)]
+        if place not in best or (quality, -layers) > (best[place][0] + 1e-12, -best[place][1]):
+            best[place] = quality, layers
+    return [best[place] for place in sorted(best)]
 
 
 def test_a_grid_tries_every_combination(float64: None) -> None:
-    values, seen = (1.0, 0.7, 0.4, 0.0), []
+    values, tried = (1.0, 0.7, 0.4, 0.0), []
     table = ExitScores(torch.rand(3, 17), torch.rand(4, 17), False)
 
     def watched(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.extend(map(tuple, vectors.tolist()))
+        tried.extend(map(tuple, vectors.tolist()))
         return table.measure(vectors)
 
-    kept = grid_search(watched, values, 4, segments=5)
-    assert sorted(seen) == sorted(itertools.product(values, repeat=3))
-    assert [one[1:] for one in kept] == [pytest.approx(best) for best in best_by_cost(table, seen, 5)]
-    assert all(by_hand(table, list(one.threshold)) == pytest.approx(one[1:]) for one in kept)
+    best_found = grid_search(watched, values, 4, segments=5)
+    assert sorted(tried) == sorted(itertools.product(values, repeat=3))
+    assert [choice[1:] for choice in best_found] == [pytest.approx(best) for best in best_by_cost(table, tried, 5)]
+    assert all(by_hand(table, list(choice.threshold)) == pytest.approx(choice[1:]) for choice in best_found)
     with pytest.raises(ValueError, match="21 thresholds for each of 4 layers has 194,481 vectors"):
         grid_search(watched, [n / 20 for n in range(21)], 5)
 
@@ -111,27 +115,27 @@ def test_coordinates_end_where_no_change_of_one_layer_is_cheaper(float64: None) 
     values = [1 - n / 10 for n in range(11)]
     for seed in range(5):
         torch.manual_seed(seed)
-        table, seen = ExitScores(torch.rand(5, 23), torch.rand(6, 23), True), []
+        table, tried = ExitScores(torch.rand(5, 23), torch.rand(6, 23), True), []
 
-        def watched(vectors: torch.Tensor, table: ExitScores = table, seen: list = seen) -> tuple:
-            seen.extend(map(tuple, vectors.tolist()))
+        def watched(vectors: torch.Tensor, table: ExitScores = table, tried: list = tried) -> tuple:
+            tried.extend(map(tuple, vectors.tolist()))
             return table.measure(vectors)
 
         least = float(table.worth[-1].mean()) - 0.05
-        kept = coordinate_search(watched, values, 6, least=least, segments=4)
-        good = [(by_hand(table, list(vector))[1], vector) for vector in set(seen)]
+        best_found = coordinate_search(watched, values, 6, least=least, segments=4)
+        good = [(by_hand(table, list(vector))[1], vector) for vector in set(tried)]
         good = [pair for pair in good if by_hand(table, list(pair[1]))[0] >= least]
-        layers, found = min(good)
+        layers, thresholds = min(good)
         for n, value in itertools.product(range(5), values):
-            quality, taken = by_hand(table, [*found[:n], value, *found[n + 1 :]])
-            assert taken >= layers - 1e-9 or quality < least + 1e-9
-        assert layers < 6 and len(set(seen)) < 11**5 / 100
-        assert [one[1:] for one in kept] == [pytest.approx(best) for best in best_by_cost(table, seen, 4)]
+            quality, cost = by_hand(table, [*thresholds[:n], value, *thresholds[n + 1 :]])
+            assert cost >= layers - 1e-9 or quality < least + 1e-9
+        assert layers < 6 and len(set(tried)) < 11**5 / 100
+        assert [choice[1:] for choice in best_found] == [pytest.approx(best) for best in best_by_cost(table, tried, 4)]
 
 
 def test_of_equal_quality_the_cheapest_is_kept() -> None:
-    (kept,) = search(lambda some: (torch.ones(len(some)), 1 + some.sum(1)), 4, draws=50, segments=1)
-    assert kept.layers == pytest.approx(1 + sum(kept.threshold)) and kept.layers < 2
+    (best_found,) = search(lambda vectors: (torch.ones(len(vectors)), 1 + vectors.sum(1)), 4, draws=50, segments=1)
+    assert best_found.layers == pytest.approx(1 + sum(best_found.threshold)) and best_found.layers < 2
 
 
 def texts(model: Any) -> Any:
@@ -193,11 +197,11 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: search(lambda some: (some, some), 1), "depth=1"),
-        (lambda: search(lambda some: (some, some), 3, draws=0), "draws=0"),
-        (lambda: search(lambda some: (some, some), 3, segments=0), "segments=0"),
-        (lambda: grid_search(lambda some: (some, some), [1.0, 0.0], 1), "depth=1"),
-        (lambda: coordinate_search(lambda some: (some, some), [1.0, 0.0], 1, least=0.0), "depth=1"),
+        (lambda: search(lambda vectors: (vectors, vectors), 1), "depth=1"),
+        (lambda: search(lambda vectors: (vectors, vectors), 3, draws=0), "draws=0"),
+        (lambda: search(lambda vectors: (vectors, vectors), 3, segments=0), "segments=0"),
+        (lambda: grid_search(lambda vectors: (vectors, vectors), [1.0, 0.0], 1), "depth=1"),
+        (lambda: coordinate_search(lambda vectors: (vectors, vectors), [1.0, 0.0], 1, least=0.0), "depth=1"),
         (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
         (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
         (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),

@@ -25,12 +25,12 @@ def test_it_is_the_layer(float64: None, size: int) -> None:
     outs = [layer(x, None, CTX).y for layer in (mlp, Chunked(mlp, size))]
     assert torch.allclose(*outs, atol=1e-14)
     inputs = [x, *mlp.parameters()]
-    for one, other in zip(*(torch.autograd.grad(y.sin().sum(), inputs) for y in outs), strict=True):
-        assert torch.allclose(one, other, atol=1e-13)
+    for first, other in zip(*(torch.autograd.grad(y.sin().sum(), inputs) for y in outs), strict=True):
+        assert torch.allclose(first, other, atol=1e-13)
 
 
 def test_no_hidden_value_is_kept_for_the_backward() -> None:
-    def kept(layer: torch.nn.Module) -> set[int]:
+    def saved_storages(layer: torch.nn.Module) -> set[int]:
         widths: set[int] = set()
 
         def pack(tensor: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def test_no_hidden_value_is_kept_for_the_backward() -> None:
         return widths
 
     mlp = MLP(8)
-    assert kept(mlp) == {11} and kept(Chunked(mlp, 4)) == set()
+    assert saved_storages(mlp) == {11} and saved_storages(Chunked(mlp, 4)) == set()
 
 
 def test_dropout_is_the_same_in_the_backward(float64: None) -> None:
@@ -92,11 +92,11 @@ def test_what_came_from_below_and_the_labels_are_cut_with_the_tokens(float64: No
     ctx = Context(CTX.pos, below=below, labels={"segment": torch.randint(0, 5, (2, 11))}, run=True)
     x = torch.randn(2, 11, 8)
     chunked = Chunked(Reader(), size)
-    whole, found = Reader()(x, None, ctx), chunked(x, None, ctx)
+    whole, chunks_out = Reader()(x, None, ctx), chunked(x, None, ctx)
     assert chunked.wants == Reader.wants
-    assert torch.allclose(found.y, whole.y) and torch.allclose(found.taps["seen"], whole.taps["seen"])
-    assert torch.allclose(found.stats["count"], whole.stats["count"])
-    assert found.aux["fixed"].item() == 1 and torch.equal(found.aux["level"], whole.aux["level"])
+    assert torch.allclose(chunks_out.y, whole.y) and torch.allclose(chunks_out.taps["seen"], whole.taps["seen"])
+    assert torch.allclose(chunks_out.stats["count"], whole.stats["count"])
+    assert chunks_out.aux["fixed"].item() == 1 and torch.equal(chunks_out.aux["level"], whole.aux["level"])
 
 
 def test_a_row_without_tokens() -> None:
@@ -132,15 +132,15 @@ def test_a_hard_choice_is_made_once_and_read_back_in_the_backward() -> None:
 
 
 def compiled() -> list[bool]:
-    x, found = torch.randn(2, 11, 8), []
+    x, compiled_grads = torch.randn(2, 11, 8), []
     for chunked in (Chunked(MLP(8), 4),):
         whole = torch.compile(chunked, backend="aot_eager", fullgraph=True)
         with torch.no_grad():
-            found.append(torch.allclose(whole(x, None, CTX).y, chunked(x, None, CTX).y))
+            compiled_grads.append(torch.allclose(whole(x, None, CTX).y, chunked(x, None, CTX).y))
         x.requires_grad_()
-        grads = [torch.autograd.grad(one(x, None, CTX).y.sin().sum(), x)[0] for one in (whole, chunked)]
-        found.append(torch.allclose(*grads, atol=1e-6))
-    return found
+        grads = [torch.autograd.grad(module(x, None, CTX).y.sin().sum(), x)[0] for module in (whole, chunked)]
+        compiled_grads.append(torch.allclose(*grads, atol=1e-6))
+    return compiled_grads
 
 
 def test_one_graph() -> None:

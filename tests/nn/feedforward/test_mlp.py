@@ -29,16 +29,16 @@ def test_the_named_nonlinearities(name: str, float64: None) -> None:
 def test_mlp_is_two_matrices_around_a_relu(bias: bool, float64: None) -> None:
     part, x = MLP(4, 6, activation="relu", bias=bias), torch.randn(2, 5, 4)
     b1, b2 = (part.up.bias, part.down.bias) if bias else (0, 0)
-    wanted = (x @ part.up.weight.T + b1).clamp_min(0) @ part.down.weight.T + b2
-    assert torch.allclose(part(x, None, CTX).y, wanted, atol=1e-14)
+    expected = (x @ part.up.weight.T + b1).clamp_min(0) @ part.down.weight.T + b2
+    assert torch.allclose(part(x, None, CTX).y, expected, atol=1e-14)
     assert (part.up.bias is not None) is (part.down.bias is not None) is bias
 
 
 def test_gated_multiplies_by_a_gate(float64: None) -> None:
     part, x = GatedMLP(4, 6), torch.randn(2, 5, 4)
     gate = x @ part.gate.weight.T
-    wanted = (gate * gate.sigmoid() * (x @ part.up.weight.T)) @ part.down.weight.T
-    assert torch.allclose(part(x, None, CTX).y, wanted, atol=1e-14)
+    expected = (gate * gate.sigmoid() * (x @ part.up.weight.T)) @ part.down.weight.T
+    assert torch.allclose(part(x, None, CTX).y, expected, atol=1e-14)
 
 
 def test_usual_widths_cost_the_same() -> None:
@@ -53,9 +53,9 @@ def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
         part.up.weight.copy_(torch.eye(4))
         part.down.weight.copy_(torch.eye(4))
     ctx = Context(torch.zeros(1, 1, dtype=torch.long))
-    drawn = torch.stack([part(x, None, ctx).y for _ in range(500)])
-    assert drawn.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
-    assert drawn.mean().item() == pytest.approx(1.0, abs=0.1)
+    sampled = torch.stack([part(x, None, ctx).y for _ in range(500)])
+    assert sampled.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert sampled.mean().item() == pytest.approx(1.0, abs=0.1)
     assert torch.equal(part.eval()(x, None, ctx).y, x)
 
 
@@ -66,7 +66,7 @@ def test_has_no_state_and_hands_on_what_it_gets(part: MLP | GatedMLP) -> None:
     assert part(x, None, CTX).state is None and part(x, (), CTX).state == ()
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     x = torch.zeros(1)
     return refusals(
         [
@@ -84,16 +84,16 @@ def said() -> list[str]:
 def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
     """A nonlinearity that is not there was silu once."""
     starts = ["activation='tanh' is not known; choose 'relu'"] * 3 + ["dropout=5.0", "hidden=0", "hidden=0", "d=0"]
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+    for text, start in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), starts, strict=True):
         assert text.startswith(f"ValueError: {start}")
 
 
 def compiled() -> list[bool]:
-    x, found = torch.randn(2, 5, 4), []
+    x, outputs = torch.randn(2, 5, 4), []
     for part in (MLP(4, activation="gelu_tanh"), GatedMLP(4)):
         whole = torch.compile(part, backend="aot_eager", fullgraph=True)
-        found.append(torch.allclose(whole(x, None, CTX).y, part(x, None, CTX).y))
-    return found
+        outputs.append(torch.allclose(whole(x, None, CTX).y, part(x, None, CTX).y))
+    return outputs
 
 
 def test_one_graph() -> None:

@@ -16,15 +16,15 @@ def naive(layer: SeparableConv, row: Tensor) -> Tensor:
     """The output of one row [T D] without padding."""
     for n, kernel in enumerate(layer.kernels):
         ahead = 0 if layer.causal else kernel // 2
-        taps, found = layer.depthwise[n].weight[:, 0], []  # [D kernel], the last one furthest ahead
+        taps, outputs = layer.depthwise[n].weight[:, 0], []  # [D kernel], the last one furthest ahead
         for t in range(len(row)):
             mixed = torch.zeros(row.shape[1]).double()
             for k in range(kernel):
                 at = t + ahead - (kernel - 1) + k
                 if 0 <= at < len(row):
                     mixed = mixed + taps[:, k] * row[at]
-            found.append(layer.pointwise[n].weight @ mixed + layer.pointwise[n].bias)
-        row = torch.stack(found)
+            outputs.append(layer.pointwise[n].weight @ mixed + layer.pointwise[n].bias)
+        row = torch.stack(outputs)
         row = row.relu() if n == 0 else row
     return row
 

@@ -23,23 +23,25 @@ def test_the_weight_of_a_lower_layer_can_fall_in_a_line_until_it_stops() -> None
 
 
 def test_a_further_target_has_every_one_before_it() -> None:
-    wanted = torch.tensor([[5, 3, -1, 2, 4, 6], [-1, -1, 7, 8, -1, -1]])
-    assert [one.tolist() for one in targets_of_steps(wanted, 3)] == [
-        wanted.tolist(),
+    expected = torch.tensor([[5, 3, -1, 2, 4, 6], [-1, -1, 7, 8, -1, -1]])
+    assert [targets.tolist() for targets in targets_of_steps(expected, 3)] == [
+        expected.tolist(),
         [[3, -1, -1, 4, 6, -1], [-1, -1, 8, -1, -1, -1]],
         [[-1, -1, -1, 6, -1, -1], [-1] * 6],
     ]
-    assert targets_of_steps(wanted[:, :2], 4)[3].tolist() == [[-1, -1]] * 2, "more steps than a row is long"
-    assert last_targets(wanted).tolist() == [[-1, 3, -1, -1, -1, 6], [-1, -1, -1, 8, -1, -1]], "two documents, and one"
+    assert targets_of_steps(expected[:, :2], 4)[3].tolist() == [[-1, -1]] * 2, "more steps than a row is long"
+    assert last_targets(expected).tolist() == [[-1, 3, -1, -1, -1, 6], [-1, -1, -1, 8, -1, -1]], (
+        "two documents, and one"
+    )
     assert last_targets(torch.full((1, 3), -1)).tolist() == [[-1] * 3]
 
 
 def test_further_targets_are_weighed(float64: None) -> None:
-    logits, wanted = [torch.randn(2, 4, 7) for _ in range(3)], torch.tensor([[5, 3, 0, 2], [1, 6, -1, -1]])
+    logits, tokens = [torch.randn(2, 4, 7) for _ in range(3)], torch.tensor([[5, 3, 0, 2], [1, 6, -1, -1]])
     total = 0.0
-    for k, (one, targets) in enumerate(zip(logits, targets_of_steps(wanted, 3), strict=True)):
+    for k, (step_logits, targets) in enumerate(zip(logits, targets_of_steps(tokens, 3), strict=True)):
         for b, t in (targets >= 0).nonzero().tolist():
-            total -= (1.0 if k == 0 else 0.25) * float(one[b, t].log_softmax(-1)[targets[b, t]])
-    assert float(multi_step_loss(logits, targets_of_steps(wanted, 3), 0.25)) == pytest.approx(total, rel=1e-12)
+            total -= (1.0 if k == 0 else 0.25) * float(step_logits[b, t].log_softmax(-1)[targets[b, t]])
+    assert float(multi_step_loss(logits, targets_of_steps(tokens, 3), 0.25)) == pytest.approx(total, rel=1e-12)
     with pytest.raises(ValueError, match="shorter than"):
-        multi_step_loss(logits, targets_of_steps(wanted, 2))
+        multi_step_loss(logits, targets_of_steps(tokens, 2))

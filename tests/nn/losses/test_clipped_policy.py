@@ -19,16 +19,16 @@ def test_advantages_are_discounted_sums_that_end_with_the_episode(discount: floa
     rewards, values, following = (numbers(seed) for seed in range(3))
     ends = numbers(3) > 0.8
     assert ends.any() and not ends.all()
-    found = advantages(rewards, values, following, ends, discount, trace)
+    actual = advantages(rewards, values, following, ends, discount, trace)
     for b in range(ROWS):
         for t in range(STEPS):
-            wanted, factor = 0.0, 1.0
+            expected, factor = 0.0, 1.0
             for k in range(t, STEPS):
-                wanted += factor * float(rewards[b, k] + discount * following[b, k] - values[b, k])
+                expected += factor * float(rewards[b, k] + discount * following[b, k] - values[b, k])
                 factor *= discount * trace
                 if ends[b, k]:
                     break
-            assert float(found[b, t]) == pytest.approx(wanted, abs=1e-12)
+            assert float(actual[b, t]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_with_a_trace_of_1_an_advantage_is_what_was_earned_less_what_was_expected() -> None:
@@ -36,18 +36,18 @@ def test_with_a_trace_of_1_an_advantage_is_what_was_earned_less_what_was_expecte
     ends = torch.zeros(ROWS, STEPS, dtype=torch.bool)
     ends[:, -1] = True
     following = torch.cat([values[:, 1:], torch.zeros(ROWS, 1, dtype=torch.float64)], 1)
-    found = advantages(rewards, values, following, ends, 1.0, 1.0)
-    torch.testing.assert_close(found + values, rewards.flip(1).cumsum(1).flip(1))
+    actual = advantages(rewards, values, following, ends, 1.0, 1.0)
+    torch.testing.assert_close(actual + values, rewards.flip(1).cumsum(1).flip(1))
 
 
 def test_the_clipped_loss_is_the_paper_s_minimum() -> None:
     log_p, before, better = 0.3 * numbers(0), 0.3 * numbers(1), numbers(2)
-    found = clipped_policy(log_p, before, better, 0.2)
+    loss = clipped_policy(log_p, before, better, 0.2)
     for b in range(ROWS):
         for t in range(STEPS):
             r, a = math.exp(float(log_p[b, t] - before[b, t])), float(better[b, t])
             clipped = min(max(r, 0.8), 1.2)
-            assert float(found[b, t]) == pytest.approx(-min(r * a, clipped * a), abs=1e-12)
+            assert float(loss[b, t]) == pytest.approx(-min(r * a, clipped * a), abs=1e-12)
 
 
 def test_what_has_gone_far_enough_is_pushed_no_further() -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 TEXTS = (b"Ab c. De f. Ghi. Jk. L m n. Op. ", b"No more. Yes. Here. And there it w")
 
 
-def made(**keywords: Any) -> ContrastiveMLM:
+def make_model(**keywords: Any) -> ContrastiveMLM:
     model = etc(**{"d": 16, "depth": 2, "heads": 2, "radius": 3, "tokens": 8, "contrast": 0.25, **keywords})
     assert isinstance(model, ContrastiveMLM)
     return model.eval()
@@ -36,41 +36,41 @@ def batch() -> torch.Tensor:
 
 def test_the_loss_is_that_of_the_equation() -> None:
     a, b = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    hidden, there = torch.tensor([[1, 0, 1], [1, 1, 1]]) > 0, torch.tensor([[1, 1, 1], [1, 0, 0]]) > 0
-    parts = [(r, n) for r in range(2) for n in range(3) if there[r, n]]
+    hidden, is_present = torch.tensor([[1, 0, 1], [1, 1, 1]]) > 0, torch.tensor([[1, 1, 1], [1, 0, 0]]) > 0
+    parts = [(r, n) for r in range(2) for n in range(3) if is_present[r, n]]
     losses = []
-    for one in parts:
-        if hidden[one]:
-            scores = {other: float(a[one] @ b[other]) for other in parts}
-            losses.append(-math.log(math.exp(scores[one]) / sum(math.exp(s) for s in scores.values())))
-    torch.testing.assert_close(float(Contrastive()(a, b, hidden, there)), sum(losses) / len(losses))
-    assert float(Contrastive()(a, b, hidden & False, there)) == 0
+    for part in parts:
+        if hidden[part]:
+            scores = {other: float(a[part] @ b[other]) for other in parts}
+            losses.append(-math.log(math.exp(scores[part]) / sum(math.exp(s) for s in scores.values())))
+    torch.testing.assert_close(float(Contrastive()(a, b, hidden, is_present)), sum(losses) / len(losses))
+    assert float(Contrastive()(a, b, hidden & False, is_present)) == 0
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("projections", ["reader", "four", "shared", "own"])
 def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> None:
-    model, tokens = made(projections=projections), batch()
+    model, tokens = make_model(projections=projections), batch()
     body, ctx = model.body, context_of_tokens(tokens)
     labelled = ctx.replace(labels={"segment": segments(tokens)})
-    found = body.whole(model.embed_tokens(tokens, ctx), body.apart(labelled)).y[:, : body.n]
+    actual = body.whole(model.embed_tokens(tokens, ctx), body.apart(labelled)).y[:, : body.n]
     for r, row in enumerate(segments(tokens)):
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
             own = context_of_tokens(alone)
-            seen = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
-            torch.testing.assert_close(found[r, n], body.whole(model.embed_tokens(alone, own), seen).y[0, 0])
+            recorded = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
+            torch.testing.assert_close(actual[r, n], body.whole(model.embed_tokens(alone, own), recorded).y[0, 0])
 
 
 @torch.no_grad()
 def test_a_hidden_part_is_told_by_its_context_alone() -> None:
-    model, tokens = made(), batch()
+    model, tokens = make_model(), batch()
     segment = segments(tokens)
-    hidden, there = model.parts(tokens, segment, fixed=True, seed=1)
-    assert there.sum(1).tolist() == [6, 4] and bool(hidden.any()) and bool((there | ~hidden).all())
+    hidden, is_present = model.parts(tokens, segment, fixed=True, seed=1)
+    assert is_present.sum(1).tolist() == [6, 4] and bool(hidden.any()) and bool((is_present | ~hidden).all())
     _, chosen = model.hide(tokens, fixed=True, seed=1)
     for r in range(2):
-        firsts = [int((segment[r] == n).nonzero()[0, 0]) for n in range(int(there[r].sum()))]
+        firsts = [int((segment[r] == n).nonzero()[0, 0]) for n in range(int(is_present[r].sum()))]
         want = [n for n, first in enumerate(firsts) if chosen[r, first] >= 0]
         want = want or [int(segment[r, int((chosen[r] >= 0).nonzero()[0, 0])])]  # one at least
         assert hidden[r].nonzero()[:, 0].tolist() == want
@@ -80,21 +80,21 @@ def test_a_hidden_part_is_told_by_its_context_alone() -> None:
     loss = model(tokens)
     masked = torch.stack([hidden[r, segment[r].clamp_min(0)] & (segment[r] >= 0) for r in range(2)])
     assert bool((read[0][masked] == model.mask).all()) and torch.equal(read[1], tokens)
-    _, wanted = model.hide(tokens, fixed=True)
-    assert int(loss.count) == int(((wanted >= 0) & ~masked).sum())
+    _, targets = model.hide(tokens, fixed=True)
+    assert int(loss.count) == int(((targets >= 0) & ~masked).sum())
     want = 0.75 * loss.parts["nll"] + 0.25 * loss.parts["contrast"]
     torch.testing.assert_close(loss.total, want)
 
 
 def test_the_last_global_token_is_hidden_only_where_it_stands_for_one_part() -> None:
-    model, tokens = made(tokens=4), batch()
+    model, tokens = make_model(tokens=4), batch()
     model.hide = lambda tokens, **_: (tokens, tokens)  # type: ignore[method-assign, assignment]
-    hidden, there = model.parts(tokens, segments(tokens), fixed=True, seed=0)
-    assert hidden.tolist() == [[True, True, True, False], [True] * 4] and bool(there.all())
+    hidden, is_present = model.parts(tokens, segments(tokens), fixed=True, seed=0)
+    assert hidden.tolist() == [[True, True, True, False], [True] * 4] and bool(is_present.all())
 
 
 def test_what_is_scored_or_packed_is_learned_as_by_an_mlm() -> None:
-    model, tokens = made(), batch()
+    model, tokens = make_model(), batch()
     packed = TokenBatch(tokens, tokens == ord("e"))
     assert set(model(packed).parts) == {"nll"}
     torch.testing.assert_close(model(packed).total, MLM.forward(model, packed).total)
@@ -117,18 +117,18 @@ def test_the_command_line_trains_it_from_documents(tmp_path: Path) -> None:
     for contrast in ("0.2", "0.0"):
         out = str(tmp_path / contrast)
         assert run(["train", "etc", *sizes, f"contrast={contrast}", *more, "--out", out]) == 0
-        kept = etc(d=32, depth=2, heads=2, radius=8, tokens=6, clip=4, contrast=0.2)
-        assert isinstance(kept, ContrastiveMLM)
-        kept.load_state_dict(load(out).state_dict())
+        model = etc(d=32, depth=2, heads=2, radius=8, tokens=6, clip=4, contrast=0.2)
+        assert isinstance(model, ContrastiveMLM)
+        model.load_state_dict(load(out).state_dict())
         unseen = [list(document(chance).encode()) for _ in range(8)]
         longest = max(map(len, unseen))
         tokens = torch.tensor([row + [-1] * (longest - len(row)) for row in unseen])
-        losses[contrast] = kept.eval()(tokens).parts["contrast"].item()
+        losses[contrast] = model.eval()(tokens).parts["contrast"].item()
     assert losses["0.2"] < 0.8 * math.log(32) < losses["0.0"], losses
 
 
 def test_judged_as_an_mlm_and_refused_without_parts() -> None:
-    model, tokens = made(), batch()
+    model, tokens = make_model(), batch()
     torch.testing.assert_close(model.judge(tokens).totals, MLM.judge(model, tokens).totals)
     assert type(etc(d=16, depth=1, heads=2)) is MLM
     with pytest.raises(ValueError, match="GlobalTokens"):

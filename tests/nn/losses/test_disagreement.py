@@ -18,7 +18,11 @@ EVERY = (SubspaceDisagreement, PositionDisagreement, OutputDisagreement)
 
 def layer(heads: int = 3) -> Attention:
     torch.manual_seed(0)
-    return Attention(QKV(12, heads), Regularised(Softmax(Causal()), *(one() for one in EVERY))).double().train()
+    return (
+        Attention(QKV(12, heads), Regularised(Softmax(Causal()), *(make_penalty() for make_penalty in EVERY)))
+        .double()
+        .train()
+    )
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
@@ -35,32 +39,32 @@ def test_each_is_the_papers_mean_over_pairs_of_heads() -> None:
         for t in range(b, 5):
             a = torch.zeros(3, 5).double()
             for h in range(3):
-                seen = range(b, t + 1)
-                scores = torch.stack([queries.q[b, h, t] @ keys.k[b, h, s] / 2 for s in seen])
+                positions = range(b, t + 1)
+                scores = torch.stack([queries.q[b, h, t] @ keys.k[b, h, s] / 2 for s in positions])
                 a[h, b : t + 1] = scores.softmax(0)
             read = [sum(a[h, s] * keys.v[b, h, s] for s in range(5)) for h in range(3)]
             pairs = [(i, j) for i in range(3) for j in range(3)]
-            wanted = {
+            expected = {
                 "subspace_disagreement": sum(cosine(keys.v[b, i, t], keys.v[b, j, t]) for i, j in pairs) / 9,
                 "position_disagreement": sum(float((a[i] * a[j]).sum()) for i, j in pairs) / 9,
                 "output_disagreement": sum(cosine(read[i], read[j]) for i, j in pairs) / 9,
             }
-            for key, value in wanted.items():
+            for key, value in expected.items():
                 assert out.aux[key][b, t].item() == pytest.approx(value, abs=1e-12)
     assert not part.eval()(x, None, ctx).aux
 
 
-@pytest.mark.parametrize("one", EVERY)
-def test_training_on_it_alone_moves_heads_apart(one: type) -> None:
+@pytest.mark.parametrize("penalty", EVERY)
+def test_training_on_it_alone_moves_heads_apart(penalty: type) -> None:
     part, x = layer(2), torch.randn(4, 8, 12).double()
-    key, optimiser = one.key, torch.optim.Adam(part.parameters(), 0.02)
+    key, optimiser = penalty.key, torch.optim.Adam(part.parameters(), 0.02)
     first = part(x).aux[key].mean().item()
     for _ in range(40):
         optimiser.zero_grad()
         part(x).aux[key].mean().backward()
         optimiser.step()
     # two heads: 1 / 2 is at right angles; weights that are all alike are among the least, and they begin near that
-    assert part(x).aux[key].mean().item() < first - (0.01 if one is PositionDisagreement else 0.1)
+    assert part(x).aux[key].mean().item() < first - (0.01 if penalty is PositionDisagreement else 0.1)
 
 
 def test_what_tells_no_weights_is_refused() -> None:

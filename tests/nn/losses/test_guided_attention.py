@@ -18,9 +18,9 @@ from kinformer.nn.projections.qkv import QKV
 
 def layer(pattern: Pattern, *guides: str | None, over: str = "sum") -> Attention:
     torch.manual_seed(0)
-    held = GuidedAttention(tuple(None if one is None else GUIDES[one] for one in guides), over)  # type: ignore[arg-type]
+    mechanism = GuidedAttention(tuple(None if name is None else GUIDES[name] for name in guides), over)  # type: ignore[arg-type]
     width = 14 if len(guides) == 7 else 12
-    return Attention(QKV(width, len(guides)), Regularised(Softmax(pattern), held)).double().train()
+    return Attention(QKV(width, len(guides)), Regularised(Softmax(pattern), mechanism)).double().train()
 
 
 @pytest.mark.parametrize("pattern", [Full(), Causal()])
@@ -31,26 +31,26 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
     part, x = layer(pattern, *names, over=over), torch.randn(2, 6, 14).double()
     labels = torch.tensor([[0, 2, 0, 0, 2, 1], [0, 0, 0, 0, 0, 0]])
     ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).replace(labels={"segment": labels})
-    found = part(x, None, ctx).aux["guided_attention"]
+    penalty = part(x, None, ctx).aux["guided_attention"]
     queries, keys = part.projection.queries_and_keys(x, ctx.pos)
     for b, length in ((0, 6), (1, 4)):
         for i in range(length):
-            total, seen = 0.0, [j for j in range(length) if pattern == Full() or j <= i]
+            total, readable = 0.0, [j for j in range(length) if pattern == Full() or j <= i]
             for h, name in enumerate(names):
                 marked = {
-                    "next": [j for j in seen if j == i + 1],
-                    "period": [j for j in seen if labels[b, j] == 2],
+                    "next": [j for j in readable if j == i + 1],
+                    "period": [j for j in readable if labels[b, j] == 2],
                     "first": [0],
                     None: [],
                 }[name]
-                scores = torch.stack([queries.q[b, h, i] @ keys.k[b, h, j] for j in seen]) / 2**0.5
-                p = torch.tensor([1 / len(marked) if j in marked else 0.0 for j in seen]).double()
+                scores = torch.stack([queries.q[b, h, i] @ keys.k[b, h, j] for j in readable]) / 2**0.5
+                p = torch.tensor([1 / len(marked) if j in marked else 0.0 for j in readable]).double()
                 square = (scores.softmax(0) - p).square().sum().item()
                 if over == "mean" and name is not None:
-                    total += square / len(seen) / names.count(name)
+                    total += square / len(readable) / names.count(name)
                 elif marked:
                     total += square
-            assert found[b, i].item() == pytest.approx(total, abs=1e-12)
+            assert penalty[b, i].item() == pytest.approx(total, abs=1e-12)
 
 
 @pytest.mark.prove

@@ -24,22 +24,22 @@ def test_the_sum_over_real_targets_and_how_many_there_are(smoothing: float, floa
     for b, t in (TARGETS >= 0).nonzero().tolist():
         log_p = logits[b, t].log_softmax(-1)
         total -= float((1 - smoothing) * log_p[TARGETS[b, t]] + smoothing * log_p.mean())
-    found, count = cross_entropy(logits, TARGETS, smoothing)
-    assert count == 4 and float(found) == pytest.approx(total, rel=1e-12)
+    loss, count = cross_entropy(logits, TARGETS, smoothing)
+    assert count == 4 and float(loss) == pytest.approx(total, rel=1e-12)
 
 
 def test_without_a_target_it_is_zero_and_has_a_gradient() -> None:
     logits = torch.randn(1, 3, 5, requires_grad=True)
-    found, count = cross_entropy(logits, torch.full((1, 3), -1))
-    (gradient,) = torch.autograd.grad(found, logits)
-    assert found == 0 and count == 0 and not gradient.any()
+    total, count = cross_entropy(logits, torch.full((1, 3), -1))
+    (gradient,) = torch.autograd.grad(total, logits)
+    assert total == 0 and count == 0 and not gradient.any()
 
 
 def test_in_bfloat16_it_is_computed_in_float32() -> None:
     logits = (4 * torch.randn(2, 4, 50)).bfloat16()
-    found, _ = cross_entropy(logits, TARGETS)
+    total, _ = cross_entropy(logits, TARGETS)
     exact, _ = cross_entropy(logits.double(), TARGETS)
-    assert found.dtype == torch.float32 and float(found) == pytest.approx(float(exact), rel=1e-6)
+    assert total.dtype == torch.float32 and float(total) == pytest.approx(float(exact), rel=1e-6)
 
 
 def test_a_word_that_is_none_of_the_options_is_refused() -> None:
@@ -67,7 +67,7 @@ def test_aligned_equals_its_equation(weights: str, w: tuple[float, ...], float64
             if TARGETS[b, t] < 0:
                 continue
             count += 1
-            for one, weight in zip(logits, w, strict=True):
-                total -= weight * float(one[b, t].log_softmax(-1)[TARGETS[b, t]])
-    found, number = aligned_loss(logits, TARGETS, weights)
-    assert number == count and float(found) == pytest.approx(total / sum(w), rel=1e-12)
+            for exit_logits, weight in zip(logits, w, strict=True):
+                total -= weight * float(exit_logits[b, t].log_softmax(-1)[TARGETS[b, t]])
+    loss, number = aligned_loss(logits, TARGETS, weights)
+    assert number == count and float(loss) == pytest.approx(total / sum(w), rel=1e-12)

@@ -14,9 +14,9 @@ def test_the_map_is_elu_plus_one(float64):
     x = torch.randn(1, 2, 5, 4) * 3
     phi, constant = ELU()(x, True)
     phi = phi * constant[..., None].exp()
-    for value, found in zip(x.flatten().tolist(), phi.flatten().tolist(), strict=True):
-        wanted = value + 1 if value > 0 else 2.718281828459045**value
-        assert abs(found - wanted) < 1e-14
+    for value, actual in zip(x.flatten().tolist(), phi.flatten().tolist(), strict=True):
+        expected = value + 1 if value > 0 else 2.718281828459045**value
+        assert abs(actual - expected) < 1e-14
     assert constant.shape == (1, 2, 5)
 
 
@@ -30,10 +30,10 @@ def test_far_below_zero_it_still_reads_in_float32(kind: type[LinearAttention] | 
     ctx = Context.of(torch.zeros(1, 3, 4))
     read = kind(ELU())(Queries(q, pos[:, None]), Keys(q, v, pos[:, None]), None, ctx).y
     weights = q[0, 0, :, 0].detach().double().sub(far).exp()  # of the keys; a query's own factor cancels
-    wanted = (weights * v[0, 0, :, 0]).cumsum(0) / weights.cumsum(0)
+    expected = (weights * v[0, 0, :, 0]).cumsum(0) / weights.cumsum(0)
     if kind is FullLinearAttention:
-        wanted = wanted[-1:].expand(3)
-    assert torch.allclose(read.y[0, 0, :, 0].double(), wanted, rtol=1e-5)
+        expected = expected[-1:].expand(3)
+    assert torch.allclose(read.y[0, 0, :, 0].double(), expected, rtol=1e-5)
     read.y.sum().backward()
     assert bool(q.grad.isfinite().all()) and bool(q.grad.any())
 

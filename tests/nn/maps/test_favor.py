@@ -35,8 +35,8 @@ def test_products_estimate_softmaxs_kernel_with_every_constant_added_back(keywor
     q, k = F.normalize(torch.randn(2, 8), dim=-1) * 1.5
     (phi_q, q_left), (phi_k, k_left) = (map(x[None, None, None], n == 0) for n, x in enumerate((q, k)))
     estimate = (phi_q * phi_k).sum() * (q_left + k_left).exp()[0, 0, 0]
-    wanted = (q.dot(k) / 8**0.5).exp()
-    assert abs(estimate / wanted - 1) < 0.03
+    expected = (q.dot(k) / 8**0.5).exp()
+    assert abs(estimate / expected - 1) < 0.03
     assert abs(estimate / q.dot(k).exp() - 1) > 0.2
 
 
@@ -50,8 +50,8 @@ def test_the_map_against_a_loop(hyperbolic):
             z = x[0, h, t] / 4**0.25
             signs = [1, -1] if hyperbolic else [1]
             kernel = torch.stack([(s * w.dot(z) - z.dot(z) / 2).exp() for s in signs for w in map.directions])
-            wanted = (kernel + 0.01 * kernel.max()) / len(kernel) ** 0.5
-            assert torch.allclose(phi[0, h, t] * left[0, h, t].exp(), wanted, atol=1e-13)
+            expected = (kernel + 0.01 * kernel.max()) / len(kernel) ** 0.5
+            assert torch.allclose(phi[0, h, t] * left[0, h, t].exp(), expected, atol=1e-13)
 
 
 def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors():
@@ -77,17 +77,17 @@ def test_orthogonal_directions_estimate_better():
 
 def test_directions_are_drawn_anew_after_so_many_steps_and_only_then():
     map, twin = FAVOR(4, 6, redraw=3, seed=5), FAVOR(4, 6, redraw=3, seed=5)
-    first, seen = map.directions.clone(), []
+    first, directions = map.directions.clone(), []
     for _ in range(7):
         map.after_step(0.5, {})
-        seen.append(map.directions.clone())
-    assert all(torch.equal(seen[n], first) for n in (0, 1))
-    assert torch.equal(seen[2], seen[4]) and torch.equal(seen[5], seen[6])
-    assert not torch.equal(seen[2], first) and not torch.equal(seen[5], seen[2])
+        directions.append(map.directions.clone())
+    assert all(torch.equal(directions[n], first) for n in (0, 1))
+    assert torch.equal(directions[2], directions[4]) and torch.equal(directions[5], directions[6])
+    assert not torch.equal(directions[2], first) and not torch.equal(directions[5], directions[2])
     twin.load_state_dict(map.state_dict())
     for _ in range(2):
         map.after_step(1.0, {}), twin.after_step(1.0, {})
-    assert torch.equal(map.directions, twin.directions) and not torch.equal(map.directions, seen[6])
+    assert torch.equal(map.directions, twin.directions) and not torch.equal(map.directions, directions[6])
     never = FAVOR(4, 6)
     never.after_step(1.0, {})
     assert torch.equal(never.directions, FAVOR(4, 6).directions)
@@ -103,9 +103,9 @@ def test_a_far_field_by_features_merges_with_near_keys_by_softmax():
         return call(mechanism, q, k, v, k_pos).y
 
     exact = read(Softmax(Full()), pos)
-    both = merge(read(Softmax(Full()), pos.masked_fill(pos < 6, -1)), read(linear, pos.masked_fill(pos >= 6, -1)))
-    assert (both.y - exact.y).abs().max() < 0.01 and (both.lse - exact.lse).abs().max() < 0.02
-    assert (both.y - exact.y).norm() < 0.9 * (read(linear, pos).y - exact.y).norm()
+    merged = merge(read(Softmax(Full()), pos.masked_fill(pos < 6, -1)), read(linear, pos.masked_fill(pos >= 6, -1)))
+    assert (merged.y - exact.y).abs().max() < 0.01 and (merged.lse - exact.lse).abs().max() < 0.02
+    assert (merged.y - exact.y).norm() < 0.9 * (read(linear, pos).y - exact.y).norm()
 
 
 def moved_by_later_tokens(stabiliser):
@@ -179,10 +179,10 @@ def test_single_precision_stays_finite_at_any_width(k_dim, eps, hyperbolic):
     map, (q, k, v) = FAVOR(k_dim, 32, eps=eps, hyperbolic=hyperbolic), 30 * torch.randn(3, 1, 2, 9, k_dim)
     k[:, :, 4] = 100 * map.directions[3]
     for form in (LinearAttention, FullLinearAttention):
-        given = [x.float().requires_grad_() for x in (q, k, v)]
-        read = call(form(map.float()), *given).y
+        leaves_in = [x.float().requires_grad_() for x in (q, k, v)]
+        read = call(form(map.float()), *leaves_in).y
         assert read.y.isfinite().all() and not (read.lse.isnan() | read.lse.isposinf()).any()
-        assert all(one.isfinite().all() for one in torch.autograd.grad(read.y.square().sum(), given))
+        assert all(tensor.isfinite().all() for tensor in torch.autograd.grad(read.y.square().sum(), leaves_in))
         assert not eps or read.lse.isfinite().all()
 
 
@@ -226,7 +226,7 @@ def test_the_features_own_backward_is_that_of_what_they_are(shape):
     floor = torch.rand(shape, requires_grad=bool(shape))  # a number learns nothing
     want = (u + shift[..., None]).exp() + floor[..., None]
     torch.testing.assert_close(raised(u, shift, floor), want)
-    given = (u, shift, floor) if shape else (u, shift)
+    inputs = (u, shift, floor) if shape else (u, shift)
     direction = torch.randn_like(want)
-    found, expected = (torch.autograd.grad(y, given, direction) for y in (raised(u, shift, floor), want))
-    torch.testing.assert_close(found, expected)
+    gradients, expected = (torch.autograd.grad(y, inputs, direction) for y in (raised(u, shift, floor), want))
+    torch.testing.assert_close(gradients, expected)

@@ -44,18 +44,18 @@ def test_the_temperature_may_differ_by_dimension():
     map.sigma.data.copy_(torch.tensor([[0.0, 1.0, 2.0, 3.0]]))
     x, y = torch.nn.functional.normalize(torch.randn(2, 4), dim=-1)
     (phi_x, _), (phi_y, _) = (map(z[None, None, None], False) for z in (x, y))
-    wanted = torch.exp(-(map.sigma[0] * (x - y)).square().sum() / 2)
-    assert ((phi_x * phi_y).sum() - wanted).abs() < 0.01
+    expected = torch.exp(-(map.sigma[0] * (x - y)).square().sum() / 2)
+    assert ((phi_x * phi_y).sum() - expected).abs() < 0.01
 
 
 def test_attention_with_many_directions_is_softmax_of_unit_vectors():
     q, k, v = torch.randn(3, 1, 2, 7, 8).unbind(0)
     map = RandomFourier(2, 8, 100_000)
     map.sigma.data.fill_(1.5)
-    found = call(FullLinearAttention(map), q, k, v).y.y
+    output = call(FullLinearAttention(map), q, k, v).y.y
     unit_q, unit_k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
-    wanted = (1.5**2 * unit_q @ unit_k.mT).softmax(-1) @ v
-    assert (found - wanted).abs().max() < 0.03
+    expected = (1.5**2 * unit_q @ unit_k.mT).softmax(-1) @ v
+    assert (output - expected).abs().max() < 0.03
 
 
 def test_the_map_against_a_loop():
@@ -67,8 +67,8 @@ def test_the_map_against_a_loop():
         for t in range(4):
             unit = x[0, h, t] / (x[0, h, t].square().sum().sqrt() + 0.25)
             angles = [(map.sigma[h] * w).dot(unit) / 0.5 for w in map.directions[h]]
-            wanted = torch.stack([0.3 * a.sin() for a in angles] + [0.3 * a.cos() for a in angles])
-            assert torch.allclose(phi[0, h, t], wanted, atol=1e-14)
+            expected = torch.stack([0.3 * a.sin() for a in angles] + [0.3 * a.cos() for a in angles])
+            assert torch.allclose(phi[0, h, t], expected, atol=1e-14)
     assert constant.count_nonzero() == 0
 
 
@@ -93,7 +93,7 @@ def test_a_zero_vector_has_finite_gradients():
 
 def test_a_read_has_no_lse_and_so_does_not_merge():
     declared = [
-        one for one in linear.EXAMPLES if isinstance(one, Example) and isinstance(one.make().map, RandomFourier)
+        entry for entry in linear.EXAMPLES if isinstance(entry, Example) and isinstance(entry.make().map, RandomFourier)
     ]
     assert declared and all("merge" in example.breaks for example in declared)
     q, k, v = torch.randn(3, 1, 1, 3, 4).unbind(0)
@@ -113,11 +113,11 @@ def test_the_floor_is_of_the_sum_itself_in_every_form():
     add, keep = torch.sigmoid(-gate[0, 0, :, 0]), torch.sigmoid(gate[0, 0, 0, 0])
     ctx = Context(torch.arange(6)[None], run=True)
     queries, keys = Queries(q, ctx.by_head), Keys(k, v, ctx.by_head, {"gate": gate})
-    found = LinearAttention(map, GatedUpdate())(queries, keys, None, ctx).y.y
+    output = LinearAttention(map, GatedUpdate())(queries, keys, None, ctx).y.y
     for i in range(6):
         weight = torch.stack([add[j] * keep ** (i - j) * (phi_q[0, 0, i] @ phi_k[0, 0, j]) for j in range(i + 1)])
-        wanted = (weight[:, None] * v[0, 0, : i + 1]).sum(0) / weight.sum().clamp_min(0.5)
-        torch.testing.assert_close(found[0, 0, i], wanted, rtol=0, atol=1e-13)
+        expected = (weight[:, None] * v[0, 0, : i + 1]).sum(0) / weight.sum().clamp_min(0.5)
+        torch.testing.assert_close(output[0, 0, i], expected, rtol=0, atol=1e-13)
 
 
 def test_other_heads_than_it_was_made_for_are_refused():
@@ -140,14 +140,14 @@ def test_an_unknown_word_is_refused():
 def test_directions_are_drawn_anew_and_a_training_that_goes_on_draws_the_same():
     """The paper's training takes others at every step; here `redraw=1`."""
     map, twin = (RandomFourier(2, 4, 8, redraw=1, seed=3) for _ in range(2))
-    seen = [map.directions.clone()]
+    directions = [map.directions.clone()]
     for _ in range(3):
         map.after_step(0.5, {})
-        seen.append(map.directions.clone())
-    assert len({float(draw.sum()) for draw in seen}) == 4
+        directions.append(map.directions.clone())
+    assert len({float(draw.sum()) for draw in directions}) == 4
     twin.load_state_dict(map.state_dict())
     map.after_step(1.0, {}), twin.after_step(1.0, {})
-    assert torch.equal(map.directions, twin.directions) and not torch.equal(map.directions, seen[3])
+    assert torch.equal(map.directions, twin.directions) and not torch.equal(map.directions, directions[3])
     never = RandomFourier(2, 4, 8)
     never.after_step(1.0, {})
     assert torch.equal(never.directions, RandomFourier(2, 4, 8).directions)

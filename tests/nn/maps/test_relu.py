@@ -28,14 +28,14 @@ def test_generalised_kernels_against_a_loop(f):
     assert phi.shape[-1] == map.features(4) == 6 and (phi > 0).all()
     for h, t in torch.cartesian_prod(torch.arange(2), torch.arange(3)).tolist():
         u = torch.stack([w.dot(x[0, h, t] / 4**0.25) for w in map.directions.double()])
-        wanted = {
+        expected = {
             "relu": u.clamp_min(0),
             "sigmoid": 1 / (1 + (-u).exp()),
             "abs": torch.maximum(u, -u),
             "softplus": (1 + u.exp()).log(),
             "exp": u.exp(),
         }[f] + 0.25
-        torch.testing.assert_close(phi[0, h, t] * left[0, h, t].exp(), wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(phi[0, h, t] * left[0, h, t].exp(), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)

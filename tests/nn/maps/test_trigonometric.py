@@ -17,11 +17,11 @@ def test_the_map_against_a_loop():
     phi, constant = map(x, False)
     assert phi.shape[-1] == map.features(4) == 12
     for h, t in torch.cartesian_prod(torch.arange(2), torch.arange(3)).tolist():
-        one = x[0, h, t] / 4**0.25
-        angles = [w @ one for w in map.directions.double()]
-        before = (one @ one / 2).exp() / 6**0.5
-        wanted = torch.stack([before * a.sin() for a in angles] + [before * a.cos() for a in angles])
-        torch.testing.assert_close(phi[0, h, t] * constant[0, h, t].exp(), wanted, rtol=0, atol=1e-13)
+        scaled = x[0, h, t] / 4**0.25
+        angles = [w @ scaled for w in map.directions.double()]
+        before = (scaled @ scaled / 2).exp() / 6**0.5
+        expected = torch.stack([before * a.sin() for a in angles] + [before * a.cos() for a in angles])
+        torch.testing.assert_close(phi[0, h, t] * constant[0, h, t].exp(), expected, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
@@ -40,8 +40,8 @@ def test_attention_with_many_directions_is_softmax(mechanism):
     ctx = Context(torch.arange(7)[None], run=True)
     read = mechanism(Trigonometric(8, 100_000))(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
     causal = torch.full((7, 7), -torch.inf).triu(1) * (mechanism is LinearAttention or torch.nan)
-    wanted = (q @ k.mT / 8**0.5 + causal.nan_to_num(nan=0.0, neginf=-torch.inf)).softmax(-1) @ v
-    assert read.lse is None and (read.y - wanted).abs().max() < 0.05
+    expected = (q @ k.mT / 8**0.5 + causal.nan_to_num(nan=0.0, neginf=-torch.inf)).softmax(-1) @ v
+    assert read.lse is None and (read.y - expected).abs().max() < 0.05
 
 
 def test_a_sum_below_the_floor_is_raised_to_it():
@@ -53,14 +53,14 @@ def test_a_sum_below_the_floor_is_raised_to_it():
 
 def test_where_sums_are_raised_all_but_the_largest_key_learn_what_was_read():
     """The prefactor of that key is held fast; the gradients of all other keys and of queries are differences."""
-    drawn = torch.Generator().manual_seed(3)
-    q, k, v = (torch.randn(1, 1, 6, width, generator=drawn) for width in (4, 4, 2))
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(1, 1, 6, width, generator=generator) for width in (4, 4, 2))
     k[:, :, 0] *= 3  # the largest from the first token on
     mechanism, ctx = LinearAttention(Trigonometric(4, 16, floor=50.0)), Context(torch.arange(6)[None], run=True)
 
-    def read(q, others):
-        keys = torch.cat([k[:, :, :1], others], 2)
+    def read(q, rest):
+        keys = torch.cat([k[:, :, :1], rest], 2)
         return mechanism(Queries(q, ctx.by_head), Keys(keys, v, ctx.by_head), None, ctx).y.y
 
-    others = k[:, :, 1:]  # a sum of six products of unit vectors is below the floor
-    assert torch.autograd.gradcheck(read, (q.requires_grad_(), others.requires_grad_()))
+    rest = k[:, :, 1:]  # a sum of six products of unit vectors is below the floor
+    assert torch.autograd.gradcheck(read, (q.requires_grad_(), rest.requires_grad_()))

@@ -39,9 +39,9 @@ def bundles(groups: int = H, length: int = T, pos: Tensor = PADDED) -> tuple[Que
     return Queries(torch.randn(B, H, T, K), ctx.by_head), keys, ctx
 
 
-def lloyd(made: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
+def lloyd(kmeans: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
     """The clusters of the real queries of a row and head, in order of their positions."""
-    normals, offsets = made.planes[:, :-1].tolist(), made.planes[:, -1].tolist()
+    normals, offsets = kmeans.planes[:, :-1].tolist(), kmeans.planes[:, -1].tolist()
     bits = [
         [
             int(sum(float(a) * b for a, b in zip(x, normal, strict=True)) + offset > 0)
@@ -49,16 +49,16 @@ def lloyd(made: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
         ]
         for x in q
     ]
-    centres = [bits[j * len(bits) // made.clusters] for j in range(made.clusters)]
-    for turn in range(made.iterations):
+    centres = [bits[j * len(bits) // kmeans.clusters] for j in range(kmeans.clusters)]
+    for turn in range(kmeans.iterations):
         cluster = []
-        for one in bits:
-            apart = [sum(a != b for a, b in zip(one, centre, strict=True)) for centre in centres]
+        for bits_row in bits:
+            apart = [sum(a != b for a, b in zip(bits_row, centre, strict=True)) for centre in centres]
             cluster.append(apart.index(min(apart)))
-        if turn == made.iterations - 1:
+        if turn == kmeans.iterations - 1:
             break
-        for j in range(made.clusters):
-            mine = [one for one, c in zip(bits, cluster, strict=True) if c == j]
+        for j in range(kmeans.clusters):
+            mine = [bits_row for bits_row, c in zip(bits, cluster, strict=True) if c == j]
             if mine:
                 centres[j] = [int(2 * sum(votes) > len(mine)) for votes in zip(*mine, strict=True)]
     return cluster
@@ -66,20 +66,20 @@ def lloyd(made: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, cluster: list[int], topk: int | None, scale: float) -> list[Tensor]:
     """What the queries of one row and head read, those of padding left out before."""
-    found = []
+    outputs = []
     for i, j in enumerate(cluster):
         mine = [n for n, c in enumerate(cluster) if c == j]
         centre = sum(q[n] for n in mine) / len(mine)
         a = torch.stack([centre @ key * scale for key in k]).softmax(0)
         if topk is None:
-            found.append(sum(a[n] * v[n] for n in range(len(k))))
+            outputs.append(sum(a[n] * v[n] for n in range(len(k))))
             continue
         best = a.argsort(descending=True)[:topk].tolist()
         m = sum(a[n] for n in best)
         total = sum(math.exp(q[i] @ k[n] * scale) for n in best)
         exact = {n: m * math.exp(q[i] @ k[n] * scale) / total for n in best}
-        found.append(sum(exact.get(n, a[n]) * v[n] for n in range(len(k))))
-    return found
+        outputs.append(sum(exact.get(n, a[n]) * v[n] for n in range(len(k))))
+    return outputs
 
 
 @pytest.mark.parametrize("clusters", [2, 9])
@@ -89,20 +89,20 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, cluster: list[int], topk: int | Non
 @torch.no_grad()
 def test_every_query_reads_with_the_mean_of_its_cluster(form: str, groups: int, length: int, clusters: int) -> None:
     """Nine clusters of seven real queries: some are empty. Two clusters and one key: a cluster is cut into tiles."""
-    made = HammingKMeans(K, clusters, bits=5, iterations=3, bias=True)
-    mechanism = {**FORMS, **SMALL_TILES}[form](made)
+    kmeans = HammingKMeans(K, clusters, bits=5, iterations=3, bias=True)
+    mechanism = {**FORMS, **SMALL_TILES}[form](kmeans)
     queries, keys, ctx = bundles(groups, length)
-    found = mechanism(queries, keys, None, ctx).y
-    chosen = made(queries.q, queries.pos)
+    output = mechanism(queries, keys, None, ctx).y
+    chosen = kmeans(queries.q, queries.pos)
     for b, h in ((b, h) for b in range(B) for h in range(H)):
-        at, told, g = PADDED[b] >= 0, keys.pos[b, 0] >= 0, h * groups // H
-        q, k, v = queries.q[b, h, at], keys.k[b, g, told], keys.v[b, g, told]
+        at, is_real_key, g = PADDED[b] >= 0, keys.pos[b, 0] >= 0, h * groups // H
+        q, k, v = queries.q[b, h, at], keys.k[b, g, is_real_key], keys.v[b, g, is_real_key]
         if len(q):
-            cluster = lloyd(made, q)
+            cluster = lloyd(kmeans, q)
             assert chosen[b, h, at].tolist() == cluster
             want = by_hand(q, k, v, cluster, getattr(mechanism, "topk", None), K**-0.5)
-            torch.testing.assert_close(found.y[b, h, at], torch.stack(want))
-        assert not found.y[b, h, ~at].any() and bool((found.lse[b, h, ~at] == -torch.inf).all())
+            torch.testing.assert_close(output.y[b, h, at], torch.stack(want))
+        assert not output.y[b, h, ~at].any() and bool((output.lse[b, h, ~at] == -torch.inf).all())
 
 
 def test_like_queries_share_a_cluster_and_unlike_ones_do_not() -> None:
@@ -112,21 +112,21 @@ def test_like_queries_share_a_cluster_and_unlike_ones_do_not() -> None:
     # evenly over the row each kind is among the first centroids
     kind[..., ::15] = torch.arange(4)
     q = kinds[kind] + 0.05 * torch.randn(1, 1, 60, 16)
-    found = HammingKMeans(16, 4)(q, torch.arange(60)[None, None])
-    assert torch.equal(found, kind)
+    clusters = HammingKMeans(16, 4)(q, torch.arange(60)[None, None])
+    assert torch.equal(clusters, kind)
 
 
 def test_projections_are_drawn_by_seed_and_anew_where_asked() -> None:
-    made, other = HammingKMeans(K, redraw=2), HammingKMeans(K, seed=1)
-    assert torch.equal(made.planes, HammingKMeans(K).planes) and not torch.equal(made.planes, other.planes)
-    assert not made.planes[:, -1].any() and bool(HammingKMeans(K, bias=True).planes[:, -1].all())
-    before = made.planes.clone()
-    made.after_step(0.0, {})
-    assert torch.equal(made.planes, before)
-    made.after_step(0.0, {})
-    assert not torch.equal(made.planes, before)
+    kmeans, other = HammingKMeans(K, redraw=2), HammingKMeans(K, seed=1)
+    assert torch.equal(kmeans.planes, HammingKMeans(K).planes) and not torch.equal(kmeans.planes, other.planes)
+    assert not kmeans.planes[:, -1].any() and bool(HammingKMeans(K, bias=True).planes[:, -1].all())
+    before = kmeans.planes.clone()
+    kmeans.after_step(0.0, {})
+    assert torch.equal(kmeans.planes, before)
+    kmeans.after_step(0.0, {})
+    assert not torch.equal(kmeans.planes, before)
     with pytest.raises(ValueError, match="width 4 and got 8; make it with k_dim=8"):
-        Attention(QKV(16, 2), Clustered(made))
+        Attention(QKV(16, 2), Clustered(kmeans))
 
 
 def rows(mechanism: Clustered, q: Tensor, k: Tensor) -> Float[Tensor, "B H T S"]:
@@ -146,7 +146,7 @@ def test_no_row_of_the_improved_form_is_further_from_dense_attention(topk: int, 
     grouping = Given(cluster, 4)
     plain, improved = rows(Clustered(grouping), q, k), rows(ImprovedClustered(grouping, topk), q, k)
     torch.testing.assert_close(improved.sum(-1), torch.ones(2, 2, 13))
-    far, near = ((found - exact).abs().sum(-1) for found in (plain, improved))
+    far, near = ((output - exact).abs().sum(-1) for output in (plain, improved))
     assert bool((near <= far + 1e-12).all()) and bool((near < far).any())
     if topk == 13:
         torch.testing.assert_close(improved, exact)
@@ -166,13 +166,13 @@ def test_tiles_hold_every_query_once_however_uneven_clusters_are(parts: int) -> 
         tiles = of.tiles(parts)
         count, size = 5 * (parts + 1), -(-10 // (5 * parts))
         assert tiles.column.shape == (1, 1, count, size)
-        held = tiles.column[tiles.column >= 0]
-        assert sorted(held.tolist()) == list(range(9))
+        real_columns = tiles.column[tiles.column >= 0]
+        assert sorted(real_columns.tolist()) == list(range(9))
         for n, columns in enumerate(tiles.column[0, 0].tolist()):
             assert {int(cluster[0, 0, c]) for c in columns if c >= 0} <= {int(tiles.cluster[0, 0, n])}
         values = torch.randn(1, 1, 10, 1)
-        there = tiles.column.clamp_min(0).flatten(2)[..., None]
-        spread = tiles.spread(values.take_along_dim(there, 2).unflatten(2, (count, size)))
+        index = tiles.column.clamp_min(0).flatten(2)[..., None]
+        spread = tiles.spread(values.take_along_dim(index, 2).unflatten(2, (count, size)))
         assert torch.equal(spread[:, :, :9], values[:, :, :9]) and not spread[:, :, 9].any()
 
 
@@ -184,9 +184,9 @@ def test_nothing_as_large_as_all_pairs_is_made_or_kept(form: str) -> None:
         mechanism = FORMS[form](HammingKMeans(K, 4, bits=6, iterations=2))
         q, k, v = (torch.randn(1, 1, length, K, requires_grad=True) for _ in range(3))
         ctx = Context(torch.arange(length)[None], run=True)
-        with torch.profiler.profile(record_shapes=True) as seen:
+        with torch.profiler.profile(record_shapes=True) as profile:
             mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y.y.sum().backward()
-        shapes = (shape for event in seen.events() for shape in event.input_shapes if shape)
+        shapes = (shape for event in profile.events() for shape in event.input_shapes if shape)
         return max(math.prod(shape) for shape in shapes if all(isinstance(n, int) for n in shape))
 
     assert largest(256) <= 2 * largest(128) < 128**2
@@ -203,8 +203,8 @@ def test_choices_are_those_of_the_forward_where_it_is_computed_again(form: str) 
     mechanism.grouping.planes[::2] = 1.0
     other = mechanism(queries, keys, None, ctx).y
     with choices.reading():
-        again = mechanism(queries, keys, None, ctx).y
-    assert not torch.allclose(other.y, want.y) and torch.equal(again.y, want.y)
+        recomputed = mechanism(queries, keys, None, ctx).y
+    assert not torch.allclose(other.y, want.y) and torch.equal(recomputed.y, want.y)
 
 
 def test_improved_drops_weights_of_both_reads() -> None:
@@ -213,11 +213,11 @@ def test_improved_drops_weights_of_both_reads() -> None:
         mechanism = ImprovedClustered(HammingKMeans(K, 2), topk, dropout=0.5)
         queries, keys, ctx = bundles()
         eye = torch.eye(T).expand(B, H, -1, -1)
-        drawn = mechanism(queries, keys._replace(v=eye), None, ctx).y.y[1]
+        dropped = mechanism(queries, keys._replace(v=eye), None, ctx).y.y[1]
         still = mechanism.eval()(queries, keys._replace(v=eye), None, ctx).y.y[1]
-        assert bool((still > 0).all()) and 0 < float((drawn == 0).double().mean()) < 1
-        kept = drawn != 0
-        torch.testing.assert_close(drawn[kept], 2 * still[kept])
+        assert bool((still > 0).all()) and 0 < float((dropped == 0).double().mean()) < 1
+        is_kept = dropped != 0
+        torch.testing.assert_close(dropped[is_kept], 2 * still[is_kept])
 
 
 def test_refusals() -> None:
@@ -239,8 +239,8 @@ def test_refusals() -> None:
 def test_dense_where_all_queries_are_one() -> None:
     """One cluster reads with the mean of all queries, whatever they are."""
     queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
-    found: AttentionOutput = Clustered(HammingKMeans(K, 1))(queries, keys, None, ctx).y
+    output: AttentionOutput = Clustered(HammingKMeans(K, 1))(queries, keys, None, ctx).y
     want = attend(queries.q.mean(2, keepdim=True), keys.k, keys.v)
-    torch.testing.assert_close(found.y, want.y.expand_as(found.y))
-    assert found.lse is not None and want.lse is not None
-    torch.testing.assert_close(found.lse, want.lse.expand_as(found.lse))
+    torch.testing.assert_close(output.y, want.y.expand_as(output.y))
+    assert output.lse is not None and want.lse is not None
+    torch.testing.assert_close(output.lse, want.lse.expand_as(output.lse))

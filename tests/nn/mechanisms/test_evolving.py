@@ -52,22 +52,22 @@ def naive(
     own = torch.stack([q[h] @ k[h].T / math.sqrt(q.shape[-1]) for h in range(heads)])
     inputs = part.alpha * below + (1 - part.alpha) * own if evolving else below
     weight, bias = part.convolution.conv.weight, part.convolution.conv.bias
-    found = torch.zeros_like(own)
+    outputs = torch.zeros_like(own)
     for o, i, j in ((o, i, j) for o in range(heads) for i in at_q for j in at_k):
         total = bias[o].clone()
         for n, a in enumerate(of_queries):
             for m, b in enumerate(of_keys):
-                there = i + a in at_q and j + b in at_k and allowed[i + a, j + b]
-                if there and allowed[i, j + b] and (a == 0 or kernel == "cross" or allowed[i, i + a]):
+                is_inside = i + a in at_q and j + b in at_k and allowed[i + a, j + b]
+                if is_inside and allowed[i, j + b] and (a == 0 or kernel == "cross" or allowed[i, i + a]):
                     total = total + weight[o, :, n, m] @ inputs[:, at_q[i + a], at_k[j + b]]
         g = total if total > 0 else part.convolution.slope * total
         mine, theirs = own[o, at_q[i], at_k[j]], inputs[o, at_q[i], at_k[j]]
-        one = part.beta * g + (1 - part.beta) * theirs if evolving else part.alpha * mine + (1 - part.alpha) * g
-        found[o, at_q[i], at_k[j]] = one
-    return found
+        blended = part.beta * g + (1 - part.beta) * theirs if evolving else part.alpha * mine + (1 - part.alpha) * g
+        outputs[o, at_q[i], at_k[j]] = blended
+    return outputs
 
 
-def drawn(n_q: int, n_k: int, rows: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+def draw_inputs(n_q: int, n_k: int, rows: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(rows, 2, n_q, 4), torch.randn(rows, 2, n_k, 4), torch.randn(rows, 2, n_q, n_k)
 
 
@@ -78,7 +78,7 @@ def drawn(n_q: int, n_k: int, rows: int = 3) -> tuple[Tensor, Tensor, Tensor]:
 def test_the_equation(kind: str, kernel: str, read: str, ordered: bool) -> None:
     """In the order of positions, and with columns in any order."""
     part = KINDS[kind](READ[read], 2, alpha=0.3, kernel=kernel, slope=0.2)
-    q, k, below = drawn(7, 7)
+    q, k, below = draw_inputs(7, 7)
     pos = PADDED if ordered else PADDED[:, torch.randperm(7)]
     ctx = Context(pos, run=ordered)
     ctx = ctx.replace(below={"scores": PerPair(below, ctx.by_head, ctx.by_head)})
@@ -102,18 +102,18 @@ def test_across_sequences_with_a_state_and_without(kind: str) -> None:
     x, source, below = torch.randn(2, 6, 8), torch.randn(2, 4, 8), torch.randn(2, 2, 6, 4)
     pos, source_pos = torch.arange(6).repeat(2, 1), torch.tensor([[0, 1, 2, 3], [-1, 0, 1, 2]])
 
-    def call(lo: int, hi: int, state: State | None, told: bool):
-        given = {"source": source, "source_pos": source_pos} if told else {}
+    def call(lo: int, hi: int, state: State | None, is_told: bool):
+        arguments = {"source": source, "source_pos": source_pos} if is_told else {}
         sent = {"scores": PerPair(below[:, :, lo:hi], pos[:, None, lo:hi], source_pos[:, None])}
-        return layer(x[:, lo:hi], state, Context(pos[:, lo:hi], run=True, below=sent, **given))
+        return layer(x[:, lo:hi], state, Context(pos[:, lo:hi], run=True, below=sent, **arguments))
 
     whole = call(0, 6, None, True)
     q, k = layer.projection.queries(x, pos).q, layer.projection.keys(source, source_pos).k
     for b in range(2):
         want = naive(part, q[b], k[b], below[b], pos[b], source_pos[b], "cross")
         real = source_pos[b] >= 0
-        found = whole.up["scores"].scores[b]
-        torch.testing.assert_close(found[..., real], want[..., real], rtol=0, atol=1e-12)
+        scores_of_row = whole.up["scores"].scores[b]
+        torch.testing.assert_close(scores_of_row[..., real], want[..., real], rtol=0, atol=1e-12)
     state, parts = layer.start(2, 6), []
     for n, (lo, hi) in enumerate([(0, 1), (1, 4), (4, 5), (5, 6)]):
         out = call(lo, hi, state, not n)
@@ -152,8 +152,10 @@ def test_the_rows_that_are_kept_are_few_and_are_needed() -> None:
     """Two rows of scores, of the keys that the cache keeps; without them the next token reads otherwise."""
     layers, x = stack(READ["window"], lowest=False), torch.randn(2, 7, 16)
     state = layers(x[:, :6], layers.start(2, 7), Context(PLAIN[:2, :6], run=True)).state
-    kept = [leaf for name, leaf in leaves(state) if name == "scores"]
-    assert [leaf.shape for leaf in kept] == [(2, 2, 2, 3)] * 2 and all(leaf.abs().sum() > 0 for leaf in kept)
+    score_leaves = [leaf for name, leaf in leaves(state) if name == "scores"]
+    assert [leaf.shape for leaf in score_leaves] == [(2, 2, 2, 3)] * 2 and all(
+        leaf.abs().sum() > 0 for leaf in score_leaves
+    )
     without = tuple(((attention._replace(scores=0 * attention.scores),)) for (attention,) in state)
     step = x[:, 6:], Context(PLAIN[:2, 6:], run=True)
     assert not torch.allclose(
@@ -174,32 +176,32 @@ def test_documents_hear_nothing_of_each_other() -> None:
 def test_what_a_bias_beneath_shut_out_stays_out_and_gives_no_nan() -> None:
     for kind in KINDS.values():
         part = kind(Full(), 2, alpha=1.0)
-        q, k, below = (one.requires_grad_() for one in drawn(5, 5, rows=1))
+        q, k, below = (tensor.requires_grad_() for tensor in draw_inputs(5, 5, rows=1))
         out = torch.rand(1, 2, 5, 5) < 0.4
         out[0, :, 2] = True
         ctx = Context(torch.arange(5)[None], run=True)
         ctx = ctx.replace(below={"scores": PerPair(below.masked_fill(out, -torch.inf), ctx.by_head, ctx.by_head)})
-        found = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx)
-        assert torch.equal(found.up["scores"].scores == -torch.inf, out) and (found.y.y[0, :, 2] == 0).all()
-        gradients = torch.autograd.grad(found.y.y.sin().sum(), [q, k, below, *part.parameters()])
+        out_part = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx)
+        assert torch.equal(out_part.up["scores"].scores == -torch.inf, out) and (out_part.y.y[0, :, 2] == 0).all()
+        gradients = torch.autograd.grad(out_part.y.y.sin().sum(), [q, k, below, *part.parameters()])
         assert all(g.isfinite().all() for g in gradients)
 
 
 def test_a_plain_convolution_is_torch_s() -> None:
     part = EvolvingAttention(Full(), 2, beta=1.0, size=5, slope=1.0)
-    q, k, _ = drawn(7, 7)
+    q, k, _ = draw_inputs(7, 7)
     ctx = Context(PLAIN, run=True)
-    found = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx).up["scores"].scores
+    scores = part(Queries(q, ctx.by_head), Keys(k, k, ctx.by_head), None, ctx).up["scores"].scores
     conv = part.convolution.conv
     want = F.conv2d(q @ k.mT / 2, conv.weight, conv.bias, padding=2)
-    torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    torch.testing.assert_close(scores, want, rtol=0, atol=1e-12)
 
 
 def test_refusals() -> None:
-    q, k, _ = drawn(7, 7)
-    given = Queries(q, PLAIN[:, None]), Keys(k, k, PLAIN[:, None])
+    q, k, _ = draw_inputs(7, 7)
+    bundles = Queries(q, PLAIN[:, None]), Keys(k, k, PLAIN[:, None])
     with pytest.raises(ValueError, match="a convolution of 4 heads got 2; make it with heads=2"):
-        EvolvingAttention(Full(), 4)(*given, None, Context(PLAIN))
+        EvolvingAttention(Full(), 4)(*bundles, None, Context(PLAIN))
     for keywords, words in (
         ({"size": 2}, "size=2 has no middle; give an odd one, or kernel='causal'"),
         ({"size": 0}, "size=0"),
@@ -211,10 +213,10 @@ def test_refusals() -> None:
                 inspect.unwrap(kind.__init__)(kind.__new__(kind), Full(), 2, **keywords)
     with pytest.raises(ValueError, match="are not for this layer's 2 x 7 x 7 pairs"):
         sent = {"scores": PerPair(torch.randn(3, 4, 7, 7), PLAIN[:, None], PLAIN[:, None])}
-        EvolvingAttention(Full(), 2)(*given, None, Context(PLAIN, below=sent))
+        EvolvingAttention(Full(), 2)(*bundles, None, Context(PLAIN, below=sent))
     with pytest.raises(ValueError, match="give each document a row of its own"):
-        keys = given[1]._replace(own=False)
-        EvolvingAttention(Full(), 2)(given[0], keys, None, Context(PLAIN, only=Causal()))
+        keys = bundles[1]._replace(own=False)
+        EvolvingAttention(Full(), 2)(bundles[0], keys, None, Context(PLAIN, only=Causal()))
     with pytest.raises(NoState, match="kernel='cross'"):
         Attention(QKV(16, 2), EvolvingAttention(Full(), 2), cross=True).start(1, 4)
     with pytest.raises(NoState, match="reads up to"):

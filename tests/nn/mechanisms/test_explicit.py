@@ -216,11 +216,11 @@ def test_the_cache_keeps_what_the_batch_adds() -> None:
         torch.randn(2, 8, 16),
         torch.arange(8).repeat(2, 1),
     )
-    given = {"only": Causal(), "also": Tokens((0, 2))}
+    arguments = {"only": Causal(), "also": Tokens((0, 2))}
     state = stack.start(2, 8)
-    first = stack(x[:, :5], state, Context(pos[:, :5], **given))
-    rest = stack(x[:, 5:], first.state, Context(pos[:, 5:], **given))
-    whole = stack(x, None, Context(pos, **given)).y
+    first = stack(x[:, :5], state, Context(pos[:, :5], **arguments))
+    rest = stack(x[:, 5:], first.state, Context(pos[:, 5:], **arguments))
+    whole = stack(x, None, Context(pos, **arguments)).y
     torch.testing.assert_close(torch.cat([first.y, rest.y], 1), whole, rtol=0, atol=1e-12)
     assert not torch.allclose(whole[:, 5:], stack(x, None, Context(pos)).y[:, 5:])
 
@@ -304,12 +304,14 @@ ONE = {"aggregation": Concat()}
 def test_attention_that_is_changed_does_not_tell_where_it_went() -> None:
     """`mass` would be of the scores before they were changed."""
     q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None, None]
-    given = Queries(q, pos), Keys(q, q, pos)
+    bundles = Queries(q, pos), Keys(q, q, pos)
     plain, ctx = Explicit(Causal()), Context(pos[0])
-    assert torch.allclose(plain.received_attention(*given, plain(*given, None, ctx).y, ctx).sum(), torch.tensor(3.0))
+    assert torch.allclose(
+        plain.received_attention(*bundles, plain(*bundles, None, ctx).y, ctx).sum(), torch.tensor(3.0)
+    )
     for changed in (Explicit(Causal(), before=AddOne()), Explicit(Causal(), after=AddOne())):
         with pytest.raises(ValueError, match="does not tell how much attention a key got"):
-            changed.received_attention(*given, changed(*given, None, ctx).y, ctx)
+            changed.received_attention(*bundles, changed(*bundles, None, ctx).y, ctx)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, -1.0), (0.0, 1.0), (1.0, 0.0)], ids=str)
@@ -358,19 +360,21 @@ def read_of(mechanism: Explicit, x: list[Tensor]) -> list[Tensor]:
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True)
     out = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
     total = out.y.sin().sum() + (0 if out.lse is None else out.lse.cos().sum())
-    found = torch.autograd.grad(total, [*x, *mechanism.parameters()])
-    return [out.y, *([] if out.lse is None else [out.lse]), *found]
+    gradients = torch.autograd.grad(total, [*x, *mechanism.parameters()])
+    return [out.y, *([] if out.lse is None else [out.lse]), *gradients]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_blocks_of_queries_change_nothing_and_hold_no_whole_matrix(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mechanism = WAYS[way]()
+@pytest.mark.parametrize("method", WAYS)
+def test_blocks_of_queries_change_nothing_and_hold_no_whole_matrix(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mechanism = WAYS[method]()
     x = [torch.randn(2, heads, 50, 4, requires_grad=True) for heads in (4, 2, 2)]
-    whole, sizes, made = read_of(mechanism, x), [], Explicit._whole
+    whole, sizes, whole_method = read_of(mechanism, x), [], Explicit._whole
 
     def watched(self: Explicit, request: Request) -> tuple:
         sizes.append(request.queries.q.shape[2])
-        return made(self, request)
+        return whole_method(self, request)
 
     monkeypatch.setattr(Explicit, "_whole", watched)
     monkeypatch.setattr(explicit, "PAIRS", 1)

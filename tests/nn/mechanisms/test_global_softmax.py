@@ -176,11 +176,11 @@ def test_few_global_queries_read_what_is_not_projected(
     for ours, theirs in zip(learned(layer, x, ctx), learned(whole, x, ctx), strict=True):
         size = theirs.abs().amax().clamp_min(1.0)
         close(ours / size, theirs / size)
-    calls, seen = [layer(x, None, ctx).y, whole(x, None, ctx).y], list[int]()
-    hook = layer.key_side.register_forward_hook(lambda *_: seen.append(1))
+    calls, row_counts = [layer(x, None, ctx).y, whole(x, None, ctx).y], list[int]()
+    hook = layer.key_side.register_forward_hook(lambda *_: row_counts.append(1))
     calls.append(layer(x, None, ctx).y)
     hook.remove()
-    assert seen == [1], "who looks on sees every key"
+    assert row_counts == [1], "who looks on sees every key"
     for other in calls[1:]:
         torch.testing.assert_close(calls[0], other)
 
@@ -188,16 +188,16 @@ def test_few_global_queries_read_what_is_not_projected(
 def test_weights_are_dropped_in_training_alone() -> None:
     layer, x = Attention(QKV(16, 2), GlobalSoftmax(Band(2), Rows(3), dropout=0.5)), torch.randn(2, 9, 16)
     ctx = Context(torch.arange(9).repeat(2, 1))
-    y, again = layer(x, None, ctx).y, layer(x, None, ctx).y
-    assert not torch.allclose(y[:, :3], again[:, :3]) and not torch.allclose(y[:, 3:], again[:, 3:])
+    y, repeated = layer(x, None, ctx).y, layer(x, None, ctx).y
+    assert not torch.allclose(y[:, :3], repeated[:, :3]) and not torch.allclose(y[:, 3:], repeated[:, 3:])
     layer.eval()
     assert torch.equal(layer(x, None, ctx).y, layer(x, None, ctx).y)
 
 
-def in_chunks(layer: Attention, x: Tensor, pos: Tensor, cuts: list[int], state: State, **given: Pattern) -> tuple:
+def in_chunks(layer: Attention, x: Tensor, pos: Tensor, cuts: list[int], state: State, **patterns: Pattern) -> tuple:
     done = []
     for piece, piece_pos in zip(x.split(cuts, 1), pos.split(cuts, 1), strict=True):
-        out = layer(piece, state, Context(piece_pos, **given))
+        out = layer(piece, state, Context(piece_pos, **patterns))
         state = out.state
         done.append(out.y)
     return torch.cat(done, 1), state
@@ -217,9 +217,9 @@ CUTS = [[1] * LENGTH, [3, 1, 8], [7, 4, 1], [LENGTH]]
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_it_decodes_with_global_tokens_of_each_example(marks: type[Pattern], cuts: list[int], key_heads: int) -> None:
     layer = shaken(Attention(QKV(16, 2, key_heads=key_heads), GlobalSoftmax(Causal() & Band(2))))
-    x, pos, given = torch.randn(3, LENGTH, 16), rows_padded_differently(), {"only": Causal(), "also": marks(MASK)}
-    whole = layer(x, None, Context(pos, **given)).y
-    y, _ = in_chunks(layer, x, pos, cuts, layer.start(3, LENGTH), **given)
+    x, pos, patterns = torch.randn(3, LENGTH, 16), rows_padded_differently(), {"only": Causal(), "also": marks(MASK)}
+    whole = layer(x, None, Context(pos, **patterns)).y
+    y, _ = in_chunks(layer, x, pos, cuts, layer.start(3, LENGTH), **patterns)
     close(y[pos >= 0], whole[pos >= 0])
 
 
@@ -235,8 +235,12 @@ def test_it_decodes_with_global_tokens_of_all_examples(cuts: list[int]) -> None:
 
 def test_all_global_keys_are_kept_while_a_global_query_may_come() -> None:
     layer = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2)))
-    x, pos, given = torch.randn(3, LENGTH, 16), rows_padded_differently(), {"only": Causal(), "also": MarkedRows(MASK)}
-    _, state = in_chunks(layer, x, pos, [5, 7], layer.start(3, LENGTH), **given)
+    x, pos, patterns = (
+        torch.randn(3, LENGTH, 16),
+        rows_padded_differently(),
+        {"only": Causal(), "also": MarkedRows(MASK)},
+    )
+    _, state = in_chunks(layer, x, pos, [5, 7], layer.start(3, LENGTH), **patterns)
     assert alive(state.wide, MarkedRows(MASK)) == [list(range(n)) for n in (12, 10, 9)]
     assert {name for name, _ in leaves(state)} == {"k", "v", "pos", "now"}
 
@@ -258,9 +262,9 @@ def test_slots_grow_where_a_batch_marks_global_queries() -> None:
     layer = shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3))))
     marked = torch.zeros(1, 40, dtype=torch.bool)
     marked[0, 39] = True
-    x, pos, given = torch.randn(1, 40, 16), torch.arange(40)[None], {"only": Causal(), "also": Marked(marked)}
-    y, _ = in_chunks(layer, x, pos, [1] * 40, layer.start(1, 40), **given)
-    close(y, layer(x, None, Context(pos, **given)).y)
+    x, pos, patterns = torch.randn(1, 40, 16), torch.arange(40)[None], {"only": Causal(), "also": Marked(marked)}
+    y, _ = in_chunks(layer, x, pos, [1] * 40, layer.start(1, 40), **patterns)
+    close(y, layer(x, None, Context(pos, **patterns)).y)
 
 
 LIMITS = [(Band(3), None), (Causal() & Band(3), Causal())]
@@ -276,10 +280,10 @@ def test_with_global_tokens_of_each_example_rows_do_not_matter_to_each_other(
         x, marked = torch.randn(3, length, 16), torch.rand(3, LENGTH + 4) < 0.3
         pos = torch.arange(length).expand(3, -1)
         whole = layer(x, None, Context(pos, only=only, also=Marked(marked))).y
-        padded, moved = 100 * torch.randn(3, length + 4, 16), torch.full((3, length + 4), -1)
+        padded, padded_pos = 100 * torch.randn(3, length + 4, 16), torch.full((3, length + 4), -1)
         for row in range(3):
-            padded[row, row : row + length], moved[row, row : row + length] = x[row], pos[row]
-        other = layer(padded, None, Context(moved, only=only, also=Marked(marked))).y
+            padded[row, row : row + length], padded_pos[row, row : row + length] = x[row], pos[row]
+        other = layer(padded, None, Context(padded_pos, only=only, also=Marked(marked))).y
         for row in range(3):
             alone = layer(x[row : row + 1], None, Context(pos[:1], only=only, also=Marked(marked[row : row + 1]))).y
             close(alone[0], whole[row])
@@ -288,12 +292,12 @@ def test_with_global_tokens_of_each_example_rows_do_not_matter_to_each_other(
 
 def test_with_global_tokens_of_each_example_a_decoder_does_not_peek() -> None:
     layer, marked = shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3)))), torch.rand(3, LENGTH) < 0.4
-    x, given = torch.randn(3, LENGTH, 16), {"only": Causal(), "also": Marked(marked)}
+    x, patterns = torch.randn(3, LENGTH, 16), {"only": Causal(), "also": Marked(marked)}
     pos = torch.arange(LENGTH).expand(3, -1)
-    whole = layer(x, None, Context(pos, **given)).y
+    whole = layer(x, None, Context(pos, **patterns)).y
     for t in range(LENGTH - 1):
         later = torch.cat([x[:, : t + 1], torch.randn(3, LENGTH - t - 1, 16)], 1)
-        close(layer(later, None, Context(pos, **given)).y[:, : t + 1], whole[:, : t + 1])
+        close(layer(later, None, Context(pos, **patterns)).y[:, : t + 1], whole[:, : t + 1])
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2e-2), (torch.float16, 5e-3)])
@@ -307,15 +311,15 @@ def test_in_half_precision_it_is_near_itself(dtype: torch.dtype, bound: float) -
 
 
 def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
-    layer, given = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2))), {"only": Causal(), "also": Marked(MASK)}
+    layer, patterns = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2))), {"only": Causal(), "also": Marked(MASK)}
     x, pos = torch.randn(3, LENGTH, 16), torch.arange(LENGTH).repeat(3, 1)
-    _, state = in_chunks(layer, x[:, :6], pos[:, :6], [6], layer.start(3, LENGTH), **given)
-    rest = Context(pos[:, 6:], **given)
+    _, state = in_chunks(layer, x[:, :6], pos[:, :6], [6], layer.start(3, LENGTH), **patterns)
+    rest = Context(pos[:, 6:], **patterns)
     expected = layer(x[:, 6:], fork(state), rest).y
-    wanted = torch.tensor([1, 1, 0])
-    chosen = Context(pos[:, 6:], only=Causal(), also=Marked(MASK[wanted]))
-    close(layer(x[wanted, 6:], select(state, wanted), chosen).y, expected[wanted])
-    anew = Context(torch.stack([pos[0, 6:], pos[0, :6], pos[0, 6:]]), **given)
+    rows_kept = torch.tensor([1, 1, 0])
+    chosen = Context(pos[:, 6:], only=Causal(), also=Marked(MASK[rows_kept]))
+    close(layer(x[rows_kept, 6:], select(state, rows_kept), chosen).y, expected[rows_kept])
+    anew = Context(torch.stack([pos[0, 6:], pos[0, :6], pos[0, 6:]]), **patterns)
     y = layer(x[:, 6:], reset(state, torch.tensor([False, True, False])), anew).y
     close(y[1], layer(x[:, 6:], layer.start(3, LENGTH), anew).y[1])
     close(y[[0, 2]], expected[[0, 2]])
@@ -369,12 +373,12 @@ def test_remembering_alone_leaves_the_same_state() -> None:
         torch.randn(2, 6, 16),
     )
     ctx = Context.of(x)
-    wanted, found = (
+    expected, actual = (
         layer(x, layer.start(2, 9), ctx).state,
         layer(x, layer.start(2, 9), ctx.replace(remember=True)).state,
     )
-    for (_, one), (_, other) in zip(leaves(wanted), leaves(found), strict=True):
-        close(one, other)  # to rounding: products of other shapes round otherwise on some machines
+    for (_, leaf), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
+        close(leaf, other)  # to rounding: products of other shapes round otherwise on some machines
 
 
 def test_a_query_without_a_key_reads_nothing_and_leaves_gradients_finite() -> None:
@@ -399,8 +403,8 @@ def test_hugging_face_s_layer(dtype: torch.dtype) -> None:
     theirs = longformer_module.LongformerSelfAttention(config, 0).to(dtype).eval()
     layer = Attention(QKV(32, heads), GlobalSoftmax(Band(window)), aggregation=Concat()).to(dtype)
     for name in ("weight", "bias"):
-        local = [getattr(getattr(theirs, what), name) for what in ("query", "key", "value")]
-        wide = [getattr(getattr(theirs, f"{what}_global"), name) for what in ("query", "key", "value")]
+        local = [getattr(getattr(theirs, side), name) for side in ("query", "key", "value")]
+        wide = [getattr(getattr(theirs, f"{side}_global"), name) for side in ("query", "key", "value")]
         getattr(layer.projection.qkv, name).data.copy_(torch.cat(local))
         getattr(layer.side, name).data.copy_(wide[0])
         getattr(layer.key_side, name).data.copy_(torch.cat(wide[1:]))
@@ -420,19 +424,19 @@ def test_hugging_face_s_layer(dtype: torch.dtype) -> None:
 def test_behind_nodes_the_marked_tokens_of_a_text_are_still_global(marks: type[Pattern]) -> None:
     """They used to read with the local projections: the additions of a batch come wrapped in `Shifted` there."""
     inner = shaken(Attention(QKV(16, 2), GlobalSoftmax(Shifted(Band(1), 2) | Tokens(2))))
-    made = GlobalNodes(inner, 2)
-    x, moved = torch.randn(3, LENGTH, 16), torch.nn.functional.pad(MASK, (2, 0))
-    both, at = torch.cat([made.node.expand(3, 2, 16), x], 1), torch.arange(LENGTH + 2).repeat(3, 1)
+    nodes = GlobalNodes(inner, 2)
+    x, node_mask = torch.randn(3, LENGTH, 16), torch.nn.functional.pad(MASK, (2, 0))
+    joined, at = torch.cat([nodes.node.expand(3, 2, 16), x], 1), torch.arange(LENGTH + 2).repeat(3, 1)
     # the same limits, written with the positions that the layer sees
-    also = marks(moved) & Shifted(Full(), 2)
-    near = (inner.mechanism.pattern | also) & ~(MarkedRows(moved) & Shifted(Full(), 2))
-    queries, keys = inner.projection(both, at, both, at)
-    wide = [by_head(part, 2) for part in (inner.side(both), *inner.key_side(both).chunk(2, -1))]
+    also = marks(node_mask) & Shifted(Full(), 2)
+    near = (inner.mechanism.pattern | also) & ~(MarkedRows(node_mask) & Shifted(Full(), 2))
+    queries, keys = inner.projection(joined, at, joined, at)
+    wide = [by_head(part, 2) for part in (inner.side(joined), *inner.key_side(joined).chunk(2, -1))]
     pos = {"q_pos": at[:, None], "k_pos": at[:, None]}
     local = attend(queries.q, keys.k, keys.v, **pos, pattern=near)
-    far = attend(*wide, **pos, pattern=MarkedRows(moved) & Shifted(Full(), 2))
+    far = attend(*wide, **pos, pattern=MarkedRows(node_mask) & Shifted(Full(), 2))
     want = inner.aggregation(merge(local, far).y, at)[:, 2:]
-    close(made(x, None, Context(at[:, :LENGTH], also=marks(MASK))).y, want)
+    close(nodes(x, None, Context(at[:, :LENGTH], also=marks(MASK))).y, want)
 
 
 def test_behind_nodes_additions_that_hide_who_is_global_are_refused_too() -> None:

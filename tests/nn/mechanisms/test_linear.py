@@ -96,8 +96,8 @@ def recurrence(mechanism, q, k, v, gate):
 def test_the_parallel_form_is_the_recurrence(mechanism):
     q, k, v, extras = inputs()
     out = call(mechanism, q, k, v, state=begun(mechanism), extras=extras)
-    wanted, s, z = recurrence(mechanism, q, k, v, extras["gate"])
-    assert torch.allclose(out.y.y, wanted, atol=1e-12, rtol=1e-12)
+    expected, s, z = recurrence(mechanism, q, k, v, extras["gate"])
+    assert torch.allclose(out.y.y, expected, atol=1e-12, rtol=1e-12)
     ours_s, ours_z = sums(out.state)
     assert torch.allclose(ours_s[-1, -1], s, atol=1e-12) and torch.allclose(ours_z[-1, -1], z, atol=1e-12)
 
@@ -108,16 +108,16 @@ def test_chunks_are_the_whole(mechanism, sizes):
     q, k, v, extras = inputs()
     whole = call(mechanism, q, k, v, extras=extras)
     assert whole.state is None
-    state, found = begun(mechanism), []
+    state, outputs = begun(mechanism), []
     for at in torch.arange(T).split(sizes):
         part = {name: side[:, :, at] for name, side in extras.items()}
         pos = numbered()[:, at]
         out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], pos, state, run(pos), part)
         state = out.state
-        found.append(out.y)
-    assert torch.allclose(torch.cat([r.y for r in found], 2), whole.y.y, atol=1e-12, rtol=1e-12)
+        outputs.append(out.y)
+    assert torch.allclose(torch.cat([r.y for r in outputs], 2), whole.y.y, atol=1e-12, rtol=1e-12)
     if whole.y.lse is not None:
-        assert torch.allclose(torch.cat([r.lse for r in found], 2), whole.y.lse, atol=1e-12, rtol=1e-12)
+        assert torch.allclose(torch.cat([r.lse for r in outputs], 2), whole.y.lse, atol=1e-12, rtol=1e-12)
 
 
 @every
@@ -143,9 +143,9 @@ def test_a_chunk_of_padding_leaves_the_state_alone():
     q, k, v, extras = inputs()
     before = call(mechanism, q, k, v, state=begun(mechanism), extras=extras).state
     for length in (T, 1):
-        nothing, some = torch.full((B, length), -1), {"gate": extras["gate"][:, :, :length]}
-        given = (x[:, :, :length] for x in (q, k, v))
-        out = call(mechanism, *given, nothing, fork(before), run(nothing), some)
+        nothing, gates = torch.full((B, length), -1), {"gate": extras["gate"][:, :, :length]}
+        chunk = (x[:, :, :length] for x in (q, k, v))
+        out = call(mechanism, *chunk, nothing, fork(before), run(nothing), gates)
         assert all(torch.equal(new, old) for new, old in zip(out.state.inside, before.inside, strict=True))
 
 
@@ -182,9 +182,9 @@ def test_a_state_of_single_precision_serves_a_model_of_double(length):
     mechanism, (q, k, v, _) = LinearAttention(ELU()), inputs(t=length)
     out = call(mechanism, q, k, v, state=begun(mechanism, dtype=torch.float32))
     assert {leaf.dtype for leaf in out.state.inside} == {torch.float32} and out.y.y.dtype == torch.float64
-    again = call(mechanism, q, k, v, state=out.state)
-    both = call(mechanism, *(torch.cat([x, x], 2) for x in (q, k, v)))
-    assert torch.allclose(torch.cat([out.y.y, again.y.y], 2), both.y.y, atol=1e-5)
+    output_again = call(mechanism, q, k, v, state=out.state)
+    doubled = call(mechanism, *(torch.cat([x, x], 2) for x in (q, k, v)))
+    assert torch.allclose(torch.cat([out.y.y, output_again.y.y], 2), doubled.y.y, atol=1e-5)
 
 
 def test_the_state_is_float32_at_least():
@@ -229,20 +229,22 @@ def test_a_step_writes_into_its_state_where_nothing_learns(update):
     state = begun(mechanism)
     place = state.inside.s.data_ptr()
     assert call(mechanism, q, k, v, state=state, extras=extras).state.inside.s.data_ptr() == place
-    asked = []
+    operations = []
 
     class Watched(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             out = function(*args, **(kwargs or {}))
-            asked.append((function.__name__, getattr(out, "numel", int)()))
+            operations.append((function.__name__, getattr(out, "numel", int)()))
             return out
 
     size = state.inside.s.numel()
     with Watched():
         call(mechanism, q, k, v, state=state, extras=extras)
-    assert asked and not any(name.startswith(("_local_scalar_dense", "cat", "is_nonzero")) for name, _ in asked)
-    made = [name for name, numbers in asked if numbers >= size and not name.partition(".")[0].endswith("_")]
-    assert all(name.startswith(("view", "expand", "unsafe_view", "_unsafe_view", "reshape", "slice")) for name in made)
+    assert operations and not any(
+        name.startswith(("_local_scalar_dense", "cat", "is_nonzero")) for name, _ in operations
+    )
+    large = [name for name, numbers in operations if numbers >= size and not name.partition(".")[0].endswith("_")]
+    assert all(name.startswith(("view", "expand", "unsafe_view", "_unsafe_view", "reshape", "slice")) for name in large)
 
 
 @every
@@ -250,8 +252,8 @@ def test_a_step_that_learns_leaves_the_state_before_it_alone(mechanism):
     q, k, v, extras = inputs()
     before = call(mechanism, q, k, v, state=begun(mechanism), extras=extras).state
     q, k, v = (x[:, :, :1].requires_grad_() for x in (q, k, v))
-    copy, one = fork(before), {"gate": extras["gate"][:, :, :1]}
-    after = call(mechanism, q, k, v, numbered(1) + T, before, run(numbered(1) + T), one)
+    copy, extra_gate = fork(before), {"gate": extras["gate"][:, :, :1]}
+    after = call(mechanism, q, k, v, numbered(1) + T, before, run(numbered(1) + T), extra_gate)
     assert all(torch.equal(x, y) for x, y in zip(before.inside, copy.inside, strict=True))
     assert all(g.abs().sum() > 0 for g in torch.autograd.grad(after.y.y.sin().sum(), (q, k, v)))
 
@@ -261,15 +263,15 @@ def test_a_step_that_learns_leaves_the_state_before_it_alone(mechanism):
 def test_gradients_are_the_same_however_a_row_is_cut(update, sizes):
     """The state carries its graph, through gates and through the constants that are kept apart."""
     mechanism = LinearAttention(FAVOR(K, 8), update(), piece=4)
-    given = [x.requires_grad_() for x in (*inputs()[:3], inputs()[3]["gate"])]
+    leaves_of = [x.requires_grad_() for x in (*inputs()[:3], inputs()[3]["gate"])]
 
     def gradients(cuts):
         state, total = begun(mechanism), 0.0
         for at in torch.arange(T).split(cuts):
-            q, k, v, gate = (x[:, :, at] for x in given)
+            q, k, v, gate = (x[:, :, at] for x in leaves_of)
             out = call(mechanism, q, k, v, numbered()[:, at], state, run(numbered()[:, at]), {"gate": gate})
             state, total = out.state, total + out.y.y.sin().sum() + out.y.lse.cos().sum()
-        return torch.autograd.grad(total, given, allow_unused=True, materialize_grads=True)
+        return torch.autograd.grad(total, leaves_of, allow_unused=True, materialize_grads=True)
 
     for ours, whole in zip(gradients(sizes), gradients([T]), strict=True):
         assert torch.allclose(ours, whole, atol=1e-12)
@@ -330,9 +332,9 @@ def test_each_key_head_has_a_gate(key_heads):
 @pytest.mark.parametrize("update", [AdditiveUpdate(), GatedUpdate()], ids=["sum", "gated"])
 def test_remembering_alone_leaves_the_same_state(update):
     layer, x = Attention(QKV(16, 2), LinearAttention(ELU(), update)), torch.randn(B, T, 16)
-    wanted = layer(x, layer.start(B, T), run(numbered())).state
-    found = layer(x, layer.start(B, T), run(numbered()).replace(remember=True)).state
-    assert all(torch.allclose(a, b, atol=1e-13) for a, b in zip(found.inside, wanted.inside, strict=True))
+    expected = layer(x, layer.start(B, T), run(numbered())).state
+    actual = layer(x, layer.start(B, T), run(numbered()).replace(remember=True)).state
+    assert all(torch.allclose(a, b, atol=1e-13) for a, b in zip(actual.inside, expected.inside, strict=True))
 
 
 @pytest.mark.parametrize("rule", [AdditiveUpdate(), GatedUpdate()], ids=["sum", "gated"])
@@ -371,9 +373,9 @@ def test_gates_come_from_the_input():
     x = torch.randn(B, T, 16)
     queries, keys = layer.projection.queries_and_keys(x, numbered())
     gate = (x @ layer.key_side.weight.T + layer.key_side.bias).transpose(1, 2)[..., None]
-    wanted, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
+    expected, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
     y = layer(x, None, run(numbered())).y.unflatten(-1, (H, K)).transpose(1, 2)
-    assert torch.allclose(y[..., :V], wanted, atol=1e-12)
+    assert torch.allclose(y[..., :V], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("sources", [T, T + 2])
@@ -411,8 +413,8 @@ except ValueError as error:
 @pytest.mark.prove
 def test_compiled_they_are_refused_too():
     """In a process of its own, because annotations that are checked cannot be compiled."""
-    found = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
-    assert found.stdout.startswith("LinearAttention adds up the sequence that asks"), found.stderr
+    process = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
+    assert process.stdout.startswith("LinearAttention adds up the sequence that asks"), process.stderr
 
 
 def test_what_cannot_be_honoured_is_refused():

@@ -30,7 +30,7 @@ MAKE: dict[str, Callable[[int], LinearAttention]] = {
 every = pytest.mark.parametrize("name", MAKE)
 
 
-def given(groups: int) -> dict[str, torch.Tensor]:
+def make_inputs(groups: int) -> dict[str, torch.Tensor]:
     sizes = {"q": (H, K), "k": (groups, K), "v": (groups, V), "gate": (groups, 1), "rate": (groups, 1)}
     return {name: torch.randn(B, heads, T, width, requires_grad=True) for name, (heads, width) in sizes.items()}
 
@@ -44,22 +44,22 @@ def results(name: str, x: dict[str, torch.Tensor], groups: int, state: bool) -> 
     old = mechanism.start(StateSpec(B, T, torch.float64, pos.device), sizes) if state else None
     keys = Keys(x["k"], x["v"], ctx.by_head, {"gate": x["gate"], "rate": x["rate"]})
     out = mechanism(Queries(x["q"], ctx.by_head), keys, old, ctx)
-    found = [out.y.y]
+    outputs = [out.y.y]
     if out.y.lse is not None:
-        found.append(out.y.lse[:, :, 5:])
+        outputs.append(out.y.lse[:, :, 5:])
     if state:
-        found.append(out.state.inside.s)
-    total = sum((one.sin() * (1 + n)).sum() for n, one in enumerate(found))
+        outputs.append(out.state.inside.s)
+    total = sum((tensor.sin() * (1 + n)).sum() for n, tensor in enumerate(outputs))
     learned = [*x.values(), *mechanism.parameters()]
     gradients = torch.autograd.grad(total, learned, allow_unused=True)
-    return [*found, *(one for one in gradients if one is not None)]
+    return [*outputs, *(tensor for tensor in gradients if tensor is not None)]
 
 
 @every
 @pytest.mark.parametrize("state", [True, False])
 @pytest.mark.parametrize("groups", [4, 2])
 def test_chunks_of_a_row_change_nothing(name: str, groups: int, state: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = given(groups)
+    x = make_inputs(groups)
     whole = results(name, x, groups, state)
     monkeypatch.setattr(linear, "NUMBERS", 1)
     monkeypatch.setattr(linear, "WHOLE", 1)
@@ -78,7 +78,7 @@ def test_chunks_of_a_row_change_nothing(name: str, groups: int, state: bool, mon
 def test_the_backward_that_is_written_out_is_that_of_its_operations(
     name: str, groups: int, state: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, called = given(groups), []
+    x, called = make_inputs(groups), []
     apply = state_update.DecayedSum.apply
     monkeypatch.setattr(state_update.DecayedSum, "apply", lambda *inputs: called.append(True) or apply(*inputs))
     written = results(name, x, groups, state)
@@ -92,14 +92,14 @@ def test_the_backward_that_is_written_out_is_that_of_its_operations(
 def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     n, p, heads = 3, 4, 2
     q, k, v = torch.randn(B, 2, n, heads, p, K), torch.randn(B, 2, n, p, K), torch.randn(B, 2, n, p, V)
-    before, none, s = torch.ones(B, 2, n, p), torch.zeros(B, 2, n, p), torch.randn(B, 2, K, V) * begun
+    before, zeros, s = torch.ones(B, 2, n, p), torch.zeros(B, 2, n, p), torch.randn(B, 2, K, V) * begun
     before[:, :, 0] = float(begun)  # before any key there is nothing to weigh
-    weights = UpdateWeights(none, none, before, torch.ones(B, 2, n, p))
+    weights = UpdateWeights(zeros, zeros, before, torch.ones(B, 2, n, p))
     inputs = [x.requires_grad_() for x in (s, q, k, v)]
 
     def learned() -> list[torch.Tensor]:
-        found = DecayedSum.apply(*inputs, *weights)
-        return [*found, *torch.autograd.grad(sum(one.sin().sum() for one in found), inputs)]
+        outputs = DecayedSum.apply(*inputs, *weights)
+        return [*outputs, *torch.autograd.grad(sum(tensor.sin().sum() for tensor in outputs), inputs)]
 
     assert weights.even(s) and weights.even(torch.ones_like(s)) is begun
     for name in ("entering", "before"):
@@ -108,23 +108,23 @@ def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.Monk
         assert not weights._replace(**{name: other}).even(s)
     ours = learned()
     monkeypatch.setattr(UpdateWeights, "even", lambda *_: False)
-    for one, other in zip(ours, learned(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    for first, other in zip(ours, learned(), strict=True):
+        torch.testing.assert_close(first, other, rtol=0, atol=1e-12)
 
 
 def test_the_features_of_elu_learn_as_their_operations_do() -> None:
     x = (torch.randn(50, 4) * 3).requires_grad_()
     phi, most = ELU()(x[None, None], False)
     most = most[0, 0, :, None]
-    wanted = (x.clamp_max(0) - most).exp() + x.relu()
-    torch.testing.assert_close(phi[0, 0], wanted)
-    ours, theirs = (torch.autograd.grad(one.sin().sum(), x)[0] for one in (phi, wanted))
+    expected = (x.clamp_max(0) - most).exp() + x.relu()
+    torch.testing.assert_close(phi[0, 0], expected)
+    ours, theirs = (torch.autograd.grad(features.sin().sum(), x)[0] for features in (phi, expected))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_a_backward_under_autocast_is_exact() -> None:
     whole = T - T % 4  # a piece of one token is left to PyTorch
-    x = {name: one[:, :, :whole].detach().float().requires_grad_() for name, one in given(2).items()}
+    x = {name: tensor[:, :, :whole].detach().float().requires_grad_() for name, tensor in make_inputs(2).items()}
     ctx = Context(torch.arange(whole).expand(B, -1), run=True)
 
     def learned(enabled: bool) -> tuple[torch.Tensor, ...]:
@@ -137,10 +137,14 @@ def test_a_backward_under_autocast_is_exact() -> None:
 
 
 def test_a_quotient_learns_as_its_division_does_twice_too() -> None:
-    y, divisor, given = torch.randn(5, 3, requires_grad=True), (torch.rand(5) + 1).requires_grad_(), torch.randn(5, 3)
-    found = []
-    for one in (Quotient.apply(y, divisor), y / divisor[:, None]):
-        first = torch.autograd.grad((one * given).sin().sum(), (y, divisor), create_graph=True)
-        found.append((one, *first, *torch.autograd.grad(sum(x.square().sum() for x in first), (y, divisor))))
-    for ours, theirs in zip(*found, strict=True):
+    y, divisor, direction = (
+        torch.randn(5, 3, requires_grad=True),
+        (torch.rand(5) + 1).requires_grad_(),
+        torch.randn(5, 3),
+    )
+    results = []
+    for quotient in (Quotient.apply(y, divisor), y / divisor[:, None]):
+        first = torch.autograd.grad((quotient * direction).sin().sum(), (y, divisor), create_graph=True)
+        results.append((quotient, *first, *torch.autograd.grad(sum(x.square().sum() for x in first), (y, divisor))))
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

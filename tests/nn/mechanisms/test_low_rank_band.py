@@ -46,8 +46,8 @@ def test_two_softmaxes_over_one_set_of_values(causal: bool, combine: Combine, gr
         assert not mechanism.gate.any()  # one half at first
         mechanism.gate.copy_(torch.tensor([0.7, -1.2]))
     queries, keys, ctx = bundles(groups)
-    found = mechanism(queries, keys, None, ctx).y
-    assert found.lse is None
+    output = mechanism(queries, keys, None, ctx).y
+    assert output.lse is None
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at, g = [t for t in range(T) if PADDED[b, t] >= 0], h * groups // H
         for i in at:
@@ -58,7 +58,7 @@ def test_two_softmaxes_over_one_set_of_values(causal: bool, combine: Combine, gr
             band = softmaxed(queries.q[b, h, i], [keys.k[b, g, j] for j in window], [v[j] for j in window])
             share = 1 / (1 + (-mechanism.gate[h]).exp()) if mechanism.gate is not None else None
             want = low + band if share is None else share * low + (1 - share) * band
-            torch.testing.assert_close(found.y[b, h, i], want)
+            torch.testing.assert_close(output.y[b, h, i], want)
 
 
 def test_the_cache_holds_narrow_keys_of_all_and_wide_ones_of_the_window() -> None:

@@ -44,8 +44,8 @@ def bundles(q, k, v, pos=None, k_pos=None, own=True, **limits):
     return Queries(q, ctx.by_head), Keys(k, v, ctx.by_head if k_pos is None else k_pos[:, None], own=own), ctx
 
 
-def call(mechanism, q, k, v, pos=None, state=None, **given):
-    queries, keys, ctx = bundles(q, k, v, pos, **given)
+def call(mechanism, q, k, v, pos=None, state=None, **keywords):
+    queries, keys, ctx = bundles(q, k, v, pos, **keywords)
     return mechanism(queries, keys, state, ctx)
 
 
@@ -58,8 +58,8 @@ def started(mechanism, cross=False):
 def hashed(x, r):
     """Buckets of a vector in every round: argmax([x R, -x R])."""
     turned = [[sum(a * b for a, b in zip(x.tolist(), column, strict=True)) for column in m.T.tolist()] for m in r]
-    both = [row + [-value for value in row] for row in turned]
-    return [row.index(max(row)) for row in both]
+    signed = [row + [-value for value in row] for row in turned]
+    return [row.index(max(row)) for row in signed]
 
 
 def softmax_of(scores, values):
@@ -73,13 +73,13 @@ def softmax_of(scores, values):
 def test_a_hash_is_the_nearest_of_rotated_axes():
     rotations = Rotations(H, K, 6, 3, seed=2)
     x = torch.randn(B, H, 5, K)
-    found = rotations(x)
+    buckets = rotations(x)
     for b in range(B):
         for h in range(H):
             for t in range(5):
-                assert found[b, h, t].tolist() == hashed(x[b, h, t], rotations.r[h].transpose(0, 1))
-    assert found.min() >= 0 and found.max() == 5
-    assert torch.equal(rotations(x * torch.rand(B, H, 5, 1)), found)
+                assert buckets[b, h, t].tolist() == hashed(x[b, h, t], rotations.r[h].transpose(0, 1))
+    assert buckets.min() >= 0 and buckets.max() == 5
+    assert torch.equal(rotations(x * torch.rand(B, H, 5, 1)), buckets)
 
 
 def test_rotations_come_from_the_seed_and_are_saved():
@@ -102,12 +102,12 @@ def test_a_query_reads_the_union_of_its_buckets_and_itself_where_they_are_empty(
             hashes = [hashed(x, r) for x in q[b, h]]
             for i in range(T):
                 shared = [any(x == y for x, y in zip(hashes[i], hashes[j], strict=True)) for j in range(T)]
-                others = [j for j in range(T) if j != i and shared[j] and bool(pattern(b, h, i, j))]
-                alone += not others
-                scores = [(j, q[b, h, i] @ k[b, h, j] / math.sqrt(K)) for j in others or [i]]
+                rest = [j for j in range(T) if j != i and shared[j] and bool(pattern(b, h, i, j))]
+                alone += not rest
+                scores = [(j, q[b, h, i] @ k[b, h, j] / math.sqrt(K)) for j in rest or [i]]
                 y, lse = softmax_of(scores, v[b, h])
                 assert torch.allclose(read.y[b, h, i], y, atol=1e-12)
-                if others:
+                if rest:
                     assert torch.allclose(read.lse[b, h, i], lse, atol=1e-12)
     assert alone >= (0 if pattern == Full() else B * H)
 
@@ -140,8 +140,8 @@ def test_rounds_merge_because_each_weight_is_divided_by_the_rounds_that_find_the
             reads.append(softmax_of(scores, v[0, 0]))
         z = torch.tensor([float(lse) for _, lse in reads])
         assert z.max() > -math.inf
-        wanted = sum(w * y for w, (y, _) in zip(z.softmax(0), reads, strict=True))
-        assert torch.allclose(call(mechanism, q, k, v).y.y[0, 0, i], wanted, atol=1e-12)
+        expected = sum(w * y for w, (y, _) in zip(z.softmax(0), reads, strict=True))
+        assert torch.allclose(call(mechanism, q, k, v).y.y[0, 0, i], expected, atol=1e-12)
     assert twice > 0
 
 
@@ -151,10 +151,12 @@ def test_enough_rounds_are_full_attention_without_the_token_itself():
     assert torch.allclose(many, call(Softmax(Full() & ~Band(0)), q, k, v).y.y, atol=1e-12)
 
 
-both = pytest.mark.parametrize("mechanism", [LSH(H, K, 4, 2), PublishedLSH(H, K, 4, 3, 2)], ids=["strict", "published"])
+both_forms = pytest.mark.parametrize(
+    "mechanism", [LSH(H, K, 4, 2), PublishedLSH(H, K, 4, 3, 2)], ids=["strict", "published"]
+)
 
 
-@both
+@both_forms
 def test_padding_on_either_side_changes_nothing(mechanism):
     q, k, v = inputs()
     alone = call(mechanism, q, k, v).y
@@ -164,14 +166,14 @@ def test_padding_on_either_side_changes_nothing(mechanism):
         pos[b, left : left + T] = torch.arange(T)
         for x, y in zip(placed, (q, k, v), strict=True):
             x[b, :, left : left + T] = y[b]
-    found = call(mechanism, *placed, pos).y
+    actual = call(mechanism, *placed, pos).y
     for b in range(B):
-        assert torch.allclose(found.y[b][:, pos[b] >= 0], alone.y[b], atol=1e-12)
-        assert torch.allclose(found.lse[b][:, pos[b] >= 0], alone.lse[b], atol=1e-12)
-    assert found.y.transpose(1, 2)[pos < 0].count_nonzero() == 0
+        assert torch.allclose(actual.y[b][:, pos[b] >= 0], alone.y[b], atol=1e-12)
+        assert torch.allclose(actual.lse[b][:, pos[b] >= 0], alone.lse[b], atol=1e-12)
+    assert actual.y.transpose(1, 2)[pos < 0].count_nonzero() == 0
 
 
-@both
+@both_forms
 def test_empty_rows_give_zero_and_finite_gradients(mechanism):
     q, k, v = (x.requires_grad_() for x in inputs())
     pos = numbered().clone()
@@ -189,14 +191,14 @@ def test_documents_of_the_batch_are_kept_apart():
     q, k, v = inputs()
     first = torch.tensor([5, 11])
     ids = (numbered() >= first[:, None]).long()
-    found = call(mechanism, q, k, v, only=Document(ids)).y.y
+    actual = call(mechanism, q, k, v, only=Document(ids)).y.y
     for b in range(B):
         cut = int(first[b])
         other = [x.clone() for x in (k, v)]
         other[1][b, :, :cut] = 100.0
         changed = call(mechanism, q, k, other[1], only=Document(ids)).y.y
-        assert torch.allclose(changed[b, :, cut:], found[b, :, cut:], atol=1e-12)
-        assert not torch.allclose(changed[b, :, :cut], found[b, :, :cut])
+        assert torch.allclose(changed[b, :, cut:], actual[b, :, cut:], atol=1e-12)
+        assert not torch.allclose(changed[b, :, :cut], actual[b, :, :cut])
     with pytest.raises(
         ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* use LSH, or drop"
     ):
@@ -207,12 +209,12 @@ def test_documents_of_the_batch_are_kept_apart():
 def test_the_strict_form_decodes_to_the_whole(sizes):
     layer = Attention(SharedQK(8, H), LSH(H, K, 4, 2))
     x = torch.randn(B, T, 8)
-    state, found = layer.start(B, T), []
+    state, outputs = layer.start(B, T), []
     for at in torch.arange(T).split(sizes):
         out = layer(x[:, at], state, Context(numbered()[:, at], run=True))
         state = out.state
-        found.append(out.y)
-    assert torch.allclose(torch.cat(found, 1), layer(x, None, Context(numbered(), run=True)).y, atol=1e-12)
+        outputs.append(out.y)
+    assert torch.allclose(torch.cat(outputs, 1), layer(x, None, Context(numbered(), run=True)).y, atol=1e-12)
 
 
 def test_key_heads_may_be_shared():
@@ -223,7 +225,7 @@ def test_key_heads_may_be_shared():
         assert torch.allclose(call(m, q, k, v).y.y, spread.y, atol=1e-13)
 
 
-@both
+@both_forms
 def test_half_precision_is_finite(mechanism):
     for dtype in (torch.bfloat16, torch.float16):
         read = call(mechanism, *(x.to(dtype) for x in inputs())).y
@@ -261,15 +263,19 @@ def naive(mechanism, q, k, v, q_pos, k_pos, own):
     may = mechanism.pattern(0, 0, i, j) & (i >= 0) & (j >= 0)
     itself = (i == j) if own else torch.zeros_like(may)
     same = (mechanism.hash(q)[:, :, :, None] == mechanism.hash(k)[:, :, None]).any(-1)
-    others = same & may & ~itself
-    found = torch.where(others.any(-1, keepdim=True), others, itself & may)
-    scores = torch.where(found, q @ k.mT / math.sqrt(K), -math.inf)
-    some = found.any(-1, keepdim=True)
-    y = torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v
-    return y, torch.where(some[..., 0], torch.where(some, scores, 0.0).logsumexp(-1), -math.inf), others.any(-1)
+    others_same = same & may & ~itself
+    readable = torch.where(others_same.any(-1, keepdim=True), others_same, itself & may)
+    scores = torch.where(readable, q @ k.mT / math.sqrt(K), -math.inf)
+    has_any = readable.any(-1, keepdim=True)
+    y = torch.where(has_any, torch.where(has_any, scores, 0.0).softmax(-1), 0.0) @ v
+    return (
+        y,
+        torch.where(has_any[..., 0], torch.where(has_any, scores, 0.0).logsumexp(-1), -math.inf),
+        others_same.any(-1),
+    )
 
 
-def drawn(shape, shared):
+def draw_inputs(shape, shared):
     """Keys in any order, some of them padding; queries of some of the tokens, in another order."""
     heads, groups, queries, keys = shape
     k_pos = torch.stack([torch.randperm(keys) for _ in range(B)])
@@ -286,7 +292,7 @@ def drawn(shape, shared):
 @pytest.mark.parametrize("own", [True, False], ids=["own", "another's"])
 def test_sorted_and_dense_are_one_softmax_over_the_union(shape, buckets, rounds, pattern, own):
     mechanism = LSH(shape[0], K, buckets, rounds, pattern=pattern)
-    q, k, v, q_pos, k_pos = drawn(shape, shared=own and rounds > 1)
+    q, k, v, q_pos, k_pos = draw_inputs(shape, shared=own and rounds > 1)
     for x in (q, k, v):
         x.requires_grad_()
     queries, keys, ctx = bundles(q, k, v, q_pos, k_pos=None if own and q_pos is k_pos else k_pos, own=own)
@@ -294,48 +300,48 @@ def test_sorted_and_dense_are_one_softmax_over_the_union(shape, buckets, rounds,
     request, _ = mechanism.make_request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
     y, lse, social = naive(mechanism, q, k, v, q_pos, k_pos, own)
     weight = torch.randn(y.shape), torch.randn(lse.shape) * social
-    wanted = torch.autograd.grad((y * weight[0]).sum() + (lse.where(social, 0.0) * weight[1]).sum(), (q, k, v))
-    for found in (read(request), read_sorted(request, sort_rounds(request, buckets))):
-        assert torch.allclose(found.y, y, atol=1e-12)
-        assert torch.allclose(found.lse[social], lse[social], atol=1e-12)
-        assert torch.equal(found.lse == -math.inf, lse == -math.inf)
-        loss = (found.y * weight[0]).sum() + (found.lse.where(social, 0.0) * weight[1]).sum()
+    expected = torch.autograd.grad((y * weight[0]).sum() + (lse.where(social, 0.0) * weight[1]).sum(), (q, k, v))
+    for pairs_read in (read(request), read_sorted(request, sort_rounds(request, buckets))):
+        assert torch.allclose(pairs_read.y, y, atol=1e-12)
+        assert torch.allclose(pairs_read.lse[social], lse[social], atol=1e-12)
+        assert torch.equal(pairs_read.lse == -math.inf, lse == -math.inf)
+        loss = (pairs_read.y * weight[0]).sum() + (pairs_read.lse.where(social, 0.0) * weight[1]).sum()
         gradients = torch.autograd.grad(loss, (q, k, v))
         # a token alone has a weight of 1 whatever its score: in the naive form too
-        assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(gradients, wanted, strict=True))
+        assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(gradients, expected, strict=True))
 
 
 def read_by(monkeypatch, mechanism, call_it):
     """The requests that a call hands to the executors."""
-    asked = []
+    requests = []
 
-    def recorded(request, *given):
-        asked.append(request)
-        return read(request, *given)
+    def recorded(request, *arguments):
+        requests.append(request)
+        return read(request, *arguments)
 
     for module in ("kinformer.nn.mechanisms.sorted_groups", "kinformer.nn.mechanisms.lsh_published"):
         monkeypatch.setattr(f"{module}.read", recorded)
     out = call_it()
-    return asked, out
+    return requests, out
 
 
 def test_rounds_cost_one_read_on_short_rows_and_the_buckets_on_long_ones(monkeypatch):
     mechanism = LSH(1, K, 32, 8)
     q, k, v = (x[:, :1] for x in inputs())
-    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, k, v))
-    assert [type(request.score) for request in asked] == [type(mechanism.score)]
+    requests, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, k, v))
+    assert [type(request.score) for request in requests] == [type(mechanism.score)]
     length, mechanism = 1024, LSH(1, K, 32, 2)
     q = torch.randn(1, 1, length, K)
-    asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), torch.randn(1, 1, length, K)))
-    assert 2 <= len(asked) and all(type(request.score) is Product for request in asked)
-    assert sum(request.pairs for request in asked) < length**2 / 2
+    requests, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), torch.randn(1, 1, length, K)))
+    assert 2 <= len(requests) and all(type(request.score) is Product for request in requests)
+    assert sum(request.pairs for request in requests) < length**2 / 2
     assert out.y.y.isfinite().all()
 
 
 def test_where_all_is_one_bucket_long_rows_are_read_at_once(monkeypatch):
     mechanism, x = LSH(1, K, 4, 2), torch.ones(1, 1, 300, K)
-    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, x, x, x))
-    assert [request.pairs for request in asked] == [300 * 300]
+    requests, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, x, x, x))
+    assert [request.pairs for request in requests] == [300 * 300]
 
 
 def test_a_long_row_read_sorted_is_the_row_read_by_hand(monkeypatch):
@@ -343,10 +349,10 @@ def test_a_long_row_read_sorted_is_the_row_read_by_hand(monkeypatch):
     pos = torch.arange(400)[None]
     y, lse, social = naive(mechanism, q, unit(q), v, pos, pos, True)
     monkeypatch.setattr("kinformer.nn.mechanisms.sorted_groups.TOKEN", -1000)  # however short
-    asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), v))
-    found = out.y
-    assert all(type(request.score) is Product for request in asked)
-    assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse[social], lse[social], atol=1e-12)
+    requests, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), v))
+    output = out.y
+    assert all(type(request.score) is Product for request in requests)
+    assert torch.allclose(output.y, y, atol=1e-12) and torch.allclose(output.lse[social], lse[social], atol=1e-12)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -357,11 +363,11 @@ def test_buckets_that_are_runs_of_one_head_are_read_as_buckets(rounds):
     queries, keys, ctx = bundles(q, unit(q), torch.randn(1, 1, 480, K))
     queries, keys = mechanism.preprocess(queries, keys, ctx)
     request, _ = mechanism.make_request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
-    dense, found = read(request), read_sorted(request, sort_rounds(request, 4))
-    assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)
+    dense, sorted_read = read(request), read_sorted(request, sort_rounds(request, 4))
+    assert torch.allclose(sorted_read.y, dense.y, atol=1e-12) and torch.allclose(sorted_read.lse, dense.lse, atol=1e-12)
 
 
-@both
+@both_forms
 def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     """Buckets are cached beside the keys."""
     hashed_columns = []
@@ -379,17 +385,17 @@ def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     assert hashed_columns == [1, 1]
 
 
-@both
+@both_forms
 def test_a_layer_computed_again_finds_the_forwards_buckets(mechanism):
     (q, k, v), choices, before = inputs(), Choices(), mechanism.hash.r.clone()
     with choices.writing():
         first = call(mechanism, q, k, v).y.y
     mechanism.hash.r.normal_()
     with choices.reading():
-        again = call(mechanism, q, k, v).y.y
+        recomputed = call(mechanism, q, k, v).y.y
     other = call(mechanism, q, k, v).y.y
     mechanism.hash.r.copy_(before)
-    assert torch.equal(first, again) and not torch.allclose(first, other)
+    assert torch.equal(first, recomputed) and not torch.allclose(first, other)
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
@@ -398,9 +404,9 @@ def test_another_sequence_is_read_by_its_buckets_or_refused_in_a_line(key_heads)
     q, k, v = torch.randn(B, 4, 6, K), torch.randn(B, key_heads, 4, K), torch.randn(B, key_heads, 4, K)
     at, source = numbered(6), numbered(4)
     mechanism = LSH(4, K, 4, 2, pattern=Full())
-    found = call(mechanism, q, k, v, k_pos=source, own=False).y
+    output = call(mechanism, q, k, v, k_pos=source, own=False).y
     y, lse, _ = naive(mechanism, q, k, v, at, source, own=False)
-    assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse, lse, atol=1e-12)
+    assert torch.allclose(output.y, y, atol=1e-12) and torch.allclose(output.lse, lse, atol=1e-12)
     with pytest.raises(ValueError, match="PublishedLSH places queries where their own keys stand") as error:
         call(PublishedLSH(4, K, 4, 3, 2), q, k, v, k_pos=source, own=False)
     assert "\n" not in str(error.value)
@@ -417,24 +423,24 @@ def test_layers_that_read_a_source():
     rest = layer(x[:, 2:], first.state, Context(numbered(6)[:, 2:], run=True))
     assert torch.allclose(torch.cat([first.y, rest.y], 1), whole, atol=1e-12)
     published = Attention(SharedQK(8, H), PublishedLSH(H, K, 4, 3), cross=True)
-    for asked in (lambda: published(x, None, ctx), lambda: published.start(B, 6)):
+    for action in (lambda: published(x, None, ctx), lambda: published.start(B, 6)):
         with pytest.raises(ValueError, match="got keys of another sequence; use LSH or Softmax"):
-            asked()
+            action()
 
 
 def test_key_heads_of_groups_are_hashed_for_each_of_their_query_heads():
     q, k, v = torch.randn(B, 4, T, K), torch.randn(B, 2, T, K), torch.randn(B, 2, T, K)
     for mechanism in (LSH(4, K, 4, 2), PublishedLSH(4, K, 4, 3, 2)):
-        found, state = call(mechanism, q, k, v).y, None
+        output, state = call(mechanism, q, k, v).y, None
         spread = call(mechanism, q, *(x.repeat_interleave(2, 1) for x in (k, v))).y
-        assert torch.allclose(found.y, spread.y, atol=1e-13) and torch.allclose(found.lse, spread.lse, atol=1e-13)
+        assert torch.allclose(output.y, spread.y, atol=1e-13) and torch.allclose(output.lse, spread.lse, atol=1e-13)
         state = mechanism.start(StateSpec(B, T, torch.float64, torch.device("cpu")), HeadSizes(4, 2, 2, K, K))
         assert torch.allclose(call(mechanism, q, k, v, state=state).y.y, spread.y, atol=1e-13)
         with pytest.raises(ValueError, match="was made for 4 heads of width 4 and got 3"):
             call(mechanism, q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
 
 
-@both
+@both_forms
 @pytest.mark.parametrize("size", [1, 6])
 def test_padding_reads_nothing_beside_a_cache(mechanism, size):
     """Also where all it could find is other tokens' chunks."""
@@ -451,63 +457,67 @@ def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
     mechanism, (q, k, v) = LSH(H, K, 4, 2), inputs()
     queries, keys, ctx = bundles(q, k, v)
     out = mechanism(queries, keys, None, ctx)
-    ones = torch.eye(T).expand(B, H, T, T)
-    attention = call(mechanism, q, k, ones).y.y
+    eye = torch.eye(T).expand(B, H, T, T)
+    attention = call(mechanism, q, k, eye).y.y
     assert torch.allclose(mechanism.received_attention(queries, keys, out.y, ctx), attention.sum(2).mean(1), atol=1e-12)
     published = PublishedLSH(H, K, 4, 3)
     with pytest.raises(TypeError, match="PublishedLSH does not tell how much attention a key got"):
         published.received_attention(queries, keys, published(queries, keys, None, ctx).y, ctx)
 
 
-@both
+@both_forms
 def test_eval_mode_hashes_as_often_as_it_is_told(mechanism):
     """More rounds than training had are those of a mechanism that was made with as many; what is saved is the same."""
     kind = type(mechanism)
     more = {"chunk": 3} if kind is PublishedLSH else {}
     few, q, k, v = kind(H, K, 4, rounds=2, seed=3, **more), *inputs()
     for rounds in (1, 2, 5):
-        made = kind(H, K, 4, rounds=2, eval_rounds=rounds, seed=3, **more)
-        assert {name: x.shape for name, x in made.state_dict().items()} == {
+        reader = kind(H, K, 4, rounds=2, eval_rounds=rounds, seed=3, **more)
+        assert {name: x.shape for name, x in reader.state_dict().items()} == {
             name: x.shape for name, x in few.state_dict().items()
         }
-        wanted = call(kind(H, K, 4, rounds=rounds, seed=3, **more), q, k, v).y.y
-        assert torch.equal(call(made.train(), q, k, v).y.y, call(few, q, k, v).y.y)
-        assert torch.equal(call(made.eval(), q, k, v).y.y, wanted)
+        expected = call(kind(H, K, 4, rounds=rounds, seed=3, **more), q, k, v).y.y
+        assert torch.equal(call(reader.train(), q, k, v).y.y, call(few, q, k, v).y.y)
+        assert torch.equal(call(reader.eval(), q, k, v).y.y, expected)
         few.eval().eval_rounds = rounds
-        assert torch.equal(call(few, q, k, v).y.y, wanted)
+        assert torch.equal(call(few, q, k, v).y.y, expected)
         few.train()
     few.rounds = 5
     assert (few.rounds, few.eval_rounds, few.hash.r.shape[2]) == (5, 5, 2)
-    assert torch.equal(call(few, q, k, v).y.y, wanted)
+    assert torch.equal(call(few, q, k, v).y.y, expected)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 def test_weights_load_into_another_number_of_rounds(rounds):
     trained, (q, k, v) = LSH(H, K, 4, 2, seed=3), inputs()
     trained.hash.r.normal_()
-    made = LSH(H, K, 4, rounds, seed=3)
-    made.load_state_dict(trained.state_dict())
-    assert torch.equal(made.hash.r[:, :, :2], trained.hash.r[:, :, :rounds])
+    mechanism = LSH(H, K, 4, rounds, seed=3)
+    mechanism.load_state_dict(trained.state_dict())
+    assert torch.equal(mechanism.hash.r[:, :, :2], trained.hash.r[:, :, :rounds])
     trained.rounds = rounds
-    assert torch.equal(call(made, q, k, v).y.y, call(trained, q, k, v).y.y)
+    assert torch.equal(call(mechanism, q, k, v).y.y, call(trained, q, k, v).y.y)
     assert not torch.equal(trained.hash.r, LSH(H, K, 4, 2, seed=3).hash.r)
 
 
 def test_rotations_are_kept_or_redrawn_by_seed_and_step():
-    kept, drawn, again = LSH(H, K, 4, 2), LSH(H, K, 4, 2, redraw=3), LSH(H, K, 4, 2, redraw=3)
-    seen = []
+    fixed, first_drawn, redrawn = LSH(H, K, 4, 2), LSH(H, K, 4, 2, redraw=3), LSH(H, K, 4, 2, redraw=3)
+    directions = []
     for step in range(1, 8):
-        for part in (kept, drawn):
+        for part in (fixed, first_drawn):
             part.hash.after_step(step / 7, {})
-        seen.append(drawn.hash.r.clone())
+        directions.append(first_drawn.hash.r.clone())
         if step == 4:  # a training that goes on draws what it would have drawn
-            again.load_state_dict(drawn.state_dict())
+            redrawn.load_state_dict(first_drawn.state_dict())
         elif step > 4:
-            again.hash.after_step(step / 7, {})
+            redrawn.hash.after_step(step / 7, {})
     first = LSH(H, K, 4, 2).hash.r
-    assert torch.equal(kept.hash.r, first) and torch.equal(again.hash.r, drawn.hash.r)
-    assert [torch.equal(r, first) for r in seen] == [True, True] + [False] * 5
-    assert torch.equal(seen[2], seen[4]) and not torch.equal(seen[4], seen[5]) and torch.equal(seen[5], seen[6])
+    assert torch.equal(fixed.hash.r, first) and torch.equal(redrawn.hash.r, first_drawn.hash.r)
+    assert [torch.equal(r, first) for r in directions] == [True, True] + [False] * 5
+    assert (
+        torch.equal(directions[2], directions[4])
+        and not torch.equal(directions[4], directions[5])
+        and torch.equal(directions[5], directions[6])
+    )
     assert not torch.equal(LSH(H, K, 4, 1, redraw=1, seed=1).hash.r, LSH(H, K, 4, 1, redraw=1).hash.r)
 
 
@@ -529,8 +539,10 @@ def test_hashes_are_as_precise_under_autocast():
         assert torch.equal(rotations(x), alone)
 
 
-@pytest.mark.parametrize("made", [LSH(4, 8, 4, 3), PublishedLSH(4, 8, 4, 3)], ids=lambda made: type(made).__name__)
-def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(made):
+@pytest.mark.parametrize(
+    "mechanism", [LSH(4, 8, 4, 3), PublishedLSH(4, 8, 4, 3)], ids=lambda mechanism: type(mechanism).__name__
+)
+def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
     """Queries of two heads used to pass for keys that four heads share."""
     with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
-        Attention(SharedQK(16, 2), made)
+        Attention(SharedQK(16, 2), mechanism)

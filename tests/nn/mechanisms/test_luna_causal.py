@@ -75,27 +75,27 @@ def test_the_state_is_of_one_size_however_long_the_row() -> None:
     second = layer(x[:, 100:], first.state, half[1])
     assert {name: leaf.numel() for name, leaf in leaves(second.state)} == sizes
     torch.testing.assert_close(torch.cat([first.y, second.y], 1), layer(x).y)
-    kept = leaves(layer.bfloat16().start(1, 4))
-    assert {leaf.dtype for _, leaf in kept} == {torch.float32}
+    state_leaves = leaves(layer.bfloat16().start(1, 4))
+    assert {leaf.dtype for _, leaf in state_leaves} == {torch.float32}
 
 
 def test_what_a_backward_keeps_grows_with_the_row_alone() -> None:
     """No numbers for each token and each pair of a pack and a feature: less than half of those."""
-    kept, k_dim, count = {}, 16, 32
+    saved_sizes, k_dim, count = {}, 16, 32
     for length in (256, 1024):
         layer = Attention(QKV(16, 1), LunaCausal(Packs(count, 16), 1, k_dim))
-        found: set[tuple[int, int]] = set()
+        shapes: set[tuple[int, int]] = set()
 
-        def count_once(x: torch.Tensor, found: set = found) -> torch.Tensor:
-            found.add((x.untyped_storage().data_ptr(), x.untyped_storage().nbytes()))
+        def count_once(x: torch.Tensor, shapes: set = shapes) -> torch.Tensor:
+            shapes.add((x.untyped_storage().data_ptr(), x.untyped_storage().nbytes()))
             return x
 
         with saved_tensors_hooks(count_once, lambda x: x):
             y = layer(torch.randn(1, length, 16)).y
-        kept[length] = sum(size for _, size in found)
+        saved_sizes[length] = sum(size for _, size in shapes)
         y.sum().backward()
-        assert kept[length] < length * count * k_dim * 8 * 0.75
-    assert kept[1024] / kept[256] < 4.1
+        assert saved_sizes[length] < length * count * k_dim * 8 * 0.75
+    assert saved_sizes[1024] / saved_sizes[256] < 4.1
 
 
 def test_packs_are_shared_and_sinusoids_do_not_learn() -> None:
@@ -118,8 +118,8 @@ def test_wrong_use_is_refused() -> None:
 
 
 def test_tied_keys_are_values() -> None:
-    made, x, pos = TiedKV(6, 2, bias=False), torch.randn(1, 3, 6), torch.arange(3)[None]
-    keys = made.keys(x, pos)
-    assert torch.equal(keys.k, keys.v) and sum(p.numel() for p in made.parameters()) == 2 * 36
-    torch.testing.assert_close(keys.k[0, 1], x[0] @ made.c.weight[3:].T)
-    assert made.matrix("k")[0] is made.matrix("v")[0] is made.c.weight
+    projection, x, pos = TiedKV(6, 2, bias=False), torch.randn(1, 3, 6), torch.arange(3)[None]
+    keys = projection.keys(x, pos)
+    assert torch.equal(keys.k, keys.v) and sum(p.numel() for p in projection.parameters()) == 2 * 36
+    torch.testing.assert_close(keys.k[0, 1], x[0] @ projection.c.weight[3:].T)
+    assert projection.matrix("k")[0] is projection.matrix("v")[0] is projection.c.weight

@@ -39,15 +39,15 @@ def test_a_window_exactly_and_features_behind_it(by):
     q, k, v = torch.randn(3, B, H, T, K).unbind(0)
     map = FAVOR(K, 16, eps=0.0)
     phi = [x * left.exp()[..., None] for x, left in (map(q, True), map(k, False))]
-    wanted, total = torch.zeros(B, H, T, K), torch.zeros(B, H, T)
+    expected, total = torch.zeros(B, H, T, K), torch.zeros(B, H, T)
     for b, h, i in torch.cartesian_prod(*map_of(B, H, T)).tolist():
         for j in range(i + 1):
             exact = (q[b, h, i] @ k[b, h, j] / K**0.5).exp()
             weight = exact if i - j < by else phi[0][b, h, i] @ phi[1][b, h, j]
-            wanted[b, h, i] += weight * v[b, h, j]
+            expected[b, h, i] += weight * v[b, h, j]
             total[b, h, i] += weight
     read = call(near_far(by, map, piece=4), q, k, v).y
-    torch.testing.assert_close(read.y, wanted / total[..., None], rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.y, expected / total[..., None], rtol=0, atol=1e-12)
     torch.testing.assert_close(read.lse, total.log(), rtol=0, atol=1e-12)
 
 
@@ -57,10 +57,10 @@ def map_of(*sizes):
 
 def test_two_windows_are_one_softmax():
     q, k, v = torch.randn(3, B, H, T, K).unbind(0)
-    both = Merged(Softmax(Causal() & Band(3)), Softmax(Causal() & ~Band(3)))
+    merged = Merged(Softmax(Causal() & Band(3)), Softmax(Causal() & ~Band(3)))
     whole = call(Softmax(Causal()), q, k, v).y
-    for found, wanted in zip(call(both, q, k, v).y, whole, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    for actual, expected in zip(call(merged, q, k, v).y, whole, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_the_state_does_not_grow_with_the_row():
@@ -76,9 +76,9 @@ def test_the_state_does_not_grow_with_the_row():
 def test_the_window_lowers_the_error_of_the_estimate_and_the_estimate_that_of_the_window():
     q, k, v = torch.randn(3, 1, H, 200, K).unbind(0)
     k = k + 0.1 * q.roll(-1, 2)
-    wanted = call(Softmax(Causal()), q, k, v).y.y
+    expected = call(Softmax(Causal()), q, k, v).y.y
     near, far = Softmax(Causal() & Band(31)), LinearAttention(FAVOR(K, 64))
-    error = [(call(one, q, k, v).y.y - wanted).norm() for one in (near_far(32, FAVOR(K, 64)), near, far)]
+    error = [(call(mechanism, q, k, v).y.y - expected).norm() for mechanism in (near_far(32, FAVOR(K, 64)), near, far)]
     assert error[0] < error[1] and error[0] < error[2]
 
 

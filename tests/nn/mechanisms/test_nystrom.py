@@ -29,9 +29,9 @@ PADDED = torch.tensor([[-1, -1, 0, 1, 2, 3, 4, 5, 6, -1, -1], list(range(T))])
 def bundles(pos: Tensor, k_pos: Tensor | None = None, groups: int = H) -> tuple[Queries, Keys, Context]:
     source = {} if k_pos is None else {"source": torch.zeros(B, k_pos.shape[1], 1), "source_pos": k_pos}
     ctx = Context(pos, run=True, **source)  # type: ignore[arg-type]
-    told = ctx.by_head if k_pos is None else ctx.source_by_head
-    count = told.shape[2]
-    keys = Keys(torch.randn(B, groups, count, K), torch.randn(B, groups, count, V), told, own=k_pos is None)
+    key_pos = ctx.by_head if k_pos is None else ctx.source_by_head
+    count = key_pos.shape[2]
+    keys = Keys(torch.randn(B, groups, count, K), torch.randn(B, groups, count, V), key_pos, own=k_pos is None)
     return Queries(torch.randn(B, H, pos.shape[1], K), ctx.by_head), keys, ctx
 
 
@@ -40,16 +40,16 @@ def cuts(mechanism: ThroughLandmarks, count: int) -> list[list[int]]:
     if isinstance(mechanism, NystromIdentity):
         return [list(range(at, min(at + mechanism.size, count))) for at in range(0, count, mechanism.size)]
     assert isinstance(mechanism, Nystrom)
-    found: list[list[int]] = [[] for _ in range(min(mechanism.landmarks, count))]
+    segments: list[list[int]] = [[] for _ in range(min(mechanism.landmarks, count))]
     for t in range(count):
-        found[t * len(found) // count].append(t)
-    return found
+        segments[t * len(segments) // count].append(t)
+    return segments
 
 
 def weights(q: Tensor, k: Tensor) -> Tensor:
     """A softmax for each line; queries and keys each divided by the fourth root of their width, as the paper has it."""
     q, k = q / K**0.25, k / K**0.25
-    lines = [torch.stack([(one @ other).exp() for other in k]) for one in q]
+    lines = [torch.stack([(query @ other).exp() for other in k]) for query in q]
     return torch.stack([line / line.sum() for line in lines])
 
 
@@ -96,15 +96,15 @@ FORMS = {
 def test_real_tokens_read_what_the_equation_says(form: str, groups: int) -> None:
     mechanism = FORMS[form]()
     queries, keys, ctx = bundles(PADDED, groups=groups)
-    found = mechanism(queries, keys, None, ctx).y
-    assert found.lse is None
+    output = mechanism(queries, keys, None, ctx).y
+    assert output.lse is None
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at, g = PADDED[b] >= 0, h * groups // H
         skip = getattr(mechanism, "skip", None)
         kernel = None if skip is None else skip.weight[h]
         want = loop(mechanism, queries.q[b, h, at], keys.k[b, g, at], keys.v[b, g, at], kernel)
-        torch.testing.assert_close(found.y[b, h, at], want)
-        assert not found.y[b, h, ~at].any()
+        torch.testing.assert_close(output.y[b, h, at], want)
+        assert not output.y[b, h, ~at].any()
 
 
 @pytest.mark.parametrize(("tokens", "source"), [(11, 5), (4, 11), (2, 9)])
@@ -114,11 +114,11 @@ def test_a_source_of_another_length_is_read(tokens: int, source: int) -> None:
     pos, k_pos = (torch.arange(n).expand(B, -1).clone() for n in (tokens, source))
     k_pos[0, -2:] = -1
     queries, keys, ctx = bundles(pos, k_pos)
-    found = mechanism(queries, keys, None, ctx).y.y
+    output = mechanism(queries, keys, None, ctx).y.y
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at = k_pos[b] >= 0
         want = loop(mechanism, queries.q[b, h], keys.k[b, h, at], keys.v[b, h, at], None)
-        torch.testing.assert_close(found[b, h], want)
+        torch.testing.assert_close(output[b, h], want)
 
 
 def stochastic(size: int, spread: float, rows: int = 1) -> Tensor:
@@ -147,17 +147,17 @@ def test_each_iteration_takes_the_fourth_power_of_the_error_of_a_singular_value(
 def test_six_iterations_in_float32_are_those_in_float64(spread: float) -> None:
     """Also where all landmarks are nearly alike: what rounding leaves grows by no more than 13/4 an iteration."""
     a = stochastic(16, spread, 4)
-    want, found = pseudo_inverse(a), pseudo_inverse(a.float())
-    error = float((found.double() - want).abs().max() / want.abs().max())
+    want, single = pseudo_inverse(a), pseudo_inverse(a.float())
+    error = float((single.double() - want).abs().max() / want.abs().max())
     assert error < (13 / 4) ** 6 * torch.finfo(torch.float32).eps
 
 
 def test_landmarks_that_are_swapped_make_no_nan() -> None:
     """A + I is singular where A swaps landmarks, as softmax of scores far apart does."""
     swap = torch.eye(4).flip(0)[None, None].requires_grad_()
-    found = NystromIdentity(2).between(swap)
-    found.sum().backward()
-    assert found.isfinite().all() and swap.grad is not None and swap.grad.isfinite().all()
+    inverse = NystromIdentity(2).between(swap)
+    inverse.sum().backward()
+    assert inverse.isfinite().all() and swap.grad is not None and swap.grad.isfinite().all()
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(3, 4), (4, 6), (4, 9), (8, 10), (8, 42), (8, 16), (5, 7)])
@@ -170,8 +170,8 @@ def test_landmarks_are_means_of_size_tokens_however_a_row_is_padded(size: int, t
     means = [[x[0, 0, n : n + size].mean(0) for n in range(0, tokens, size)] for x in (q, k)]
     near, far = (torch.stack(rows) for rows in means)
     f, a, b = ((x @ y.T / K**0.5).softmax(-1) for x, y in ((q[0, 0], far), (near, far), (near, k[0, 0])))
-    wanted = f @ torch.linalg.solve(a + torch.eye(len(a)), b @ v[0, 0])
-    torch.testing.assert_close(whole[0, 0], wanted, rtol=0, atol=1e-12)
+    expected = f @ torch.linalg.solve(a + torch.eye(len(a)), b @ v[0, 0])
+    torch.testing.assert_close(whole[0, 0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [lambda: Nystrom(8, skip=ValueConv(1, 5)), lambda: NystromIdentity(64)])
@@ -189,16 +189,16 @@ def test_layers_of_other_landmarks_share_no_segments() -> None:
     x, ctx = torch.randn(1, 12, 8), Context.of(torch.randn(1, 12, 8))
     layers = [Attention(QKV(8, 2), part) for part in (Nystrom(3), Nystrom(4), NystromIdentity(3), PublishedNystrom(3))]
     together = [layer(x, None, ctx).y for layer in layers]
-    for layer, one in zip(layers, together, strict=True):
-        torch.testing.assert_close(layer(x).y, one)
+    for layer, layer_out in zip(layers, together, strict=True):
+        torch.testing.assert_close(layer(x).y, layer_out)
 
 
 def test_as_few_tokens_as_landmarks_are_read_exactly_beside_longer_rows() -> None:
     queries, keys, ctx = bundles(PADDED)
-    found = Nystrom(7)(queries, keys, None, ctx).y.y
+    output = Nystrom(7)(queries, keys, None, ctx).y.y
     want = attend(queries.q, keys.k, keys.v, q_pos=ctx.by_head, k_pos=ctx.by_head).y
-    torch.testing.assert_close(found[0], want[0])
-    assert not torch.allclose(found[1], want[1])
+    torch.testing.assert_close(output[0], want[0])
+    assert not torch.allclose(output[1], want[1])
 
 
 def test_what_it_cannot_read_is_refused_in_one_line() -> None:
@@ -216,9 +216,9 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
         (lambda: Nystrom(0), "landmarks=0"),
     ]
     for call, says in cases:
-        with pytest.raises(ValueError, match=says) as told:
+        with pytest.raises(ValueError, match=says) as raised:
             call()
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
     with pytest.raises(NoState, match="use Softmax"):
         Nystrom(3).start(StateSpec(1, 4, torch.float32, torch.device("cpu")), HeadSizes(2, 2, 2, 4, 4))
 
@@ -227,7 +227,7 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
 def test_the_skip_is_a_convolution_of_each_head(length: int, kernel: int) -> None:
     skip, v = ValueConv(H, kernel), torch.randn(B, H, length, V, requires_grad=True)
     want = F.conv2d(v, skip.weight[:, None, :, None], padding=(kernel // 2, 0), groups=H)
-    found = skip(v, torch.arange(length).expand(B, 1, -1))
-    torch.testing.assert_close(found, want)
+    output = skip(v, torch.arange(length).expand(B, 1, -1))
+    torch.testing.assert_close(output, want)
     of, direction = (v, skip.weight), torch.randn_like(want)
-    torch.testing.assert_close(torch.autograd.grad(found, of, direction), torch.autograd.grad(want, of, direction))
+    torch.testing.assert_close(torch.autograd.grad(output, of, direction), torch.autograd.grad(want, of, direction))

@@ -35,14 +35,14 @@ def read(mechanism: Any, wild: bool) -> list[Tensor]:
     y = out.y.y.transpose(1, 2)[real]
     leaves = [queries.q, keys.k, keys.v, *queries.extras.values(), *keys.extras.values()]
     weights = [weight for weight in mechanism.parameters() if weight.requires_grad]
-    found = torch.autograd.grad(y.sin().sum(), [*leaves, *weights], allow_unused=True)
-    by_token = [None if one is None else one.transpose(1, 2)[real] for one in found[: len(leaves)]]
-    return [y, *(one for one in (*by_token, *found[len(leaves) :]) if one is not None)]
+    gradients = torch.autograd.grad(y.sin().sum(), [*leaves, *weights], allow_unused=True)
+    by_token = [None if tensor is None else tensor.transpose(1, 2)[real] for tensor in gradients[: len(leaves)]]
+    return [y, *(tensor for tensor in (*by_token, *gradients[len(leaves) :]) if tensor is not None)]
 
 
 def test_what_stands_at_padding_may_be_no_number() -> None:
     """Of each file the first example."""
-    judged = {one.name: one.part for one in discovered("mechanisms") if one.name.endswith(".0")}
+    judged = {entry.name: entry.part for entry in discovered("mechanisms") if entry.name.endswith(".0")}
     alone = {name: part.double().eval() for name, part in judged.items() if isinstance(part, Mechanism)}
     assert len(alone) > 30
     for name, mechanism in alone.items():

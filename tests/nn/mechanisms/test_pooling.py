@@ -37,13 +37,13 @@ def pooled(x: Tensor, at: list[int], largest: bool) -> Tensor:
 def loop(q: Tensor, k: Tensor, v: Tensor, sizes: tuple[int, int, int], largest: bool) -> Tensor:
     """Of one head: kernels of the window of query i begin at i - window and every stride from there."""
     window, size, stride = sizes
-    found = []
+    outputs = []
     for i in range(len(q)):
         kernels = [range(s, s + size) for s in range(i - window, i + window + 2 - size, stride)]
-        there = [at for at in ([t for t in one if 0 <= t < len(q)] for one in kernels) if at]
-        keys, values = (torch.stack([pooled(x, at, largest) for at in there]) for x in (k, v))
-        found.append((q[i] @ keys.T / K**0.5).softmax(0) @ values)
-    return torch.stack(found)
+        windows = [at for at in ([t for t in kernel if 0 <= t < len(q)] for kernel in kernels) if at]
+        keys, values = (torch.stack([pooled(x, at, largest) for at in windows]) for x in (k, v))
+        outputs.append((q[i] @ keys.T / K**0.5).softmax(0) @ values)
+    return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("largest", [False, True])
@@ -79,51 +79,51 @@ def test_inside_a_row_it_is_attention_over_a_strided_view(sizes: tuple[int, int,
         return (each.transpose(3, 4) * share[..., None, :]).sum(-1)
 
     k, v = kernels(keys.k, pool.k), kernels(keys.v, pool.v)
-    asked = queries.q[:, :, window : T - window, None]
-    want = ((asked @ k.mT) / K**0.5).softmax(-1) @ v
+    query = queries.q[:, :, window : T - window, None]
+    want = ((query @ k.mT) / K**0.5).softmax(-1) @ v
     torch.testing.assert_close(y[:, :, window : T - window], want[..., 0, :])
 
 
 def levels(shared: bool = False, near: int = 1, far: int = 4) -> PoolingLevels:
-    made = PoolingLevels(8, 2, near, Pooling(far, MeanWindows(3), 2), shared=shared)
-    for weight in made.parameters():
+    layer = PoolingLevels(8, 2, near, Pooling(far, MeanWindows(3), 2), shared=shared)
+    for weight in layer.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    return made.eval()
+    return layer.eval()
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_second_level_reads_what_the_first_gives(shared: bool) -> None:
-    made, x = levels(shared), torch.randn(1, 11, 8)
+    layer, x = levels(shared), torch.randn(1, 11, 8)
 
     def heads(part: Attention, z: Tensor) -> list[Tensor]:
         return [F.linear(z, *part.projection.matrix(name)).view(-1, 2, 4).transpose(0, 1) for name in "qkv"]
 
-    q, k, v = heads(made.near, x[0])
+    q, k, v = heads(layer.near, x[0])
     spans = [range(max(i - 1, 0), min(i + 2, 11)) for i in range(11)]
     near = [
         torch.stack([(q[h, i] @ k[h, at].T / 2).softmax(0) @ v[h, at] for i, at in enumerate(spans)]) for h in (0, 1)
     ]
     y = torch.cat(near, 1)
-    q, k, v = heads(made.far, y)
+    q, k, v = heads(layer.far, y)
     z = torch.cat([loop(q[h], k[h], v[h], (4, 3, 2), False) for h in range(2)], 1)
-    torch.testing.assert_close(made(x).y[0], made.out.linear(y + z))
-    assert (made.near.projection is made.far.projection) is shared
+    torch.testing.assert_close(layer(x).y[0], layer.out.linear(y + z))
+    assert (layer.near.projection is layer.far.projection) is shared
 
 
 def test_two_levels_reach_as_far_as_both_windows_and_no_further() -> None:
-    made, x = levels(near=1, far=4), torch.randn(1, 21, 8, requires_grad=True)
-    (flow,) = torch.autograd.grad(made(x).y[0, 10].sum(), x)
+    layer, x = levels(near=1, far=4), torch.randn(1, 21, 8, requires_grad=True)
+    (flow,) = torch.autograd.grad(layer(x).y[0, 10].sum(), x)
     assert (flow[0].abs().sum(-1) > 0).tolist() == [abs(t - 10) <= 5 for t in range(21)]
 
 
 @torch.no_grad()
 def test_memory_grows_with_the_row_and_not_with_its_square() -> None:
     """Twice the row, at most twice the bytes that are alive at once: nobody makes a mask or scores of all pairs."""
-    made, peaks = levels(near=8, far=32), []
+    layer, peaks = levels(near=8, far=32), []
     for length in (1024, 2048):
         x = torch.randn(1, length, 8)
         with Tally() as tally:
-            made(x)
+            layer(x)
         peaks.append(tally.peak)
     assert peaks[1] < 2.2 * peaks[0]
 
@@ -143,11 +143,11 @@ def test_the_member_s_keywords_reach_its_parts() -> None:
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    made, x = levels(), torch.randn(1, 5, 8)
+    layer, x = levels(), torch.randn(1, 5, 8)
     with pytest.raises(ValueError, match=r"ctx.only"):
-        made(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        layer(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(NoState, match="use a causal layer"):
-        made.start(1, 5)
+        layer.start(1, 5)
     with pytest.raises(NoState, match="use the mechanism without"):
         Attention(QKV(8, 2), Pooling(4, MeanWindows(3))).start(1, 5)
     with pytest.raises(ValueError, match="a kernel of 6 keys does not fit into window=2, which holds 5"):

@@ -58,14 +58,14 @@ def loop(mechanism: ProbSparse, q: Tensor, k: Tensor, v: Tensor, ranks: Tensor) 
     draws = ranks[:, : share(mechanism.factor, len(k))].tolist()
     m = [measure(mechanism, q[i], k, draws[i]) for i in range(len(q))]
     chosen = sorted(range(len(q)), key=lambda i: m[i])[-u:]
-    found = []
+    outputs = []
     for i in range(len(q)):
         last = i + 1 if mechanism.causal else len(k)
         if i in chosen:
-            found.append((q[i] @ k[:last].T * scale).softmax(0) @ v[:last])
+            outputs.append((q[i] @ k[:last].T * scale).softmax(0) @ v[:last])
         else:
-            found.append(v[:last].sum(0) if mechanism.rest == "sum" else v[:last].mean(0))
-    return torch.stack(found)
+            outputs.append(v[:last].sum(0) if mechanism.rest == "sum" else v[:last].mean(0))
+    return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("groups", [H, 1])
@@ -81,14 +81,14 @@ def test_it_is_the_papers_loop(form: str, across: bool, groups: int) -> None:
         return
     y = mechanism(queries, keys, None, ctx).y.y
     for b in range(B):
-        at, there = PADDED[b] >= 0, keys.pos[b, 0] >= 0
-        count = there.sum()
+        at, is_real_key = PADDED[b] >= 0, keys.pos[b, 0] >= 0
+        count = is_real_key.sum()
         ranks = torch.zeros(1, H, int(at.sum()), 1).long()
         if mechanism.chance is not None:
             ranks = mechanism.ranks(H, torch.arange(int(at.sum()))[None, None], count[None, None], S)
         for h in range(H):
-            told = (x[b, h * groups // H, there] for x in keys[:2])
-            torch.testing.assert_close(y[b, h, at], loop(mechanism, queries.q[b, h, at], *told, ranks[0, h]))
+            real_keys = (x[b, h * groups // H, is_real_key] for x in keys[:2])
+            torch.testing.assert_close(y[b, h, at], loop(mechanism, queries.q[b, h, at], *real_keys, ranks[0, h]))
             assert not y[b, h, ~at].any()
 
 
@@ -120,14 +120,14 @@ def test_a_long_query_changes_no_choice_among_the_others() -> None:
 def test_draws_are_of_real_keys_alone_and_others_in_every_step() -> None:
     mechanism = ProbSparse(factor=1, seed=5)
     rank, keys = torch.arange(400)[None, None], torch.tensor([[7]])
-    drawn = mechanism.ranks(2, rank, keys, 6)
-    assert drawn.shape == (1, 2, 400, 6) and sorted(drawn.unique().tolist()) == list(range(7))
-    counts = drawn.flatten().bincount().double() / drawn.numel()
+    ranks = mechanism.ranks(2, rank, keys, 6)
+    assert ranks.shape == (1, 2, 400, 6) and sorted(ranks.unique().tolist()) == list(range(7))
+    counts = ranks.flatten().bincount().double() / ranks.numel()
     assert bool((counts - 1 / 7).abs().max() < 0.03)
-    assert not torch.equal(drawn[:, 0], drawn[:, 1])
+    assert not torch.equal(ranks[:, 0], ranks[:, 1])
     assert mechanism.chance is not None
     mechanism.chance.after_step(0.1, {})
-    assert not torch.equal(drawn, mechanism.ranks(2, rank, keys, 6))
+    assert not torch.equal(ranks, mechanism.ranks(2, rank, keys, 6))
 
 
 class Made(TorchDispatchMode):
@@ -138,11 +138,11 @@ class Made(TorchDispatchMode):
         self.total = self.most = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        made = [x.numel() for x in (found if isinstance(found, tuple | list) else [found]) if isinstance(x, Tensor)]
-        self.total += sum(made)
-        self.most = max([self.most, *made])
-        return found
+        result = func(*args, **(kwargs or {}))
+        sizes = [x.numel() for x in (result if isinstance(result, tuple | list) else [result]) if isinstance(x, Tensor)]
+        self.total += sum(sizes)
+        self.most = max([self.most, *sizes])
+        return result
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -152,21 +152,21 @@ def test_it_costs_length_times_its_logarithm_backwards_too(causal: bool) -> None
         pos = torch.arange(length).expand(1, -1)
         ctx = Context(pos, run=True, full=True)
         q, k, v = (torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3))
-        with Made() as made:
+        with Made() as counter:
             y = ProbSparse(causal=causal, factor=1)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y.y
             y.square().sum().backward()
-        totals.append(made.total)
-        assert made.most < length * length / 4
+        totals.append(counter.total)
+        assert counter.most < length * length / 4
     assert totals[1] < 2.3 * totals[0]
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("keywords", "says"),
     [({"factor": 0}, "factor"), ({"rest": "sum"}, "rest"), ({"measure": "max-mean", "divisor": "row"}, "divisor")],
 )
-def test_wrong_choices_are_refused(given: dict[str, Any], says: str) -> None:
+def test_wrong_choices_are_refused(keywords: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
-        ProbSparse(**given)
+        ProbSparse(**keywords)
     assert "\n" not in str(caught.value)
 
 

@@ -28,11 +28,11 @@ LENGTH, LONGEST = 40, 24
 
 
 def learned(*z: float) -> AdaptiveSpan:
-    made = AdaptiveSpan(len(z), LONGEST, ramp=3.0, step=1)
+    span = AdaptiveSpan(len(z), LONGEST, ramp=3.0, step=1)
     with torch.no_grad():
-        made.span.copy_(torch.tensor(z) / LONGEST)
-    made.look()
-    return made
+        span.span.copy_(torch.tensor(z) / LONGEST)
+    span.look()
+    return span
 
 
 def layers(span: AdaptiveSpan, memory: bool = False) -> tuple[Attention, Attention]:
@@ -40,10 +40,10 @@ def layers(span: AdaptiveSpan, memory: bool = False) -> tuple[Attention, Attenti
     table = Relative(4, LONGEST, values=False)
     near = Restricted(Causal(), span, table)
     far = Softmax(Causal() & Band(LONGEST), Plus(table, span))
-    one = Attention(QKV(8, 2), near, memory=Hidden(5, near.back) if memory else None)
+    layer = Attention(QKV(8, 2), near, memory=Hidden(5, near.back) if memory else None)
     other = Attention(QKV(8, 2), far, memory=Hidden(5, LONGEST) if memory else None)
-    other.load_state_dict(one.state_dict())
-    return one, other
+    other.load_state_dict(layer.state_dict())
+    return layer, other
 
 
 def run(layer: Attention, x: Tensor, sizes: int) -> tuple[Tensor, list]:
@@ -62,9 +62,9 @@ def run(layer: Attention, x: Tensor, sizes: int) -> tuple[Tensor, list]:
 def test_it_computes_what_softmax_does_and_keeps_less(memory: bool, training: bool, sizes: int) -> None:
     near, far = layers(learned(2.0, 6.5), memory)
     x = torch.randn(2, LENGTH, 8)
-    (ours, kept), (theirs, all_kept) = (run(layer.train(training), x, sizes) for layer in (near, far))
+    (ours, near_state), (theirs, all_kept) = (run(layer.train(training), x, sizes) for layer in (near, far))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13)
-    slots, most = kept[-1].pos.shape[1], all_kept[-1].pos.shape[1]
+    slots, most = near_state[-1].pos.shape[1], all_kept[-1].pos.shape[1]
     # keys at x < 3 + 6.5 count: 9 before the query; of a segment of 5 four are kept, and a cache writes one more
     assert (slots, most) == ((9 + 4, LONGEST + 4) if memory and training else (9 + 1, LONGEST + 1))
 

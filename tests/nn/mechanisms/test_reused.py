@@ -31,7 +31,9 @@ READ = [Causal(), Causal() & Band(2), Full()]
 def lazy(pattern: Pattern, dropout: float = 0.0, scale: float | None = None) -> Stack:
     """Three blocks on the weights of the first; values of the second are of one head."""
     above = [Attention(ValueProjection(16, 4, value_heads=n), Reused(pattern, dropout=dropout)) for n in (1, 4)]
-    return Stack([PreNorm(one) for one in (Attention(QKV(16, 4, key_heads=2), Lending(pattern, scale=scale)), *above)])
+    return Stack(
+        [PreNorm(layer) for layer in (Attention(QKV(16, 4, key_heads=2), Lending(pattern, scale=scale)), *above)]
+    )
 
 
 def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern, scale: float = 0.5) -> Tensor:
@@ -59,17 +61,19 @@ def test_a_lazy_block_is_its_equation(pattern: Pattern) -> None:
     stack, x = lazy(pattern), torch.randn(3, 6, 16, requires_grad=True)
     towards = torch.randn(3, 6, 16)
     for order in (torch.arange(6), torch.randperm(6)):
-        found = stack(x[:, order], None, Context(POS[:, order])).y
+        output = stack(x[:, order], None, Context(POS[:, order])).y
         real, want = POS[:, order] >= 0, naive(stack, x[:, order], POS[:, order], pattern)
-        torch.testing.assert_close(found[real], want[real], rtol=0, atol=1e-12)
-        ours, theirs = (torch.autograd.grad((y * towards)[real].sum(), [x, *stack.parameters()]) for y in (found, want))
+        torch.testing.assert_close(output[real], want[real], rtol=0, atol=1e-12)
+        ours, theirs = (
+            torch.autograd.grad((y * towards)[real].sum(), [x, *stack.parameters()]) for y in (output, want)
+        )
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_a_scale_of_its_own_serves_all_layers() -> None:
     stack, x = lazy(Causal(), scale=1.5), torch.randn(3, 6, 16)
-    found, real = stack(x, None, Context(POS)).y, POS >= 0
-    torch.testing.assert_close(found[real], naive(stack, x, POS, Causal(), 1.5)[real], rtol=0, atol=1e-12)
+    output, real = stack(x, None, Context(POS)).y, POS >= 0
+    torch.testing.assert_close(output[real], naive(stack, x, POS, Causal(), 1.5)[real], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", READ[:2], ids=repr)
@@ -86,20 +90,20 @@ def test_it_decodes_and_keeps_values_alone(pattern: Pattern) -> None:
 
 
 def test_lazy_layers_own_no_queries_and_keys_and_no_matrix_of_pairs_is_kept() -> None:
-    stack, kept = lazy(Causal()), []
+    stack, sizes = lazy(Causal()), []
     names = {name.split(".")[-2] for n in (1, 2) for name, _ in stack.layers[n].layers[0].named_parameters()}
     assert names == {"v", "linear"}
     above = [Attention(ValueProjection(16, 4), Reused(Causal())) for _ in range(2)]
     lender = Attention(QKV(16, 4), Lending(Causal(), lse=False))
-    stack = Stack([PreNorm(one) for one in (lender, *above)])
+    stack = Stack([PreNorm(layer) for layer in (lender, *above)])
 
     def keep(x: Tensor) -> Tensor:
-        kept.append(x.numel())
+        sizes.append(x.numel())
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         stack(torch.randn(1, 256, 16))
-    assert max(kept) < 256 * 256
+    assert max(sizes) < 256 * 256
 
 
 def test_what_is_lent_is_dropped_in_training_alone_and_goes_up_whole() -> None:
@@ -124,9 +128,9 @@ def test_weights_of_another_pattern_are_refused_in_every_form(length: int, heads
 
     x = torch.randn(1, length, 16)
     stack(Causal() & Band(2))(x)
-    with pytest.raises(ValueError, match="weights of .* expected Causal") as said:
+    with pytest.raises(ValueError, match="weights of .* expected Causal") as raised:
         stack(Causal())(x)
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_lazy_block_learns_in_reversible_layers_above_its_lender() -> None:

@@ -43,8 +43,8 @@ def bundles(q, k, v, pos=None, k_pos=None, own=True, **limits):
     return Queries(q, ctx.by_head), Keys(k, v, ctx.by_head if k_pos is None else k_pos[:, None], own=own), ctx
 
 
-def call(mechanism, q, k, v, pos=None, state=None, **given):
-    queries, keys, ctx = bundles(q, k, v, pos, **given)
+def call(mechanism, q, k, v, pos=None, state=None, **keywords):
+    queries, keys, ctx = bundles(q, k, v, pos, **keywords)
     return mechanism(queries, keys, state, ctx)
 
 
@@ -65,8 +65,8 @@ def similar(mechanism, h, x):
 
 
 def nearest(mechanism, h, x):
-    found = similar(mechanism, h, x)
-    return found.index(max(found))
+    similarity = similar(mechanism, h, x)
+    return similarity.index(max(similarity))
 
 
 def softmax_of(pairs, values):
@@ -88,8 +88,8 @@ def test_a_query_reads_the_keys_of_its_cluster(pattern, norm, groups):
         query, at = prepared(q[b, h, i]), PADDED[b]
         keys = [(j, prepared(k[b, g, j])) for j in range(T) if at[j] >= 0 and bool(pattern(b, h, at[i], at[j]))]
         same = [(j, x) for j, x in keys if nearest(mechanism, h, x) == nearest(mechanism, h, query)]
-        wanted = softmax_of([(j, query @ x / math.sqrt(K)) for j, x in same], v[b, g])
-        torch.testing.assert_close(y[b, h, i], wanted, rtol=0, atol=1e-12)
+        expected = softmax_of([(j, query @ x / math.sqrt(K)) for j, x in same], v[b, g])
+        torch.testing.assert_close(y[b, h, i], expected, rtol=0, atol=1e-12)
 
 
 def test_one_cluster_of_everything_is_attention():
@@ -114,9 +114,9 @@ def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
 def test_documents_choose_for_themselves_in_the_strict_form():
     mechanism, (q, k, v) = Routing(H, K, 2), inputs()
     ids = torch.arange(T).ge(5).long().expand(B, -1)
-    both, second = call(mechanism, q, k, v, only=Document(ids)).y.y, torch.arange(5, T)
+    combined, second = call(mechanism, q, k, v, only=Document(ids)).y.y, torch.arange(5, T)
     own = call(mechanism, *(x[:, :, second] for x in (q, k, v)), second.expand(B, -1)).y.y
-    torch.testing.assert_close(both[:, :, 5:], own, rtol=0, atol=1e-12)
+    torch.testing.assert_close(combined[:, :, 5:], own, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("update", ["sum", "direction"])
@@ -127,7 +127,7 @@ def test_centroids_are_a_moving_average_of_what_training_reads(kind, update):
     old = mechanism.centroids.mu.clone()
     out = call(mechanism, q, k, v, PADDED)
     assert torch.equal(mechanism.centroids.mu, old)
-    wanted, distance, kept = old.clone(), torch.zeros(B, T), 0
+    expected, distance, empty_count = old.clone(), torch.zeros(B, T), 0
     for h in range(H):
         sums, members = torch.zeros(7, K), [0] * 7
         for b, i, x in ((b, i, x[b, h, i]) for x in (q, k) for b in range(B) for i in range(T)):
@@ -137,18 +137,18 @@ def test_centroids_are_a_moving_average_of_what_training_reads(kind, update):
                 sums[c] += x / x.norm()
                 members[c] += 1
         for c in (c for c in range(7) if members[c]):
-            seen = sums[c] / sums[c].norm() if update == "direction" else sums[c] / 2
-            wanted[h, c] = 0.8 * old[h, c] + 0.2 * seen
-            wanted[h, c] /= wanted[h, c].norm()
-        kept += members.count(0)
+            target = sums[c] / sums[c].norm() if update == "direction" else sums[c] / 2
+            expected[h, c] = 0.8 * old[h, c] + 0.2 * target
+            expected[h, c] /= expected[h, c].norm()
+        empty_count += members.count(0)
     real = PADDED >= 0
     torch.testing.assert_close(out.aux["commitment"][real], distance[real], rtol=0, atol=1e-12)
     mechanism.centroids.after_step(0.5, out.stats)
-    torch.testing.assert_close(mechanism.centroids.mu, wanted, rtol=0, atol=1e-10)
+    torch.testing.assert_close(mechanism.centroids.mu, expected, rtol=0, atol=1e-10)
     nothing = mechanism.centroids.averaged(torch.zeros(H, 7, K))
     torch.testing.assert_close(nothing, mechanism.centroids.mu, rtol=0, atol=1e-12)
     empty = (out.stats["clusters"] == 0).all(-1)
-    assert int(empty.sum()) == kept and torch.allclose(mechanism.centroids.mu[empty], old[empty], atol=1e-12)
+    assert int(empty.sum()) == empty_count and torch.allclose(mechanism.centroids.mu[empty], old[empty], atol=1e-12)
 
 
 def test_evaluation_and_recomputation_count_nothing():
@@ -182,9 +182,9 @@ def test_centroids_find_the_directions_that_there_are():
         out = call(mechanism, x, x, x)
         before = float(out.aux["commitment"].mean()) if before is None else before
         mechanism.centroids.after_step(0.5, out.stats)
-    found = mechanism.centroids.mu[0] @ torch.eye(K)[:C].T
+    similarity = mechanism.centroids.mu[0] @ torch.eye(K)[:C].T
     assert float(out.aux["commitment"].detach().mean()) < 0.2 * before
-    assert sorted(found.argmax(1).tolist()) == list(range(C)) and bool((found.amax(1) > 0.98).all())
+    assert sorted(similarity.argmax(1).tolist()) == list(range(C)) and bool((similarity.amax(1) > 0.98).all())
 
 
 def test_centroids_come_from_the_seed_and_are_saved():
@@ -249,24 +249,25 @@ def test_sorted_by_cluster_is_the_same_read(queries, pattern, groups):
     leaves = torch.randn(B, H, queries, K), torch.randn(B, groups, 40, K), torch.randn(B, groups, 40, K)
     for x in leaves:
         x.requires_grad_()
-    asked, keys, ctx = bundles(*leaves, q_pos, k_pos=k_pos)
-    asked, keys = mechanism.preprocess(asked, keys, ctx)
-    request, _ = mechanism.make_request(asked, keys._replace(tags=mechanism.tags(keys)), None, ctx)
-    dense, found = read(request), read_sorted(request, sort_rounds(request, 5))
-    weight, some = torch.randn(dense.y.shape), dense.lse > -math.inf
-    assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)
-    both = [
-        torch.autograd.grad((r.y * weight).sum() + r.lse[some].sum(), leaves, retain_graph=True) for r in (dense, found)
+    queries_ready, keys, ctx = bundles(*leaves, q_pos, k_pos=k_pos)
+    queries_ready, keys = mechanism.preprocess(queries_ready, keys, ctx)
+    request, _ = mechanism.make_request(queries_ready, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    dense, sorted_read = read(request), read_sorted(request, sort_rounds(request, 5))
+    weight, is_read = torch.randn(dense.y.shape), dense.lse > -math.inf
+    assert torch.allclose(sorted_read.y, dense.y, atol=1e-12) and torch.allclose(sorted_read.lse, dense.lse, atol=1e-12)
+    gradients = [
+        torch.autograd.grad((r.y * weight).sum() + r.lse[is_read].sum(), leaves, retain_graph=True)
+        for r in (dense, sorted_read)
     ]
-    assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(*both, strict=True))
+    assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(*gradients, strict=True))
 
 
 def test_long_rows_cost_their_clusters(monkeypatch):
-    mechanism, asked, length = Routing(1, K, 16), [], 1024
+    mechanism, requests, length = Routing(1, K, 16), [], 1024
     home = "kinformer.nn.mechanisms.sorted_groups"
-    monkeypatch.setattr(f"{home}.read", lambda request: asked.append(request) or read(request))
+    monkeypatch.setattr(f"{home}.read", lambda request: requests.append(request) or read(request))
     call(mechanism, *(torch.randn(1, 1, length, K) for _ in range(3)))
-    assert sum(request.pairs for request in asked) < length**2 / 4
+    assert sum(request.pairs for request in requests) < length**2 / 4
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -279,8 +280,8 @@ def test_a_step_finds_the_clusters_of_kept_keys_and_reports_of_its_own_token(gro
         state = steps[-1].state
         assert state.tags["cluster"].shape == (B, groups, T, H // groups)
     for name in ("y", "lse"):
-        found = torch.cat([getattr(step.y, name) for step in steps], 2)
-        torch.testing.assert_close(found, getattr(whole.y, name), rtol=0, atol=1e-12)
+        tags = torch.cat([getattr(step.y, name) for step in steps], 2)
+        torch.testing.assert_close(tags, getattr(whole.y, name), rtol=0, atol=1e-12)
     commitment = torch.cat([step.aux["commitment"] for step in steps], 1)
     torch.testing.assert_close(commitment, whole.aux["commitment"], rtol=0, atol=1e-12)
     sums = sum(step.stats["clusters"] for step in steps)
@@ -294,8 +295,8 @@ def test_a_layer_computed_again_finds_the_forwards_clusters(kind):
         first = call(mechanism, q, k, v).y.y
     mechanism.centroids.mu.copy_(mechanism.centroids.mu.flip(-1))
     with choices.reading():
-        again = call(mechanism, q, k, v).y.y
-    assert torch.equal(first, again) and not torch.allclose(first, call(mechanism, q, k, v).y.y)
+        recomputed = call(mechanism, q, k, v).y.y
+    assert torch.equal(first, recomputed) and not torch.allclose(first, call(mechanism, q, k, v).y.y)
 
 
 @pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
@@ -305,8 +306,8 @@ def test_the_commitment_trains_what_lies_beneath(kind):
     x = torch.randn(B, T, 8, requires_grad=True)
     layer(x).aux["commitment"].mean().backward()
     assert x.grad.abs().sum() > 0
-    moved = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
-    assert moved == {"projection.qk.weight", "projection.qk.bias"}
+    changed = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert changed == {"projection.qk.weight", "projection.qk.bias"}
 
 
 def test_clusters_are_as_precise_under_autocast():
@@ -316,7 +317,9 @@ def test_clusters_are_as_precise_under_autocast():
         assert torch.equal(centroids.nearest(x), alone)
 
 
-@pytest.mark.parametrize("made", [Routing(4, 8, 3), PublishedRouting(4, 8, 3, 4)], ids=lambda made: type(made).__name__)
-def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(made):
+@pytest.mark.parametrize(
+    "mechanism", [Routing(4, 8, 3), PublishedRouting(4, 8, 3, 4)], ids=lambda mechanism: type(mechanism).__name__
+)
+def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
     with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
-        Attention(SharedQK(16, 2), made)
+        Attention(SharedQK(16, 2), mechanism)

@@ -64,15 +64,15 @@ def test_each_token_reads_itself_and_what_the_network_chose(by: str, groups: int
     for b in range(B):
         real = PADDED[b] >= 0
         nodes = keys.extras["node"][b][:, real]
-        walks = [walked(mechanism, one) for one in (nodes if by == "head" else [nodes.mean(0)])]
+        walks = [walked(mechanism, chosen) for chosen in (nodes if by == "head" else [nodes.mean(0)])]
         total = torch.tensor([sum(worth[t] for _, worth in walks) for t in range(int(real.sum()))])
         torch.testing.assert_close(out.aux["log_p"][b, real], total)
         assert not out.aux["log_p"][b, ~real].any()
         for h in range(H):
             g = h * groups // H
             q, k, v = queries.q[b, h, real], keys.k[b, g, real], keys.v[b, g, real]
-            for t, some in enumerate(walks[g if by == "head" else 0][0]):
-                read = sorted({t, *some})
+            for t, nodes_read in enumerate(walks[g if by == "head" else 0][0]):
+                read = sorted({t, *nodes_read})
                 want = (k[read] @ q[t] / math.sqrt(K)).softmax(0) @ v[read]
                 torch.testing.assert_close(out.y.y[b, h, real][t], want)
 
@@ -86,9 +86,9 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
     at, log_p, _ = net.choose(net.begin(nodes), nodes, may, distance, noise)
     p = torch.stack([log_p[at[..., 0] == n].mean().exp() for n in range(4)])
     torch.testing.assert_close(p.sum(), torch.tensor(1.0))
-    drawn = at[0, :, 0].bincount(minlength=5) / count
+    shares = at[0, :, 0].bincount(minlength=5) / count
     # within 5 standard deviations of a share of 4,000
-    assert bool(((drawn[:4] - p).abs() < 5 * (p * (1 - p) / count).sqrt()).all()) and drawn[4] == 0
+    assert bool(((shares[:4] - p).abs() < 5 * (p * (1 - p) / count).sqrt()).all()) and shares[4] == 0
     likeliest, _, _ = net.choose(net.begin(nodes), nodes, may, distance, None)
     assert mechanism.eval().noise(nodes, at[:1], distance, may) is None and bool((likeliest == p.argmax()).all())
 
@@ -103,12 +103,12 @@ def test_rows_draw_apart_and_equal_rows_alike() -> None:
     for t in range(1, length):
         agree, n = (chosen[0::2, t] == chosen[1::2, t]).double().mean(), t + 1
         assert abs(float(agree) - 1 / n) < 5 * (1 / n * (1 - 1 / n) / (rows / 2)) ** 0.5
-    for some in ([5], [9, 9, 2]):
-        assert torch.equal(layer(x[some]).up["edges"].value[..., 0], chosen[some])
+    for nodes_of in ([5], [9, 9, 2]):
+        assert torch.equal(layer(x[nodes_of]).up["edges"].value[..., 0], chosen[nodes_of])
 
 
 def test_edges_that_are_handed_up_are_those_of_the_layer_beneath() -> None:
-    blocks = [PreNorm(Attention(QKV(8, 2), one)) for one in (SAC(1, N, send=True), GivenEdges())]
+    blocks = [PreNorm(Attention(QKV(8, 2), mechanism)) for mechanism in (SAC(1, N, send=True), GivenEdges())]
     stack, x = Stack(blocks).eval(), torch.randn(1, T, 8)
     first = blocks[0](x, None, Context.of(x))
     edges = first.up["0.edges"].value

@@ -26,7 +26,7 @@ def walked(mechanism, nodes, edges):
     """The pairs that are chosen, and the log of the probability of each token's choices."""
     net, size = mechanism.predictor, len(nodes)
     h, c, last = net.first
-    pairs, worth, here = set(), [0.0] * size, 0
+    pairs, worth, node = set(), [0.0] * size, 0
 
     def chosen(among, place):
         nonlocal h, c, last
@@ -38,11 +38,11 @@ def walked(mechanism, nodes, edges):
         return among[at], float(logits.log_softmax(0)[at])
 
     for _ in range(edges * size):
-        query, of_query = chosen(range(size), here)
+        query, of_query = chosen(range(size), node)
         key, of_key = chosen([j for j in range(size) if j <= query or isinstance(mechanism.pattern, Full)], query)
         pairs.add((query, key))
         worth[query] += of_query + of_key
-        here = key
+        node = key
     return pairs, worth
 
 
@@ -56,7 +56,7 @@ def test_each_token_reads_itself_and_the_keys_of_its_pairs(by: str, pattern: Ful
     for b in range(B):
         real = PADDED[b] >= 0
         nodes = keys.extras["node"][b][:, real]
-        walks = [walked(mechanism, one, 2) for one in (nodes if by == "head" else [nodes.mean(0)])]
+        walks = [walked(mechanism, chosen, 2) for chosen in (nodes if by == "head" else [nodes.mean(0)])]
         total = torch.tensor([sum(worth[t] for _, worth in walks) for t in range(int(real.sum()))])
         torch.testing.assert_close(out.aux["log_p"][b, real], total)
         for h in range(H):
@@ -88,16 +88,16 @@ def test_pairs_that_are_handed_up_are_read_above() -> None:
     queries, keys, ctx = bundles()
     up = first(queries, keys, None, ctx).up
     q, k, v = (torch.randn(B, H, T, K) for T in (queries.q.shape[2],) * 3)
-    found = GivenPairs()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx.replace(below=up)).y.y
+    output = GivenPairs()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx.replace(below=up)).y.y
     for b in range(B):
         real = PADDED[b] >= 0
         pairs, _ = walked(first, keys.extras["node"][b][:, real].mean(0), 1)
         for t in range(int(real.sum())):
             read = sorted({t} | {j for i, j in pairs if i == t})
             for h in range(H):
-                told = [x[b, h, real][read] for x in (k, v)]
-                want = (told[0] @ q[b, h, real][t] / math.sqrt(K)).softmax(0) @ told[1]
-                torch.testing.assert_close(found[b, h, real][t], want)
+                keys_values = [x[b, h, real][read] for x in (k, v)]
+                want = (keys_values[0] @ q[b, h, real][t] / math.sqrt(K)).softmax(0) @ keys_values[1]
+                torch.testing.assert_close(output[b, h, real][t], want)
 
 
 def test_who_has_pairs_of_its_own() -> None:
@@ -105,9 +105,9 @@ def test_who_has_pairs_of_its_own() -> None:
     kinds = {}
     for share in ("model", "layer", "head"):
         parts = [
-            one for one in sac_encoder(**small, share=share).modules() if isinstance(one, PublishedSAC | GivenPairs)
+            part for part in sac_encoder(**small, share=share).modules() if isinstance(part, PublishedSAC | GivenPairs)
         ]
-        kinds[share] = [(type(one).__name__, getattr(one, "by", "")) for one in parts]
+        kinds[share] = [(type(part).__name__, getattr(part, "by", "")) for part in parts]
     assert kinds["model"] == [("PublishedSAC", "layer"), ("GivenPairs", "")]
     assert kinds["layer"] == [("PublishedSAC", "layer")] * 2 and kinds["head"] == [("PublishedSAC", "head")] * 2
 

@@ -32,9 +32,9 @@ X = torch.randn(2, 9, 8, dtype=torch.float64)
 POS = torch.arange(9).expand(2, 9)
 
 
-def layer(mechanism, **given):
+def layer(mechanism, **keywords):
     torch.manual_seed(1)
-    return Attention(QKV(8, 2, **given), mechanism)
+    return Attention(QKV(8, 2, **keywords), mechanism)
 
 
 @pytest.mark.parametrize("pattern", [Full(), Causal(), Causal() & Band(4)], ids=str)
@@ -44,8 +44,8 @@ def test_it_reads_the_means_where_they_stand(pattern, key_heads):
     queries, keys = part.projection.queries_and_keys(X, POS)
     means = [x.unflatten(2, (3, 3)).mean(3) for x in (keys.k, keys.v)]
     at = torch.tensor([2, 5, 8]).expand(2, 1, 3)
-    wanted = attend(queries.q, *means, pattern=pattern, bias=ALiBi(2), q_pos=POS[:, None], k_pos=at).y
-    assert torch.allclose(part(X).y, part.aggregation(wanted, POS), atol=1e-13)
+    expected = attend(queries.q, *means, pattern=pattern, bias=ALiBi(2), q_pos=POS[:, None], k_pos=at).y
+    assert torch.allclose(part(X).y, part.aggregation(expected, POS), atol=1e-13)
 
 
 def test_one_key_a_piece_is_the_mechanism_itself():
@@ -89,8 +89,8 @@ def test_a_source_is_shortened_once_and_kept():
     y = part(X, None, ctx).y
     queries, keys = part.projection(X, POS, source, source_pos)
     means = [torch.stack([x[:, :, :4].mean(2), x[:, :, 4:].mean(2)], 2) for x in (keys.k, keys.v)]
-    wanted = attend(queries.q, *means, q_pos=POS[:, None], k_pos=torch.tensor([[[3, 7]]] * 2)).y
-    assert torch.allclose(y, part.aggregation(wanted, POS), atol=1e-13)
+    expected = attend(queries.q, *means, q_pos=POS[:, None], k_pos=torch.tensor([[[3, 7]]] * 2)).y
+    assert torch.allclose(y, part.aggregation(expected, POS), atol=1e-13)
     first = part(X[:, :4], part.start(2, 9), Context(POS[:, :4], source=source, source_pos=source_pos))
     assert first.state.k.shape[2] == 2
     rest = part(X[:, 4:], first.state, Context(POS[:, 4:])).y
@@ -122,16 +122,16 @@ def test_stairs_read_what_a_mask_reads(size, null, length):
         torch.nn.init.normal_(part.null.k)
         torch.nn.init.normal_(part.null.v)
     x, pos = X[:, :length].clone().requires_grad_(), POS[:, :length]
-    projection, found = layer(Softmax(Full()), key_heads=1).projection, []
+    projection, reads = layer(Softmax(Full()), key_heads=1).projection, []
     for promises in ({"run": True, "full": True}, {}):
         ctx = Context(pos, **promises)
         read = part(*projection.queries_and_keys(x, pos), None, ctx).y
-        seen = read.lse > -torch.inf
+        is_read = read.lse > -torch.inf
         weights = [x, *part.parameters(), *projection.parameters()]
-        total = read.y.sin().sum() + read.lse[seen].cos().sum()
-        found.append([read.y, read.lse, *torch.autograd.grad(total, weights, allow_unused=True)])
-    assert bool(seen[:, :, size - 1 :].all()) and bool(seen.all()) == (null or size == 1)
-    for ours, theirs in zip(*found, strict=True):
+        total = read.y.sin().sum() + read.lse[is_read].cos().sum()
+        reads.append([read.y, read.lse, *torch.autograd.grad(total, weights, allow_unused=True)])
+    assert bool(is_read[:, :, size - 1 :].all()) and bool(is_read.all()) == (null or size == 1)
+    for ours, theirs in zip(*reads, strict=True):
         ours, theirs = (torch.zeros(()) if z is None else z for z in (ours, theirs))
         assert torch.allclose(ours, theirs, atol=1e-12)
 
@@ -153,10 +153,10 @@ class Largest(TorchDispatchMode):
         self.numbers = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        made = [x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
-        self.numbers = max([self.numbers, *made])
-        return found
+        result = func(*args, **(kwargs or {}))
+        sizes = [x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        self.numbers = max([self.numbers, *sizes])
+        return result
 
 
 def made_and_multiplied(mechanism, length):
@@ -169,11 +169,11 @@ def made_and_multiplied(mechanism, length):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
     """Twice the row, twice the largest tensor; as many multiplications more for as many more tokens, whoever reads."""
-    found = [
+    costs = [
         made_and_multiplied(Shortened(Softmax(Full(), lse=False, impl=impl), Linformer(length, 4)), length)
         for length in (128, 256, 384)
     ]
-    (small, few), (large, more), (_, most) = found
+    (small, few), (large, more), (_, most) = costs
     assert large == 2 * small and large < 256 * 32 and most - more == more - few > 0
 
 
@@ -189,7 +189,7 @@ def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_
     short = Shortened(Softmax(Causal(), lse=False), ConvShortener(size, 4))
     assert made_and_multiplied(short, length)[0] < length * length // 4
     short = Shortened(Softmax(Causal(), impl="reference"), MeanPooled(size))
-    dense = (made_and_multiplied(one, length)[1] for one in (short, Softmax(Causal(), impl="reference")))
+    dense = (made_and_multiplied(mechanism, length)[1] for mechanism in (short, Softmax(Causal(), impl="reference")))
     projections = made_and_multiplied(Softmax(Causal(), lse=False), length)[1]  # whose kernel is not counted
     ours, theirs = (flops - projections for flops in dense)
     assert ours == pytest.approx(theirs / size)
@@ -219,9 +219,9 @@ def test_it_keeps_a_key_for_each_group_and_those_of_the_last():
 def test_groups_counted_from_the_last_token_move_with_it():
     """The published package's: it reads nothing that is to come, but which keys there are depends on the length."""
     part = layer(Shortened(Softmax(Causal()), MeanPooled(2, align="last")))
-    moved = X.clone()
-    moved[:, 5:] += 1
-    assert torch.allclose(part(moved).y[:, :5], part(X).y[:, :5], atol=1e-13)
+    shifted = X.clone()
+    shifted[:, 5:] += 1
+    assert torch.allclose(part(shifted).y[:, :5], part(X).y[:, :5], atol=1e-13)
     assert not torch.allclose(part(X[:, :8]).y[:, :5], part(X).y[:, :5], atol=1e-3)
     with pytest.raises(NoState, match="groups that are counted from the first token"):
         part.start(2, 9)

@@ -14,18 +14,18 @@ from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 
 SIZES = HeadSizes(2, 2, 2, WIDTH, WIDTH)
-MADE = [(one.name, one.make) for one in discovered("mechanisms")]
+MADE = [(example.name, example.make) for example in discovered("mechanisms")]
 
 
 def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
     """The keys that a step in bfloat16 reads from a state in float32, wherever a part asks its cache for them."""
-    seen: list[Keys] = []
+    recorded: list[Keys] = []
     honest = cache.update_cache
 
-    def noted(*given: Any) -> Any:
-        found = honest(*given)
-        seen.append(found[0])
-        return found
+    def noted(*arguments: Any) -> Any:
+        keys_out = honest(*arguments)
+        recorded.append(keys_out[0])
+        return keys_out
 
     for module in (key_value_mechanism, shortened):
         monkeypatch.setattr(module, "written", noted)
@@ -36,26 +36,28 @@ def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
         q = q._replace(q=q.q.bfloat16(), extras={name: side.bfloat16() for name, side in q.extras.items()})
         extras = {name: side.bfloat16() for name, side in k.extras.items()}
         k = k._replace(k=k.k.bfloat16(), v=k.v.bfloat16(), extras=extras)
-        seen.clear()
+        recorded.clear()
         with torch.no_grad():
             ctx = Context(q.pos[:, 0], run=True, full=True, labels=q.labels)
             state = mechanism(q, k, state, ctx).state
-    return seen
+    return recorded
 
 
 def test_all_numbers_of_kept_keys_have_the_precision_of_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
     for name, make in MADE:
-        made = make()
-        if not isinstance(made, Mechanism) or not made.key_extras(SIZES):
+        mechanism = make()
+        if not isinstance(mechanism, Mechanism) or not mechanism.key_extras(SIZES):
             continue
         try:
-            seen = read_by(made.bfloat16().eval(), monkeypatch)
+            recorded = read_by(mechanism.bfloat16().eval(), monkeypatch)
         except NoState:
             continue
         finally:
             monkeypatch.undo()
-        wrong = [keys for keys in seen for x in (keys.k, keys.v, *keys.extras.values()) if x.dtype != torch.bfloat16]
+        wrong = [
+            keys for keys in recorded for x in (keys.k, keys.v, *keys.extras.values()) if x.dtype != torch.bfloat16
+        ]
         assert not wrong, f"{name} reads kept numbers of another precision"
-        judged += [name] * any(keys.extras for keys in seen)
+        judged += [name] * any(keys.extras for keys in recorded)
     assert len(judged) >= 5, judged

@@ -39,18 +39,18 @@ def logit(net, pooled, i, j):
     return max(float(sum(x * net.weight[n, j] for n, x in enumerate(inner)) + net.bias[j]), 0.0)
 
 
-def pooled_of(mechanism, side, there, n):
+def pooled_of(mechanism, side, is_real, n):
     """Of a block its tokens; causal, all from the begin of the row to the first token of the block."""
-    last = n * SIZE if mechanism.causal else min(n * SIZE + SIZE, there) - 1
+    last = n * SIZE if mechanism.causal else min(n * SIZE + SIZE, is_real) - 1
     first = 0 if mechanism.causal else n * SIZE
     total = sum(side[t] for t in range(first, last + 1))
     return total / (last + 1 - first) if mechanism.pool == "mean" else total
 
 
-def sorted_by_hand(mechanism, side, there):
+def sorted_by_hand(mechanism, side, is_real):
     """S by alternating divisions of plain numbers."""
-    count = -(-there // SIZE)
-    pooled = [pooled_of(mechanism, side, there, n) for n in range(count)]
+    count = -(-is_real // SIZE)
+    pooled = [pooled_of(mechanism, side, is_real, n) for n in range(count)]
     allowed = [[j < i or not mechanism.causal for j in range(count)] for i in range(count)]
 
     def start(i, j):
@@ -72,34 +72,34 @@ def sorted_by_hand(mechanism, side, there):
     return rows(s) if mechanism.causal else s
 
 
-def mixed(s, n, x, place, there):
+def mixed(s, n, x, place, is_real):
     """Place t of the sorted block n: what stands there in all blocks, weighed."""
-    tokens = [(m, m * SIZE + place) for m in range(len(s)) if m * SIZE + place < there]
+    tokens = [(m, m * SIZE + place) for m in range(len(s)) if m * SIZE + place < is_real]
     return sum(s[n][m] * x[t] for m, t in tokens)
 
 
-def loop(mechanism, q, k, v, side, there):
+def loop(mechanism, q, k, v, side, is_real):
     """What each query of one head reads, of a row of so many tokens."""
-    s, found = sorted_by_hand(mechanism, side, there), []
-    for i in range(there):
+    s, outputs = sorted_by_hand(mechanism, side, is_real), []
+    for i in range(is_real):
         n = i // SIZE
-        own = [t for t in range(n * SIZE, min(n * SIZE + SIZE, there)) if t <= i or not mechanism.causal]
+        own = [t for t in range(n * SIZE, min(n * SIZE + SIZE, is_real)) if t <= i or not mechanism.causal]
         pairs = [(k[t], v[t]) for t in own] if mechanism.near or not mechanism.cut else []
         blocks = [n] if n or not mechanism.causal else []
         if mechanism.cut:
             blocks = range(min(mechanism.cut, len(s)))
         for block in blocks:
-            places = [p for p in range(SIZE) if p < there]
-            pairs += [(mixed(s, block, k, p, there), mixed(s, block, v, p, there)) for p in places]
+            places = [p for p in range(SIZE) if p < is_real]
+            pairs += [(mixed(s, block, k, p, is_real), mixed(s, block, v, p, is_real)) for p in places]
         y = 0
-        for some in (pairs[: len(own)], pairs[len(own) :]) if mechanism.apart else (pairs,):
-            weights = torch.stack([q[i] @ key / math.sqrt(K) for key, _ in some]).softmax(0) if some else ()
-            y = y + sum(w * value for w, (_, value) in zip(weights, some, strict=True))
+        for group in (pairs[: len(own)], pairs[len(own) :]) if mechanism.apart else (pairs,):
+            weights = torch.stack([q[i] @ key / math.sqrt(K) for key, _ in group]).softmax(0) if group else ()
+            y = y + sum(w * value for w, (_, value) in zip(weights, group, strict=True))
         if mechanism.mixture:
-            last = i + 1 if mechanism.causal else there
+            last = i + 1 if mechanism.causal else is_real
             y = y + (q[i] @ k[:last].T / math.sqrt(K)).softmax(0) @ v[:last]
-        found.append(y)
-    return torch.stack(found)
+        outputs.append(y)
+    return torch.stack(outputs)
 
 
 FORMS = {
@@ -123,28 +123,28 @@ FORMS = {
 def test_every_query_reads_its_own_block_and_the_sorted_one(form: str, groups: int) -> None:
     mechanism = FORMS[form]().eval()
     queries, keys, ctx = bundles(mechanism, groups, PADDED)
-    found = mechanism(queries, keys, None, ctx).y
-    assert (found.lse is None) == (mechanism.mixture or mechanism.apart)
+    actual = mechanism(queries, keys, None, ctx).y
+    assert (actual.lse is None) == (mechanism.mixture or mechanism.apart)
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at, g = PADDED[b] >= 0, h * groups // H
-        told = (x[b, g, at] for x in (keys.k, keys.v, keys.extras["sort"]))
-        want = loop(mechanism, queries.q[b, h, at], *told, int(at.sum()))
-        torch.testing.assert_close(found.y[b, h, at], want)
-        assert not found.y[b, h, ~at].any()
+        rows = (x[b, g, at] for x in (keys.k, keys.v, keys.extras["sort"]))
+        want = loop(mechanism, queries.q[b, h, at], *rows, int(at.sum()))
+        torch.testing.assert_close(actual.y[b, h, at], want)
+        assert not actual.y[b, h, ~at].any()
 
 
 def test_sinkhorn_tends_to_a_doubly_stochastic_matrix() -> None:
-    there = torch.tensor([[True] * 5 + [False], [True] * 6])
-    s = balanced(3 * torch.randn(2, 3, 6, 6), there, 200)
-    both = there.to(s.dtype)[:, None].expand(-1, 3, -1)
+    is_real = torch.tensor([[True] * 5 + [False], [True] * 6])
+    s = balanced(3 * torch.randn(2, 3, 6, 6), is_real, 200)
+    mask = is_real.to(s.dtype)[:, None].expand(-1, 3, -1)
     for dim in (-1, -2):
-        torch.testing.assert_close(s.sum(dim), both)
+        torch.testing.assert_close(s.sum(dim), mask)
     assert not s[0, :, 5].any() and not s[0, :, :, 5].any() and bool((s >= 0).all())
 
 
 def test_a_low_temperature_makes_a_permutation_and_a_high_one_a_mean() -> None:
-    logits, there = torch.randn(1, 1, 5, 5), torch.ones(1, 5, dtype=torch.bool)
-    hard, soft = balanced(logits / 0.003, there, 300), balanced(logits / 1000, there, 5)
+    logits, is_real = torch.randn(1, 1, 5, 5), torch.ones(1, 5, dtype=torch.bool)
+    hard, soft = balanced(logits / 0.003, is_real, 300), balanced(logits / 1000, is_real, 5)
     best = max(itertools.permutations(range(5)), key=lambda p: float(logits[0, 0, range(5), p].sum()))
     assert tuple(hard[0, 0].argmax(-1).tolist()) == best and bool((hard.amax(-1) > 0.99).all())
     torch.testing.assert_close(soft, torch.full_like(soft, 0.2), atol=1e-2, rtol=0)
@@ -152,12 +152,12 @@ def test_a_low_temperature_makes_a_permutation_and_a_high_one_a_mean() -> None:
 
 @pytest.mark.parametrize("iterations", [0, 3])
 def test_causal_rows_add_up_to_one_and_know_no_later_row(iterations: int) -> None:
-    logits, there = torch.randn(1, 2, 6, 6), torch.ones(1, 6, dtype=torch.bool)
-    s = causally_balanced(logits, there, iterations)
+    logits, is_real = torch.randn(1, 2, 6, 6), torch.ones(1, 6, dtype=torch.bool)
+    s = causally_balanced(logits, is_real, iterations)
     assert not s.triu().any()
     torch.testing.assert_close(s.sum(-1), torch.tensor([0.0, 1, 1, 1, 1, 1]).expand(1, 2, -1))
     logits[:, :, 4:] = torch.randn(1, 2, 2, 6)
-    torch.testing.assert_close(causally_balanced(logits, there, iterations)[:, :, :4], s[:, :, :4], rtol=0, atol=0)
+    torch.testing.assert_close(causally_balanced(logits, is_real, iterations)[:, :, :4], s[:, :, :4], rtol=0, atol=0)
 
 
 def test_the_one_causal_permutation_is_the_block_before() -> None:
@@ -176,10 +176,10 @@ def test_noise_is_gumbels_and_of_training_alone() -> None:
     mechanism.eval()
     still = Sinkhorn(SIZE, mechanism.net, noise=False)
     torch.testing.assert_close(mechanism(queries, keys, None, ctx).y.y, still(queries, keys, None, ctx).y.y)
-    drawn = Chance().gumbel(torch.arange(100)[:, None], torch.arange(200))
+    noise = Chance().gumbel(torch.arange(100)[:, None], torch.arange(200))
     # the mean is Euler's constant, the variance pi^2 / 6: within 5 standard errors of 20,000
-    assert abs(float(drawn.mean()) - 0.5772) < 5 * math.pi / math.sqrt(6 * 20_000)
-    assert abs(float(drawn.var()) - math.pi**2 / 6) < 0.1
+    assert abs(float(noise.mean()) - 0.5772) < 5 * math.pi / math.sqrt(6 * 20_000)
+    assert abs(float(noise.var()) - math.pi**2 / 6) < 0.1
 
 
 def test_rows_draw_noise_apart_and_equal_rows_alike() -> None:

@@ -41,14 +41,14 @@ def call(mechanism, q, k, v, pos):
 
 def test_reference_is_the_equation():
     q, k, v, pos = inputs()
-    found = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=STRIDED)
+    actual = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=STRIDED)
     q, k, v = q.detach(), k.detach(), v.detach()
     for b, h, i in ((0, 0, 0), (1, 2, 7), (0, 1, 18)):
         keys = [j for j in range(i + 1) if i - j <= 3 or (i - j) % 4 == 0]
         e = [math.exp(float(q[b, h, i] @ k[b, h, j]) / 2) for j in keys]
         y = sum(w * v[b, h, j] for w, j in zip(e, keys, strict=True)) / sum(e)
-        torch.testing.assert_close(found.y[b, h, i].detach(), y)
-        assert found.lse[b, h, i].item() == pytest.approx(math.log(sum(e)))
+        torch.testing.assert_close(actual.y[b, h, i].detach(), y)
+        assert actual.lse[b, h, i].item() == pytest.approx(math.log(sum(e)))
 
 
 @pytest.mark.parametrize("pattern", USUAL, ids=str)
@@ -94,9 +94,9 @@ def test_scale_and_dropout():
     a = call(Softmax(C, scale=0.0), q, k, v, pos).y
     torch.testing.assert_close(a, v.cumsum(2) / torch.arange(1, 6)[:, None])
     dropped = Softmax(C, dropout=0.5)
-    some, lse = call(dropped, q, k, v, pos)
-    kept, same = call(dropped.eval(), q, k, v, pos)
-    assert not torch.equal(some, kept)
+    dropped_y, lse = call(dropped, q, k, v, pos)
+    exact, same = call(dropped.eval(), q, k, v, pos)
+    assert not torch.equal(dropped_y, exact)
     torch.testing.assert_close(lse, same)  # of executors that add in another order
 
 

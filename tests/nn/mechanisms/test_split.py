@@ -36,8 +36,8 @@ def inputs(groups=H):
     return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
 
 
-def call(mechanism, q, k, v, extras=None, *, head=0, key_extras=None, **told):
-    ctx = Context(POS, run=True, **told)
+def call(mechanism, q, k, v, extras=None, *, head=0, key_extras=None, **keywords):
+    ctx = Context(POS, run=True, **keywords)
     queries = Queries(q, ctx.by_head, extras or {}, head=head)
     return mechanism(queries, Keys(k, v, ctx.by_head, key_extras or {}), None, ctx)
 

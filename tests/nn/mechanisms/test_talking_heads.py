@@ -129,11 +129,11 @@ def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> No
     gradients = torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
     assert (y[0, 0] == 0).all() and (y[0, 1:] != 0).all()
-    heard = torch.autograd.functional.jacobian(lambda x: layer(x, None, Context(pos)).y[0, 7].sum(), x.detach())[0]
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x, None, Context(pos)).y[0, 7].sum(), x.detach())[0]
     logits = Explicit(Causal(), span, up=True)
     up = logits(*layer.projection(x, pos, x, pos), None, Context(pos)).up["scores"]
     open_to_some = (up.scores[0, :, 7] > -torch.inf).any(0)
-    assert open_to_some[:7].tolist() == (heard.abs().sum(-1) > 0)[:7].tolist()
+    assert open_to_some[:7].tolist() == (jacobian.abs().sum(-1) > 0)[:7].tolist()
     assert 0 < open_to_some.sum() < 7 and not open_to_some[7]
 
 
@@ -149,23 +149,23 @@ def test_a_pair_that_is_shut_out_changes_no_other_pair() -> None:
     open_ = mix(x, None)
     x[:, :, 2, 3] = -torch.inf
     x[0, 1, 4, 4] = -torch.inf
-    some = mix(x, None)
-    assert bool((some[:, :, 2, 3] == -torch.inf).all())
+    mixed = mix(x, None)
+    assert bool((mixed[:, :, 2, 3] == -torch.inf).all())
     without = x[0, (0, 2), 4, 4] @ mix.mix.weight[:, (0, 2)].T + mix.mix.bias
-    torch.testing.assert_close(some[0, :, 4, 4], without)
+    torch.testing.assert_close(mixed[0, :, 4, 4], without)
     same = torch.ones(2, 1, 5, 6, dtype=torch.bool)
     same[:, :, 2, 3] = same[0, :, 4, 4] = False
-    torch.testing.assert_close(some.where(same, 0.0), open_.where(same, 0.0))
+    torch.testing.assert_close(mixed.where(same, 0.0), open_.where(same, 0.0))
 
 
 def test_what_stands_on_the_map_of_heads_is_asked() -> None:
     """A hook, a parametrization, a wrapper: each hangs on the call of a module."""
-    layer, seen = Explicit(Causal(), before=MixHeads(2), after=MixHeads(2)), []
+    layer, calls = Explicit(Causal(), before=MixHeads(2), after=MixHeads(2)), []
     for name, part in layer.named_modules():
         if name.endswith(".mix"):
-            part.register_forward_hook(lambda part, given, out, name=name: seen.append(name))
+            part.register_forward_hook(lambda part, inputs, out, name=name: calls.append(name))
     Attention(QKV(8, 2), layer)(torch.randn(1, 4, 8))
-    assert seen == ["before.mix", "after.mix"]
+    assert calls == ["before.mix", "after.mix"]
 
 
 def test_a_score_that_is_no_number_is_not_taken_for_one_that_is_shut_out() -> None:

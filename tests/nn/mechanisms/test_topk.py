@@ -53,38 +53,40 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, most: int, equals
         group = h * k.shape[1] // H
         may = pattern.matrix(T)[i].nonzero().flatten().tolist()
         score = {j: float(q[b, h, i] @ k[b, group, j]) for j in may}
-        found = sorted(may, key=lambda j: (-score[j], -j))[:most]
+        chosen = sorted(may, key=lambda j: (-score[j], -j))[:most]
         if equals:
-            found = [j for j in may if score[j] >= min(score[j] for j in found)]
-        weight = torch.softmax(torch.tensor([score[j] for j in found]) * K**-0.5, 0)
-        y[b, h, i] = sum(w * v[b, group, j] for w, j in zip(weight, found, strict=True))
+            chosen = [j for j in may if score[j] >= min(score[j] for j in chosen)]
+        weight = torch.softmax(torch.tensor([score[j] for j in chosen]) * K**-0.5, 0)
+        y[b, h, i] = sum(w * v[b, group, j] for w, j in zip(weight, chosen, strict=True))
     return y
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize(("groups", "whole", "most"), [(4, False, 3), (1, True, 2), (2, True, 5), (4, False, 99)])
 def test_both_forms_are_the_equation(pattern: Pattern, groups: int, whole: bool, most: int) -> None:
-    given = inputs(whole, groups)
-    torch.testing.assert_close(call(exact(pattern, most), *given).y, by_hand(*given, pattern, most, False))
-    torch.testing.assert_close(call(with_equals(pattern, most), *given).y, by_hand(*given, pattern, most, True))
+    leaves_in = inputs(whole, groups)
+    torch.testing.assert_close(call(exact(pattern, most), *leaves_in).y, by_hand(*leaves_in, pattern, most, False))
+    torch.testing.assert_close(call(with_equals(pattern, most), *leaves_in).y, by_hand(*leaves_in, pattern, most, True))
 
 
 def test_where_no_scores_are_equal_both_forms_are_one_with_gradients() -> None:
-    given = [x.requires_grad_() for x in inputs(False, 2)]
-    found = []
+    leaves_in = [x.requires_grad_() for x in inputs(False, 2)]
+    results = []
     for make in (exact, with_equals):
-        read = call(make(Causal(), 3), *given)
-        found.append((read.y, read.lse, *torch.autograd.grad((read.y.sin().sum(-1) + read.lse.cos()).sum(), given)))
-    for ours, theirs in zip(*found, strict=True):
+        read = call(make(Causal(), 3), *leaves_in)
+        results.append(
+            (read.y, read.lse, *torch.autograd.grad((read.y.sin().sum(-1) + read.lse.cos()).sum(), leaves_in))
+        )
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 def test_blocks_of_queries_and_keys_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = inputs(True, 2)
-    whole = call(exact(Causal(), 3), *given)
+    leaves_in = inputs(True, 2)
+    whole = call(exact(Causal(), 3), *leaves_in)
     monkeypatch.setattr(search, "KEYS", 5)
     monkeypatch.setattr(search, "PAIRS", 1)
-    for ours, theirs in zip(call(exact(Causal(), 3), *given), whole, strict=True):
+    for ours, theirs in zip(call(exact(Causal(), 3), *leaves_in), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

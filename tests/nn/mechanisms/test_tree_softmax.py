@@ -15,13 +15,13 @@ from tests.nn.patterns.test_tree import in_post_order, walked
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def call(mechanism: Softmax, given: list[torch.Tensor], first: int = 0) -> list[torch.Tensor]:
+def call(mechanism: Softmax, tensors: list[torch.Tensor], first: int = 0) -> list[torch.Tensor]:
     """y, lse, and the gradients of queries, keys, values and vectors of edges."""
-    q, k, v = given
+    q, k, v = tensors
     ctx = Context((first + torch.arange(q.shape[2])).expand(len(q), -1), run=True, full=True)
-    found = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
-    learned = [*given, *mechanism.parameters()]
-    return [found.y, found.lse, *torch.autograd.grad(found.y.sin().sum() + found.lse.cos().sum(), learned)]
+    output = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
+    learned = [*tensors, *mechanism.parameters()]
+    return [output.y, output.lse, *torch.autograd.grad(output.y.sin().sum() + output.lse.cos().sum(), learned)]
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -31,22 +31,24 @@ def call(mechanism: Softmax, given: list[torch.Tensor], first: int = 0) -> list[
 def test_tiles_and_spans_are_the_whole(
     causal: bool, k: int, nodes: int, groups: int, edges: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = [torch.randn(rows, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
-    made = TreeSoftmax(k, TreeEdges(3, k, 2, causal=causal) if edges else None, causal=causal)
-    whole = call(made, given)
+    tensors = [torch.randn(rows, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
+    mechanism = TreeSoftmax(k, TreeEdges(3, k, 2, causal=causal) if edges else None, causal=causal)
+    whole = call(mechanism, tensors)
     monkeypatch.setattr(tree_softmax, "LONG", 1)
     monkeypatch.setattr(tree_softmax, "TILE", 8)
-    asked: list[int] = []
+    tile_counts: list[int] = []
     inner = TreeSoftmax._tokens
     monkeypatch.setattr(
-        TreeSoftmax, "_tokens", lambda *given: (asked.append(given[3].column.shape[0]), inner(*given))[1]
+        TreeSoftmax,
+        "_tokens",
+        lambda *arguments: (tile_counts.append(arguments[3].column.shape[0]), inner(*arguments))[1],
     )
-    for ours, theirs in zip(call(made, given), whole, strict=True):
+    for ours, theirs in zip(call(mechanism, tensors), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert asked == [-(-len([one for one in in_post_order(64)[:nodes] if not one[0]]) // 8)]
-    asked.clear()
-    call(made, given, first=1)  # a row that begins elsewhere
-    assert not asked
+    assert tile_counts == [-(-len([node for node in in_post_order(64)[:nodes] if not node[0]]) // 8)]
+    tile_counts.clear()
+    call(mechanism, tensors, first=1)  # a row that begins elsewhere
+    assert not tile_counts
 
 
 @pytest.mark.parametrize(
@@ -55,9 +57,9 @@ def test_tiles_and_spans_are_the_whole(
 def test_a_level_holds_the_spans_that_are_walked(k: int, level: int, causal: bool) -> None:
     tokens = 64
     read = TreeLevel(k, level, causal).matrix(tokens)[:, : tokens >> level]
-    order = {one: n for n, one in enumerate(in_post_order(tokens))}
+    order = {span: n for n, span in enumerate(in_post_order(tokens))}
     for token, row in enumerate(read):
-        spans = [one for one in walked(token, k, tokens, 1) if not causal or order[one] <= order[0, token]]
+        spans = [span for span in walked(token, k, tokens, 1) if not causal or order[span] <= order[0, token]]
         assert row.nonzero().flatten().tolist() == sorted(x for m, x in spans if m == level)
 
 

@@ -65,13 +65,13 @@ def test_a_source_is_read_where_its_share_of_the_way_lies() -> None:
         cross=True,
     )
     x, source, pos = torch.randn(1, 6, 9), torch.randn(1, 4, 9), torch.arange(6)[None]
-    given = {"source": source, "source_pos": pos[:, :4]}
+    source_of = {"source": source, "source_pos": pos[:, :4]}
     v = layer.projection.keys(source, pos[:, :4]).v
-    y = layer(x, None, Context(pos, run=True, **given)).y.unflatten(-1, (3, 3))
+    y = layer(x, None, Context(pos, run=True, **source_of)).y.unflatten(-1, (3, 3))
     for i, h in torch.cartesian_prod(torch.arange(6), torch.arange(3)).tolist():
         want = sum(density(j, 0.5 * i + OFFSETS[h], SIGMA[h]) * v[0, h, j] for j in range(4))
         torch.testing.assert_close(y[0, i, h], want, rtol=0, atol=1e-12)
-    first = layer(x[:, :2], layer.start(1, 6), Context(pos[:, :2], run=True, **given))
+    first = layer(x[:, :2], layer.start(1, 6), Context(pos[:, :2], run=True, **source_of))
     last = layer(x[:, 2:], first.state, Context(pos[:, 2:], run=True))
     torch.testing.assert_close(torch.cat([first.y, last.y], 1), y.flatten(2), rtol=0, atol=1e-12)
 
@@ -90,10 +90,10 @@ def test_it_owns_neither_queries_nor_keys_and_decodes_where_it_reads_the_past() 
 
 
 def test_densities_sum_to_one_only_where_nothing_is_cut_off() -> None:
-    eye, none = torch.eye(40).view(1, 1, 40, 40), torch.zeros(1, 1, 40, 0)
+    eye, empty = torch.eye(40).view(1, 1, 40, 40), torch.zeros(1, 1, 40, 0)
     layer = Unnormalised(Full(), HardCodedGaussian((0,)))
     pos = torch.arange(40).view(1, 1, 40)
-    sums = layer(Queries(none, pos), Keys(none, eye, pos), None, Context(pos[:, 0], run=True)).y.y.sum(-1)[0, 0]
+    sums = layer(Queries(empty, pos), Keys(empty, eye, pos), None, Context(pos[:, 0], run=True)).y.y.sum(-1)[0, 0]
     torch.testing.assert_close(sums[10:30], torch.ones(20), rtol=0, atol=1e-6)
     assert sums[0] < 0.8 and sums[-1] < 0.8
 
@@ -102,14 +102,14 @@ def test_a_window_bounds_its_cost() -> None:
     """The executor that is chosen reads as many pairs for each token of a longer row."""
 
     def pairs(length: int) -> float:
-        pos, none = torch.arange(length).view(1, 1, -1), torch.zeros(1, 2, length, 0)
-        queries, keys = Queries(none, pos), Keys(none, torch.zeros(1, 2, length, 4), pos)
+        pos, empty = torch.arange(length).view(1, 1, -1), torch.zeros(1, 2, length, 0)
+        queries, keys = Queries(empty, pos), Keys(empty, torch.zeros(1, 2, length, 4), pos)
         bias = HardCodedGaussian((-1, 0))
         request = Request(queries, keys, Causal() & Band(8), Product(), bias, run=True, full=True)
         assert next(iter(explain(request))) == "pieces"
-        found = plan_request(request)
-        assert not isinstance(found, Refusal)
-        return found.pairs / length
+        planned_request = plan_request(request)
+        assert not isinstance(planned_request, Refusal)
+        return planned_request.pairs / length
 
     assert pairs(8192) < 1.1 * pairs(2048) < 8192 / 4
 

@@ -39,11 +39,11 @@ WAYS: dict[str, Callable[[int], Compression]] = {
 }
 # length, memory, compressed, rate: as in the paper; a memory shorter than a segment, no multiple of it, of the rate
 SIZES = [(4, 4, 3, 2), (6, 2, 2, 3), (3, 7, 1, 3), (2, 0, 4, 2), (4, 5, 2, 4)]
-PLACED = [(places, way) for places in (BySlots, ByTokens) for way in WAYS]
+PLACED = [(places, scheme) for places in (BySlots, ByTokens) for scheme in WAYS]
 # each way with one of the sizes; in the long run with all
 CASES = [
-    pytest.param(places, way, sizes, marks=[] if m == n % len(SIZES) else pytest.mark.prove)
-    for n, (places, way) in enumerate(PLACED)
+    pytest.param(places, scheme, sizes, marks=[] if m == n % len(SIZES) else pytest.mark.prove)
+    for n, (places, scheme) in enumerate(PLACED)
     for m, sizes in enumerate(SIZES)
 ]
 FURTHER = [pytest.param(cuts, marks=pytest.mark.prove) for cuts in ((5, 10, 15), tuple(range(1, LENGTH)))]
@@ -60,8 +60,8 @@ def attention(
 ) -> Attention:
     learns = any(True for _ in compression.parameters())
     loss = AttentionReconstruction() if learns and loss is None else loss
-    kept = Compressive(length, memory, compressed, compression, loss, places=places)
-    return Attention(QKV(D, HEADS), Softmax(Causal() & kept.reads, ALiBi(HEADS)), memory=kept)
+    memory_part = Compressive(length, memory, compressed, compression, loss, places=places)
+    return Attention(QKV(D, HEADS), Softmax(Causal() & memory_part.reads, ALiBi(HEADS)), memory=memory_part)
 
 
 def projected(layer: Attention, name: str, x: Tensor) -> Tensor:
@@ -106,16 +106,16 @@ class Paper:
             return self.cm
         return [(begin - self.memory.memory - len(self.cm) + n, state) for n, (_, state) in enumerate(self.cm)]
 
-    def attend(self, t: int, vector: Tensor, seen: Kept) -> Tensor:
+    def attend(self, t: int, vector: Tensor, entries: Kept) -> Tensor:
         q = projected(self.layer, "q", vector)
-        keys, values = (torch.stack([projected(self.layer, name, state) for _, state in seen]) for name in "kv")
+        keys, values = (torch.stack([projected(self.layer, name, state) for _, state in entries]) for name in "kv")
         y = []
         for head in range(HEADS):
             scores = keys[:, head] @ q[head] / math.sqrt(D // HEADS)
             slope = 2 ** (-8 * (head + 1) / HEADS)
-            weights = (scores - slope * torch.tensor([t - p for p, _ in seen])).softmax(0)
+            weights = (scores - slope * torch.tensor([t - p for p, _ in entries])).softmax(0)
             y.append(weights @ values[:, head])
-            for (p, _), weight in zip(seen, weights, strict=True):
+            for (p, _), weight in zip(entries, weights, strict=True):
                 self.used[p] = self.used.get(p, 0.0) + float(weight) / HEADS
         return self.layer.aggregation.linear(torch.cat(y))
 
@@ -129,8 +129,8 @@ class Paper:
     def compress(self, old: Kept, now: int) -> Kept:
         f, rate = self.memory.compression, self.memory.compression.rate
         if isinstance(f, MostUsed):
-            best = sorted(old, key=lambda kept: -self.used[kept[0]] / (now - kept[0]))[: -(-len(old) // rate)]
-            return sorted(best, key=lambda kept: kept[0])
+            best = sorted(old, key=lambda entry: -self.used[entry[0]] / (now - entry[0]))[: -(-len(old) // rate)]
+            return sorted(best, key=lambda entry: entry[0])
         row: list[Tensor | None] = [None] * (-len(old) % rate) + [state for _, state in old]
         first = now - self.memory.memory - len(row)
         if isinstance(f, DilatedConv):
@@ -138,12 +138,12 @@ class Paper:
         blocks = [row[n : n + rate] for n in range(0, len(row), rate)]
         return [(max(0, first + rate * n), self.one(f, block)) for n, block in enumerate(blocks)]
 
-    def one(self, f: Compression, block: list[Tensor | None]) -> Tensor:
-        there = [state for state in block if state is not None]
+    def compress_block(self, f: Compression, block: list[Tensor | None]) -> Tensor:
+        present = [state for state in block if state is not None]
         if isinstance(f, MeanPool):
-            return sum(there) / len(there)
+            return sum(present) / len(present)
         if isinstance(f, MaxPool):
-            return torch.stack(there).amax(0)
+            return torch.stack(present).amax(0)
         return f.down.bias + sum(f.down.weight[:, :, n] @ s for n, s in enumerate(block) if s is not None)
 
 
@@ -154,7 +154,7 @@ def dilated(f: DilatedConv, row: list[Tensor | None]) -> list[Tensor | None]:
         for n, state in enumerate(row):
             near = [(tap, n + (tap - 1) * step) for tap in range(3)]
             inside = [(tap, row[at]) for tap, at in near if 0 <= at < len(row) and row[at] is not None]
-            total = conv.bias + sum(conv.weight[:, :, tap] @ there for tap, there in inside)
+            total = conv.bias + sum(conv.weight[:, :, tap] @ tap_state for tap, tap_state in inside)
             wide.append(None if state is None else total.relu())
         row = wide
     return row
@@ -165,12 +165,12 @@ def states(slots: tuple[Tensor, Tensor], row: int) -> Kept:
     return [(int(pos[row, n]), x[row, n]) for n in pos[row].argsort() if pos[row, n] >= 0]
 
 
-@pytest.mark.parametrize(("places", "way", "sizes"), CASES)
+@pytest.mark.parametrize(("places", "scheme", "sizes"), CASES)
 def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(
-    places: type[CompressedPositions], way: str, sizes: tuple[int, int, int, int]
+    places: type[CompressedPositions], scheme: str, sizes: tuple[int, int, int, int]
 ) -> None:
     *queues, rate = sizes
-    layer = attention(*queues, WAYS[way](rate), places=places())
+    layer = attention(*queues, WAYS[scheme](rate), places=places())
     x, pos = torch.randn(3, LENGTH, D), torch.full((3, LENGTH), -1)
     for row, (lo, hi) in enumerate([(0, LENGTH), (4, LENGTH), (0, LENGTH - 6)]):
         pos[row, lo:hi] = torch.arange(hi - lo)
@@ -186,19 +186,19 @@ def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(
                     (before(out.state, row, layer), paper.m),
                 ):
                     assert [p for p, _ in ours] == [p for p, _ in theirs]
-                    for (_, mine), (_, its) in zip(ours, theirs, strict=True):
-                        torch.testing.assert_close(mine, its, rtol=0, atol=1e-12)
+                    for (_, mine), (_, reference) in zip(ours, theirs, strict=True):
+                        torch.testing.assert_close(mine, reference, rtol=0, atol=1e-12)
 
 
 def before(state: CompressiveStates, row: int, layer: Attention) -> Kept:
     """The memory: what stands before the segment that the row is in."""
     begin = int(state.now[row]) // layer.memory.length * layer.memory.length
-    return [kept for kept in states((state.x, state.pos), row) if kept[0] < begin]
+    return [entry for entry in states((state.x, state.pos), row) if entry[0] < begin]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_positions_are_unique_and_ascend_to_the_memory_s(way: str) -> None:
-    layer = attention(4, 4, 3, WAYS[way](2))
+@pytest.mark.parametrize("scheme", WAYS)
+def test_positions_are_unique_and_ascend_to_the_memory_s(scheme: str) -> None:
+    layer = attention(4, 4, 3, WAYS[scheme](2))
     state, x = layer.start(1, LENGTH), torch.randn(1, LENGTH, D)
     for t in range(LENGTH):
         state = layer(x[:, t : t + 1], state, Context(torch.tensor([[t]]))).state
@@ -218,20 +218,22 @@ def test_a_slot_stands_where_its_first_token_stood() -> None:
     assert state.pos[state.pos >= 0].tolist() == list(range(15, LENGTH))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(way: str) -> None:
+@pytest.mark.parametrize("scheme", WAYS)
+def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(scheme: str) -> None:
     length, memory, compressed, rate = 4, 4, 3, 2
-    layer, t = attention(length, memory, compressed, WAYS[way](rate)), 19
+    layer, t = attention(length, memory, compressed, WAYS[scheme](rate)), 19
     x, ctx = torch.randn(1, t + 1, D), Context(torch.arange(t + 1)[None], run=True)
     furthest = t - t % length - memory - rate * compressed
-    wider = {"dilated": 3, "most_used": 2}.get(way, 0)  # what convolutions hear beside a block; the rest of a segment
-    plain, others = layer(x, None, ctx).y[0, t], x.repeat(t, 1, 1)
-    others[torch.arange(t), torch.arange(t)] += 3.0  # row p has another token at p
-    read = layer(others, None, ctx.replace(pos=ctx.pos.expand(t, -1))).y[:, t]
-    moved = ((read - plain).abs().amax(-1) > 1e-9).tolist()
-    assert not any(moved[: furthest - wider])
-    if way != "most_used":
-        assert all(moved[furthest:])
+    wider = {"dilated": 3, "most_used": 2}.get(
+        scheme, 0
+    )  # what convolutions hear beside a block; the rest of a segment
+    plain, repeats = layer(x, None, ctx).y[0, t], x.repeat(t, 1, 1)
+    repeats[torch.arange(t), torch.arange(t)] += 3.0  # row p has another token at p
+    read = layer(repeats, None, ctx.replace(pos=ctx.pos.expand(t, -1))).y[:, t]
+    changed = ((read - plain).abs().amax(-1) > 1e-9).tolist()
+    assert not any(changed[: furthest - wider])
+    if scheme != "most_used":
+        assert all(changed[furthest:])
 
 
 def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
@@ -288,31 +290,31 @@ def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionR
     length, memory, rate = 4, 4, 2
     layer = attention(length, memory, 2, StridedConv(D, rate), loss).train()
     x = torch.randn(1, 3 * length, D)
-    got = in_pieces(layer, x, torch.arange(3 * length)[None], (1, 6, 7)).aux["attention_reconstruction"][0]
-    assert not got[:length].any()
+    actual = in_pieces(layer, x, torch.arange(3 * length)[None], (1, 6, 7)).aux["attention_reconstruction"][0]
+    assert not actual[:length].any()
     for segment in (1, 2):
         old = x[0, (segment - 1) * length : segment * length]
         new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(rate)])
         for t in range(segment * length, (segment + 1) * length):
             gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
             want = gap.square().mean() if loss.norm == "mse" else gap.norm()
-            assert got[t].item() == pytest.approx(want.item(), abs=1e-12)
+            assert actual[t].item() == pytest.approx(want.item(), abs=1e-12)
 
 
 def test_by_segment_there_is_one_norm_over_all_its_tokens() -> None:
     """Algorithm 2; padding, which holds anything, takes no part."""
     layer = attention(4, 4, 2, StridedConv(D, 2), AttentionReconstruction("segment")).train()
     x, pos = torch.randn(1, 14, D), torch.cat([torch.tensor([-1]), torch.arange(11), torch.tensor([-1, -1])])[None]
-    got = layer(x, None, Context(pos, run=True)).aux["attention_reconstruction"][0, 1:]
+    actual = layer(x, None, Context(pos, run=True)).aux["attention_reconstruction"][0, 1:]
     rows = x[0, 1:]
-    assert not got[:4].any() and not got[11:].any()
+    assert not actual[:4].any() and not actual[11:].any()
     for segment in (1, 2):
         old = rows[(segment - 1) * 4 : segment * 4]
         new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(2)])
         mine = range(segment * 4, min(segment * 4 + 4, 11))
         gaps = torch.stack([content(layer, rows[t], old) - content(layer, rows[t], new) for t in mine])
         for t in mine:
-            assert got[t].item() == pytest.approx(gaps.norm().item(), abs=1e-12)
+            assert actual[t].item() == pytest.approx(gaps.norm().item(), abs=1e-12)
 
 
 def content(layer: Attention, vector: Tensor, source: Tensor) -> Tensor:
@@ -327,13 +329,13 @@ def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
     loss = AutoEncoding(D, 2, norm)
     layer = attention(4, 4, 2, StridedConv(D, 2), loss).train()
     x = torch.randn(1, 8, D)
-    got = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
+    actual = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
     new = torch.stack([Paper(layer).one(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
     weight, bias = loss.decoder.weight, loss.decoder.bias
     back = torch.stack([bias + state @ weight[:, :, n] for state in new for n in range(2)])
     want = F.mse_loss(back, x[0, :4]) if norm == "mse" else (back - x[0, :4]).norm()
-    assert not got[:4].any()
-    torch.testing.assert_close(got[4:], want.expand(4), rtol=0, atol=1e-12)
+    assert not actual[:4].any()
+    torch.testing.assert_close(actual[4:], want.expand(4), rtol=0, atol=1e-12)
 
 
 def test_the_use_of_a_state_is_counted_in_float32_at_least() -> None:
@@ -367,10 +369,10 @@ def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | 
         Attention(QKV(D, HEADS), Softmax(Causal() & memory.reads), memory=memory)
 
 
-@pytest.mark.parametrize("way", ["conv", "dilated"])
-def test_a_compression_that_no_loss_would_train_is_refused(way: str) -> None:
+@pytest.mark.parametrize("scheme", ["conv", "dilated"])
+def test_a_compression_that_no_loss_would_train_is_refused(scheme: str) -> None:
     with pytest.raises(ValueError, match="Conv learns, and no loss of a model reaches it; give Compressive loss="):
-        Compressive(4, 4, 2, WAYS[way](2))
+        Compressive(4, 4, 2, WAYS[scheme](2))
 
 
 @pytest.mark.parametrize("memory", [0, 2, 3])
@@ -378,8 +380,8 @@ def test_a_compression_that_no_loss_would_train_is_refused(way: str) -> None:
 def test_with_a_short_memory_a_segment_learns_from_what_left_as_it_began(memory: int, cuts: tuple[int, ...]) -> None:
     layer = attention(4, memory, 2, StridedConv(D, 2)).train()
     x = torch.randn(1, 12, D)
-    got = in_pieces(layer, x, torch.arange(12)[None], cuts).aux["attention_reconstruction"][0]
-    assert not got[:4].any()
+    actual = in_pieces(layer, x, torch.arange(12)[None], cuts).aux["attention_reconstruction"][0]
+    assert not actual[:4].any()
     for segment in (1, 2):
         left = [x[0, t] if t >= 0 else None for t in range((segment - 1) * 4 - memory, segment * 4 - memory)]
         blocks = [block for block in (left[:2], left[2:]) if any(state is not None for state in block)]
@@ -387,14 +389,14 @@ def test_with_a_short_memory_a_segment_learns_from_what_left_as_it_began(memory:
         old = torch.stack([state for state in left if state is not None])
         for t in range(segment * 4, (segment + 1) * 4):
             gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
-            assert got[t].item() == pytest.approx(gap.norm().item(), abs=1e-12)
+            assert actual[t].item() == pytest.approx(gap.norm().item(), abs=1e-12)
 
 
 @pytest.mark.parametrize("memory", [0, 2, 4, 5, 8])
-@pytest.mark.parametrize("way", ["conv", "dilated"])
-def test_every_tap_is_trained_whatever_the_memory(memory: int, way: str) -> None:
+@pytest.mark.parametrize("scheme", ["conv", "dilated"])
+def test_every_tap_is_trained_whatever_the_memory(memory: int, scheme: str) -> None:
     """A12: with less memory than a segment, half of a kernel or all of it had no gradient."""
-    layer = attention(4, memory, 3, WAYS[way](4), AttentionReconstruction()).train()
+    layer = attention(4, memory, 3, WAYS[scheme](4), AttentionReconstruction()).train()
     x = torch.randn(1, 24, D)
     layer(x, None, Context(torch.arange(24)[None])).aux["attention_reconstruction"].sum().backward()
     taps = layer.memory.compression.down.weight.grad.abs().amax((0, 1))
@@ -402,29 +404,29 @@ def test_every_tap_is_trained_whatever_the_memory(memory: int, way: str) -> None
 
 
 def test_the_reconstruction_reads_at_the_mechanism_s_own_scale() -> None:
-    x, found = torch.randn(1, 12, D), {}
+    x, calls = torch.randn(1, 12, D), {}
     for scale in (None, (D // HEADS) ** -0.5, 50.0):
         torch.manual_seed(0)
-        kept = Compressive(4, 4, 2, StridedConv(D, 2), AttentionReconstruction())
-        layer = Attention(QKV(D, HEADS), Softmax(Causal() & kept.reads, scale=scale), memory=kept).train()
-        found[scale] = layer(x, None, Context(torch.arange(12)[None])).aux["attention_reconstruction"]
-    assert torch.equal(found[None], found[(D // HEADS) ** -0.5])
-    assert (found[None][:, 4:] - found[50.0][:, 4:]).abs().min() > 1e-4
+        memory_part = Compressive(4, 4, 2, StridedConv(D, 2), AttentionReconstruction())
+        layer = Attention(QKV(D, HEADS), Softmax(Causal() & memory_part.reads, scale=scale), memory=memory_part).train()
+        calls[scale] = layer(x, None, Context(torch.arange(12)[None])).aux["attention_reconstruction"]
+    assert torch.equal(calls[None], calls[(D // HEADS) ** -0.5])
+    assert (calls[None][:, 4:] - calls[50.0][:, 4:]).abs().min() > 1e-4
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("scheme", WAYS)
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 11), *FURTHER], ids=lambda c: f"{len(c)}cuts")
-def test_a_cut_changes_no_gradient(way: str, cuts: tuple[int, ...]) -> None:
-    loss = AttentionReconstruction() if way in ("conv", "dilated") else None
-    layer = attention(4, 5, 3, WAYS[way](2), loss).train()
+def test_a_cut_changes_no_gradient(scheme: str, cuts: tuple[int, ...]) -> None:
+    loss = AttentionReconstruction() if scheme in ("conv", "dilated") else None
+    layer = attention(4, 5, 3, WAYS[scheme](2), loss).train()
     x, pos = torch.randn(2, LENGTH, D), torch.arange(LENGTH).expand(2, -1).clone()
     pos[1] = torch.where(pos[1] >= 3, pos[1] - 3, -1)
 
     def gradients(cuts: tuple[int, ...]) -> list[Tensor]:
-        given = x.clone().requires_grad_()
-        out = in_pieces(layer, given, pos, cuts)
+        inputs = x.clone().requires_grad_()
+        out = in_pieces(layer, inputs, pos, cuts)
         total = out.y[pos >= 0].sin().sum() + sum(value.sum() for value in out.aux.values())
-        return list(torch.autograd.grad(total, [given, *layer.parameters()], allow_unused=True))
+        return list(torch.autograd.grad(total, [inputs, *layer.parameters()], allow_unused=True))
 
     for ours, theirs in zip(gradients(cuts), gradients(()), strict=True):
         if theirs is None:
@@ -442,35 +444,35 @@ def test_gradients_end_where_a_segment_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "what"),
+    ("pattern", "reason"),
     [(Band(3), "never reads"), (Causal() & Band(7), "never reads"), (Causal(), "reads keys that the memory does not")],
     ids=str,
 )
-def test_a_pattern_that_says_something_else_is_refused(pattern: Pattern, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+def test_a_pattern_that_says_something_else_is_refused(pattern: Pattern, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         Attention(QKV(D, HEADS), Softmax(pattern), memory=Compressive(4, 5, 3, MeanPool(2)))
 
 
-@pytest.mark.parametrize("way", ["conv", "most_used"])
-def test_all_layers_look_as_often_as_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["conv", "most_used"])
+def test_all_layers_look_as_often_as_one(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, look = [], Memo.look
     monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
     x, pos = torch.randn(2, LENGTH, D), torch.arange(LENGTH).expand(2, -1)
 
     def counted(depth: int) -> list[int]:
-        body = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(depth))
-        state, found = share_positions(body.start(2, LENGTH)), []
+        body = Stack(attention(4, 5, 3, WAYS[scheme](2)) for _ in range(depth))
+        state, counts = share_positions(body.start(2, LENGTH)), []
         for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
             looks.clear()
             state = body(x[:, at], state, Context(pos[:, at])).state
-            found.append(len(looks))
+            counts.append(len(looks))
         looks.clear()
         body(x[:, :1], None, Context(pos[:, :1]))  # memories that begin here share their positions too
-        return [*found, len(looks)]
+        return [*counts, len(looks)]
 
-    found = counted(3)
-    assert found == counted(1)
-    assert [*found[1:6], found[-1]] == [1] * 6, "a step looks once"
+    counts = counted(3)
+    assert counts == counted(1)
+    assert [*counts[1:6], counts[-1]] == [1] * 6, "a step looks once"
 
 
 @pytest.mark.parametrize(
@@ -481,7 +483,7 @@ def test_a_jump_of_positions_compresses_what_it_leaves(places: CompressedPositio
     layer = attention(4, 4, 4, MeanPool(2), places=places)
     x, pos = torch.randn(1, 13, D), torch.tensor([[*range(8), *range(14, 19)]])
     state = layer(x, layer.start(1, 20), Context(pos)).state
-    kept = states(tuple(state.old), 0)
-    assert [p for p, _ in kept] == firsts
-    for p, mean in kept:
+    entries = states(tuple(state.old), 0)
+    assert [p for p, _ in entries] == firsts
+    for p, mean in entries:
         torch.testing.assert_close(mean, x[0, p : p + 2].mean(0), rtol=0, atol=1e-12)

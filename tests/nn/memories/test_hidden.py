@@ -94,10 +94,10 @@ def test_training_starts_with_hidden_states_and_evaluation_with_keys() -> None:
 def gradients(layer: Layer, x: Tensor, pos: Tensor, cuts: tuple[int, ...], state: bool = True) -> list[Tensor]:
     """Of a loss over all chunks together, the state carried with its graph: for x and every parameter."""
     x = x.clone().requires_grad_()
-    kept, total = layer.start(len(x), LENGTH) if state else None, torch.zeros(())
+    state_now, total = layer.start(len(x), LENGTH) if state else None, torch.zeros(())
     for at in torch.arange(x.shape[1]).tensor_split(list(cuts)):
-        out: Out = layer(x[:, at], kept, Context(pos[:, at], run=True))
-        kept, total = out.state, total + out.y[pos[:, at] >= 0].sin().sum()
+        out: Out = layer(x[:, at], state_now, Context(pos[:, at], run=True))
+        state_now, total = out.state, total + out.y[pos[:, at] >= 0].sin().sum()
     return list(torch.autograd.grad(total, [x, *layer.parameters()]))
 
 
@@ -125,14 +125,14 @@ def test_all_layers_look_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
     x, pos = rows()
     for begins in (False, True):
-        found = []
+        results = []
         for depth in (1, 3):
             body = Stack([PostNorm(attention(5, 4), MLP(D)) for _ in range(depth)]).train()
             state = share_positions(body.start(5, LENGTH)) if begins else None
             looks.clear()
             body(x, state, Context(pos))
-            found.append(len(looks))
-        assert found[0] == found[1] > 0
+            results.append(len(looks))
+        assert results[0] == results[1] > 0
 
 
 def test_what_no_token_of_a_chunk_reads_is_not_projected() -> None:
@@ -157,15 +157,15 @@ def test_a_row_that_may_not_be_looked_at_is_read_alike(monkeypatch: pytest.Monke
     state = body(*before[:1], body.start(5, LENGTH), Context(before[1])).state
     pos = torch.where(pos >= 0, pos + LENGTH, -1)
     for old in (None, state):
-        found = []
+        results = []
         for compiling in (False, True):
             monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
             out = body(x, old, Context(pos))
             y = out.y[pos >= 0]
-            kept = [] if old is None else [part[0].x.sum(1) for part in out.state]
+            sums = [] if old is None else [part[0].x.sum(1) for part in out.state]
             grads = torch.autograd.grad(y.sin().sum(), list(body.parameters()), retain_graph=True)
-            found.append([y, *kept, *grads])
-        for ours, theirs in zip(*found, strict=True):
+            results.append([y, *sums, *grads])
+        for ours, theirs in zip(*results, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
@@ -177,8 +177,8 @@ def test_no_gradient_enters_the_memory_and_the_key_projection_has_one_from_it() 
     assert state.x.requires_grad
     layer(x[:, 4:8], state, Context(pos[:, 4:])).y.square().sum().backward()
     assert not before.grad.any()
-    _, *others = layer.projection.qkv.weight.grad.split(layer.projection.widths)
-    for part in others:  # of keys and values: the pattern allows the memory alone
+    _, *key_gradients = layer.projection.qkv.weight.grad.split(layer.projection.widths)
+    for part in key_gradients:  # of keys and values: the pattern allows the memory alone
         assert part.abs().max() > 1e-6
 
 
@@ -199,10 +199,10 @@ def test_gradients_flow_within_a_segment_alone_whoever_is_in_the_batch() -> None
 def test_a_row_trains_alike_alone_and_among_rows_at_other_places() -> None:
     layer, (x, pos) = attention(4, 6).train(), rows()
 
-    def of_row(x: Tensor, pos: Tensor, which: int) -> list[Tensor]:
+    def of_row(x: Tensor, pos: Tensor, row: int) -> list[Tensor]:
         layer.zero_grad()
         y = layer(x, layer.start(len(x), LENGTH), Context(pos)).y
-        (y[which][pos[which] >= 0] ** 2).sum().backward()
+        (y[row][pos[row] >= 0] ** 2).sum().backward()
         return [parameter.grad.clone() for parameter in layer.parameters()]
 
     for row in range(4):
@@ -226,9 +226,9 @@ def test_cuts_are_where_a_row_s_segment_ends() -> None:
 def test_it_keeps_what_a_later_query_may_read_and_no_more() -> None:
     layer, (x, _) = attention(4, 6).train(), rows()
     state = layer(x, layer.start(5, LENGTH), Context(torch.arange(LENGTH).expand(5, -1))).state
-    kept = state.pos[0][state.pos[0] >= 0]
-    assert kept.tolist() == list(range(LENGTH // 4 * 4 - 6, LENGTH))
-    assert torch.equal(state.x[0, state.pos[0] >= 0], x[0, kept])
+    positions = state.pos[0][state.pos[0] >= 0]
+    assert positions.tolist() == list(range(LENGTH // 4 * 4 - 6, LENGTH))
+    assert torch.equal(state.x[0, state.pos[0] >= 0], x[0, positions])
     assert state.now.tolist() == [LENGTH] * 5
 
 

@@ -21,13 +21,13 @@ D = 6
 FORMS = [(True, True), (True, False), (False, True), (False, False)]
 
 
-def made(feedforward: bool, gate: bool) -> AverageAttention:
+def make_layer(feedforward: bool, gate: bool) -> AverageAttention:
     return AverageAttention(D, MLP(D, 9, activation="relu") if feedforward else None, gate=gate)
 
 
 def by_hand(layer: AverageAttention, y: Float[Tensor, "T D"]) -> Float[Tensor, "T D"]:
     """Equations 1 and 2 of the paper, token by token; h~ before the residual and the norm."""
-    found = []
+    outputs = []
     for j in range(len(y)):
         g = torch.zeros(D)
         for k in range(j + 1):
@@ -38,39 +38,39 @@ def by_hand(layer: AverageAttention, y: Float[Tensor, "T D"]) -> Float[Tensor, "
         if layer.gate is not None:
             gates = 1 / (1 + (-(layer.gate.weight @ torch.cat([y[j], g]) + layer.gate.bias)).exp())
             g = gates[:D] * y[j] + gates[D:] * g
-        found.append(g)
-    return torch.stack(found)
+        outputs.append(g)
+    return torch.stack(outputs)
 
 
 @pytest.mark.parametrize(("feedforward", "gate"), FORMS)
 def test_it_is_the_papers_equations_beside_any_padding(float64: None, feedforward: bool, gate: bool) -> None:
-    layer, rows = made(feedforward, gate), [torch.randn(7, D), torch.randn(4, D), torch.randn(5, D)]
+    layer, rows = make_layer(feedforward, gate), [torch.randn(7, D), torch.randn(4, D), torch.randn(5, D)]
     x, mask = torch.full((3, 7, D), 1e3), torch.zeros(3, 7, dtype=torch.bool)
     for n, (row, left) in enumerate(zip(rows, (0, 3, 1), strict=True)):
         x[n, left : left + len(row)], mask[n, left : left + len(row)] = row, True
-    found = layer(x, None, Context.of(x, mask)).y
+    actual = layer(x, None, Context.of(x, mask)).y
     for n, row in enumerate(rows):
-        torch.testing.assert_close(found[n][mask[n]], by_hand(layer, row), rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[n][mask[n]], by_hand(layer, row), rtol=0, atol=1e-12)
 
 
 def test_a_mean_is_attention_with_no_score(float64: None) -> None:
-    layer, x = made(False, False), torch.randn(2, 9, D)
+    layer, x = make_layer(False, False), torch.randn(2, 9, D)
     nothing, v = torch.zeros(2, 1, 9, 2), x[:, None]
     torch.testing.assert_close(layer(x).y, attend(nothing, nothing, v, pattern=Causal()).y[:, 0], rtol=0, atol=1e-12)
 
 
 def test_its_state_is_a_sum_and_a_count_however_long_the_row() -> None:
-    layer = made(True, True)
+    layer = make_layer(True, True)
     states = [layer.start(2, length, dtype=torch.bfloat16) for length in (1, 10**6)]
     for state in states:
-        found = dict(leaves(state))
-        assert {name: (tuple(one.shape), one.dtype) for name, one in found.items()} == {
+        state_leaves = dict(leaves(state))
+        assert {name: (tuple(leaf.shape), leaf.dtype) for name, leaf in state_leaves.items()} == {
             "total": ((2, D), torch.float32),
             "tokens": ((2,), torch.int64),
         }
     x = torch.randn(2, 5, D)
     after = layer(x, states[0], Context.of(x)).state
-    assert {name: one.dtype for name, one in leaves(after)} == {"total": torch.float32, "tokens": torch.int64}
+    assert {name: leaf.dtype for name, leaf in leaves(after)} == {"total": torch.float32, "tokens": torch.int64}
 
 
 def test_low_precision_adds_up_in_float32() -> None:
@@ -91,22 +91,22 @@ class Widest(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = function(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            self.most = max(self.most, one.numel() if isinstance(one, Tensor) else 0)
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            self.most = max(self.most, tensor.numel() if isinstance(tensor, Tensor) else 0)
         return out
 
 
 def test_no_matrix_of_pairs_is_made_forward_or_backward() -> None:
     def most(length: int) -> int:
         with Widest() as widest:
-            made(True, True)(torch.randn(1, length, D, requires_grad=True)).y.sum().backward()
+            make_layer(True, True)(torch.randn(1, length, D, requires_grad=True)).y.sum().backward()
         return widest.most
 
     assert most(512) == 2 * most(256) < 256 * 256
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    layer, x = made(True, True), torch.randn(1, 4, D)
+    layer, x = make_layer(True, True), torch.randn(1, 4, D)
     pos = torch.arange(4)[None]
     with pytest.raises(ValueError, match="reads array order as time"):
         layer(x, None, Context(pos))

@@ -41,14 +41,14 @@ def test_padding_behind_rows_is_read_in_one_call_to_the_same() -> None:
     before = layer.start(3, 5)._replace(h=torch.randn(3, 2, 4).double(), c=torch.randn(3, 2, 4).double())
     out = layer(x, before, Context(pos, run=True))
     for row, size in enumerate((3, 5, 1)):
-        its = type(before)(*(leaf[row : row + 1] for leaf in before))
-        alone = layer(x[row : row + 1, :size], its, Context(pos[row : row + 1, :size], run=True))
+        row_state = type(before)(*(leaf[row : row + 1] for leaf in before))
+        alone = layer(x[row : row + 1, :size], row_state, Context(pos[row : row + 1, :size], run=True))
         torch.testing.assert_close(out.y[row : row + 1, :size], alone.y)
         torch.testing.assert_close(out.state.h[row], alone.state.h[0])
         torch.testing.assert_close(out.state.c[row], alone.state.c[0])
-        (got,) = torch.autograd.grad(out.y[row, :size].sum(), x, retain_graph=True)
+        (row_gradient,) = torch.autograd.grad(out.y[row, :size].sum(), x, retain_graph=True)
         (want,) = torch.autograd.grad(alone.y.sum(), x)
-        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(row_gradient, want)
 
 
 def test_a_forget_gate_starts_as_told() -> None:
@@ -72,8 +72,8 @@ def test_what_pytorch_would_read_beyond_is_refused(rows: int, width: int, match:
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, of forward derivatives
 def test_transforms_and_half_precision_are_served_step_by_step() -> None:
     layer, x = LSTM(4), torch.randn(3, 2, 5, 4)
-    found = torch.func.vmap(lambda rows: layer(rows).y)(x)
-    torch.testing.assert_close(found, torch.stack([layer(rows).y for rows in x]))
+    actual = torch.func.vmap(lambda rows: layer(rows).y)(x)
+    torch.testing.assert_close(actual, torch.stack([layer(rows).y for rows in x]))
     change = torch.randn(2, 5, 4)
     _, along = torch.func.jvp(lambda rows: layer(rows).y, (x[0],), (change,))
     small = 1e-3

@@ -49,11 +49,11 @@ def test_the_other_axis_is_noticed() -> None:
 
 def reached(*expressions: str) -> torch.Tensor:
     """What a place knows after layers of these patterns, of which each also hands on what it knew."""
-    known = torch.eye(ROWS * COLUMNS, dtype=torch.bool)
+    reachable = torch.eye(ROWS * COLUMNS, dtype=torch.bool)
     for expression in expressions:
         reads = parse(expression).matrix(ROWS * COLUMNS) | torch.eye(ROWS * COLUMNS, dtype=torch.bool)
-        known = (reads.double() @ known.double()) > 0
-    return known
+        reachable = (reads.double() @ reachable.double()) > 0
+    return reachable
 
 
 def test_a_row_and_a_column_reach_all_and_with_a_mask_nothing_further_right() -> None:

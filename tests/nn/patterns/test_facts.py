@@ -59,18 +59,18 @@ def test_patterns_of_a_batch_are_nothing_beyond_their_tensor():
 def steps(pattern, length):
     """How many layers of one pattern until every position knows of every other that it may ever know of."""
     reads = pattern.matrix(length).double()
-    known, count = torch.eye(length, dtype=torch.double), 0
-    while not torch.equal(wider := (reads @ known + known).clamp_max(1), known):
-        known, count = wider, count + 1
-    return count, known.bool()
+    reachable, count = torch.eye(length, dtype=torch.double), 0
+    while not torch.equal(wider := (reads @ reachable + reachable).clamp_max(1), reachable):
+        reachable, count = wider, count + 1
+    return count, reachable.bool()
 
 
 def test_random_blocks_shorten_paths():
     """Claim of Zaheer et al., section 2: paths of logarithmic length, where a window alone takes as many as it has."""
     n, window = 64, Block(1, 1, 1)
     assert steps(window, n)[0] == n - 1
-    count, known = steps(window | Random(3, symmetric=True, first=1, back=2), n)
-    assert known.all() and count <= 6  # 64 is 2 to the 6th
+    count, reachable = steps(window | Random(3, symmetric=True, first=1, back=2), n)
+    assert reachable.all() and count <= 6  # 64 is 2 to the 6th
     assert steps(window | PublishedRandom(3), n)[0] > n // 2  # nobody draws the later blocks; global ones lead there
 
 
@@ -111,8 +111,8 @@ def test_a_head_of_its_own_reads_what_it_read():
     """`of_head` takes Heads apart at every depth, and fixes draws."""
     pattern = Causal() & Heads(Band(2), OnHeads(1, 3) | Random(2, head=4), Shifted(Random(1, 2), 2) & ~Tokens(2))
     for h in range(6):
-        one = pattern.of_head(h)
-        assert all(torch.equal(one.matrix(20, h=other), pattern.matrix(20, h=h)) for other in range(4))
+        head_pattern = pattern.of_head(h)
+        assert all(torch.equal(head_pattern.matrix(20, h=other), pattern.matrix(20, h=h)) for other in range(4))
     assert (Causal() & Heads(Band(2), Full())).of_head(2) == Causal() & Band(2)
     assert Random(2).of_head(3) == Random(2, head=3) == Random(2, head=3).of_head(1)
 
@@ -120,10 +120,10 @@ def test_a_head_of_its_own_reads_what_it_read():
 def test_blocks_that_a_head_draws_are_found_many_at_a_time():
     """What an executor asks of 4,096 blocks of pairs: `cover` says of each what its pairs say."""
     at = torch.arange(0, 256, 4)
-    for one in (Random(2, 4), Random(2, 4, symmetric=True, first=1, back=1), PublishedRandom(3, 4), Random(1, 2)):
-        m = one.matrix(256, h=5).unflatten(1, (64, 4)).unflatten(0, (64, 4)).transpose(1, 2).flatten(2)
-        some, every = one.of_head(5).cover(at[:, None], at[:, None] + 3, at, at + 3)
-        assert torch.equal(some, m.any(2)) and torch.equal(every, m.all(2))
+    for pattern in (Random(2, 4), Random(2, 4, symmetric=True, first=1, back=1), PublishedRandom(3, 4), Random(1, 2)):
+        m = pattern.matrix(256, h=5).unflatten(1, (64, 4)).unflatten(0, (64, 4)).transpose(1, 2).flatten(2)
+        any_read, every = pattern.of_head(5).cover(at[:, None], at[:, None] + 3, at, at + 3)
+        assert torch.equal(any_read, m.any(2)) and torch.equal(every, m.all(2))
 
 
 PAIR = Document(torch.tensor([IDS])) & ~MarkedKeys(torch.tensor([MARKS]))

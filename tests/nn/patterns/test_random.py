@@ -51,8 +51,8 @@ def test_random_does_not_depend_on_the_length() -> None:
 
 
 def test_random_symmetric_is_the_or_with_its_transpose() -> None:
-    m, both = Random(2, 2).matrix(20), Random(2, 2, symmetric=True).matrix(20)
-    assert torch.equal(both, m | m.T)
+    m, symmetric = Random(2, 2).matrix(20), Random(2, 2, symmetric=True).matrix(20)
+    assert torch.equal(symmetric, m | m.T)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -60,8 +60,8 @@ def test_bigbird_s_draws_lie_beside_the_window_and_the_first_block(symmetric: bo
     """None of them is read anyway; a query block has as many new ones as it draws, once there are so many."""
     n = 24
     m = Random(3, seed=5, symmetric=symmetric, first=1, back=2).matrix(n)
-    held = (Block(1, 1, 1) | Tokens(1)).matrix(n)
-    assert not (m & held)[1:].any()
+    window_and_first = (Block(1, 1, 1) | Tokens(1)).matrix(n)
+    assert not (m & window_and_first)[1:].any()
     assert (m.sum(1)[5:] >= 3).all() and (symmetric or m.sum(1)[5:].eq(3).all())
 
 

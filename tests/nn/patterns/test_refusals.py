@@ -124,15 +124,15 @@ WRONG = [
 ]
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     return refusals([make for make, _ in WRONG])
 
 
 @pytest.mark.parametrize("n", range(len(WRONG)))
 def test_a_pattern_that_makes_no_sense_says_why_in_a_line(n):
     """Also where nothing checks annotations."""
-    assert re.match(f"ValueError: .*{WRONG[n][1]}", unhooked(f"{__name__}:{said.__name__}")[n])
-    assert "\n" not in unhooked(f"{__name__}:{said.__name__}")[n]
+    assert re.match(f"ValueError: .*{WRONG[n][1]}", unhooked(f"{__name__}:{refusal_messages.__name__}")[n])
+    assert "\n" not in unhooked(f"{__name__}:{refusal_messages.__name__}")[n]
 
 
 def test_every_pattern_with_arguments_refuses_some():

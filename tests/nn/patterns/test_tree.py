@@ -18,32 +18,32 @@ Nodes = list[tuple[int, int]]  # level and number, in post-order
 
 def in_post_order(tokens: int) -> Nodes:
     """A span stands behind its last token, smaller ones first."""
-    found: Nodes = []
+    nodes: Nodes = []
     for token in range(tokens):
-        found.append((0, token))
+        nodes.append((0, token))
         for level in range(1, tokens.bit_length() + 1):
             if (token + 1) % 2**level == 0:
-                found.append((level, token // 2**level))
-    return found
+                nodes.append((level, token // 2**level))
+    return nodes
 
 
 def walked(token: int, k: int, tokens: int, clip: int) -> dict[tuple[int, int], int]:
     """The spans that a token reads and their types: k a level and side, each as large as its place allows."""
-    found, lo, hi = {(0, token): 0}, token, token + 1
+    labels, lo, hi = {(0, token): 0}, token, token + 1
     for level in range(tokens.bit_length() + 2):
         base = (2 * k + 1) * min(level, clip)
         for nth in range(k):
             if hi < tokens:
                 size = level if hi % 2**level == 0 else level - 1
                 assert hi % 2**size == 0
-                found[(size, hi >> size)], hi = base + 2 * (nth + 1), hi + 2**size
+                labels[(size, hi >> size)], hi = base + 2 * (nth + 1), hi + 2**size
             if lo > 0:
                 size = level if lo % 2**level == 0 else level - 1
                 assert lo % 2**size == 0
                 lo -= 2**size
-                found[(size, lo >> size)] = base + 2 * nth + 1
+                labels[(size, lo >> size)] = base + 2 * nth + 1
     assert lo == 0 and hi >= tokens
-    return found
+    return labels
 
 
 def on_tree(k: int, tokens: int = 16) -> Callable[[int, int], bool]:
@@ -75,9 +75,9 @@ def test_another_number_of_spans_is_noticed() -> None:
 
 def test_nodes_stand_in_post_order() -> None:
     expected = in_post_order(200)
-    found = node(torch.arange(len(expected)))
-    assert list(zip(found.level.tolist(), found.number.tolist(), strict=True)) == expected
-    assert leaf(torch.arange(200)).tolist() == [n for n, one in enumerate(expected) if one[0] == 0]
+    actual = node(torch.arange(len(expected)))
+    assert list(zip(actual.level.tolist(), actual.number.tolist(), strict=True)) == expected
+    assert leaf(torch.arange(200)).tolist() == [n for n, entry in enumerate(expected) if entry[0] == 0]
     far = torch.tensor([2**30, 2**31 - 1])
     assert torch.equal(node(leaf(far)).number, far)
     levels = torch.arange(1, HIGHEST)
@@ -108,8 +108,8 @@ def test_a_token_reads_each_other_token_once(k: int) -> None:
         for q, (level, token) in enumerate(nodes):
             if not level:
                 spans = [nodes[j] for j in pattern.matrix(len(nodes))[q].nonzero().flatten().tolist()]
-                held = sorted(one for m, x in spans for one in range(x << m, (x + 1) << m))
-                assert held == list(range(64 if all_ else token + 1))
+                covered = sorted(leaf_token for m, x in spans for leaf_token in range(x << m, (x + 1) << m))
+                assert covered == list(range(64 if all_ else token + 1))
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -119,8 +119,8 @@ def test_cover_says_of_each_block_whether_any_pair_is_read(k: int) -> None:
     ends = torch.tensor(
         [[*sorted(rng.choices(range(size), k=2)), *sorted(rng.choices(range(size), k=2))] for _ in range(400)]
     )
-    some, every = pattern.cover(*ends.T)
+    any_read, every = pattern.cover(*ends.T)
     for n, (q_lo, q_hi, k_lo, k_hi) in enumerate(ends.tolist()):
         block = read[q_lo : q_hi + 1, k_lo : k_hi + 1]
-        assert bool(some[n]) == bool(block.any())
+        assert bool(any_read[n]) == bool(block.any())
         assert not every[n] or bool(block.all())

@@ -11,10 +11,10 @@ POS = torch.tensor([[-1, 0, 1, 4], [3, 4, -1, -1]])
 
 def test_gives_row_p_at_position_p_and_0_at_padding() -> None:
     part = Learned(6, 5)
-    found = part(POS)
+    actual = part(POS)
     for b, t in torch.cartesian_prod(torch.arange(2), torch.arange(4)).tolist():
         p = int(POS[b, t])
-        assert torch.equal(found[b, t], part.table.weight[p] if p >= 0 else torch.zeros(6))
+        assert torch.equal(actual[b, t], part.table.weight[p] if p >= 0 else torch.zeros(6))
 
 
 def test_padding_trains_no_row() -> None:
@@ -39,11 +39,11 @@ def test_a_batch_without_tokens_is_nothing() -> None:
     assert Learned(6, 5)(torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0, 6)
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     return refusals([lambda: Learned(0, 5), lambda: Learned(6, 0), lambda: Learned(6, 2.5)])  # type: ignore[arg-type]
 
 
 def test_refuses_sizes_that_are_none() -> None:
-    wanted = ["d=0", "length=0", "length=2.5"]
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
+    expected = ["d=0", "length=0", "length=2.5"]
+    for text, start in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), expected, strict=True):
         assert text.startswith(f"ValueError: {start}: give a whole number of at least 1")

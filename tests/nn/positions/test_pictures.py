@@ -30,12 +30,12 @@ SHAPES = [(4, 6, 3, (1, 1)), (4, 6, 3, (2, 3)), (6, 4, 1, (3, 2))]
 def test_coordinates_are_a_sum_of_tables(rows: int, columns: int, channels: int, block: tuple[int, int]) -> None:
     position = Coordinates(8, rows, columns, channels, block=block).double()
     tables = [table.weight for table in position.tables]
-    found = position(torch.arange(position.length)[None])[0]
+    actual = position(torch.arange(position.length)[None])[0]
     for pos, at in enumerate(places(rows, columns, channels, block)):
-        wanted = torch.zeros(8, dtype=torch.double)
+        expected = torch.zeros(8, dtype=torch.double)
         for table, n in zip(tables, at, strict=False):
-            wanted = wanted + table[n]
-        assert torch.allclose(found[pos], wanted)
+            expected = expected + table[n]
+        assert torch.allclose(actual[pos], expected)
     assert len(tables) == (2 if channels == 1 else 3)
 
 
@@ -45,13 +45,13 @@ def test_halves_tell_the_row_and_the_column_with_its_channel(
     rows: int, columns: int, channels: int, block: tuple[int, int], kind: Literal["learned", "sinusoidal"]
 ) -> None:
     position = Halves(7, rows, columns, channels, block=block, kind=kind).double()
-    found = position(torch.arange(position.length)[None])[0]
+    actual = position(torch.arange(position.length)[None])[0]
     row, value = (
         Sinusoidal(n).double()(torch.arange(99)[None])[0] if kind == "sinusoidal" else table.weight
         for n, table in ((3, position.row), (4, position.value))
     )
     for pos, (r, c, channel) in enumerate(places(rows, columns, channels, block)):
-        assert torch.equal(found[pos], torch.cat([row[r], value[c * channels + channel]]))
+        assert torch.equal(actual[pos], torch.cat([row[r], value[c * channels + channel]]))
 
 
 @pytest.mark.parametrize("make", [Coordinates, Halves])

@@ -43,17 +43,17 @@ def test_equals_complex_multiplication(pairs: str, turned: int, base: float, flo
 def test_products_know_only_the_distance(pairs: str, float64: None) -> None:
     q, k = torch.randn(2, 1, 1, 6, 8)
     rotary, pos = Rotary(8, pairs=pairs), torch.arange(6)[None]
-    here, there = (rotary(q, p) @ rotary(k, p).mT for p in (pos, pos + 1000))
-    assert torch.allclose(here, there, atol=1e-11)
-    assert not torch.allclose(here, rotary(q, pos) @ rotary(k, pos + 1).mT)
+    near, far = (rotary(q, p) @ rotary(k, p).mT for p in (pos, pos + 1000))
+    assert torch.allclose(near, far, atol=1e-11)
+    assert not torch.allclose(near, rotary(q, pos) @ rotary(k, pos + 1).mT)
 
 
 def test_a_layer_turns_queries_and_keys_but_not_values(float64: None) -> None:
     """So a shift of all positions changes nothing, and what a lone token reads is its plain value."""
     layer = Attention(QKV(16, 2, rotation=Rotary(8)), Softmax(Causal()))
     x, pos = torch.randn(2, 9, 16), torch.arange(9).expand(2, 9)
-    here, there = (layer(x, None, Context(p, run=True)).y for p in (pos, pos + 1000))
-    assert torch.allclose(here, there, atol=1e-11)
+    near, far = (layer(x, None, Context(p, run=True)).y for p in (pos, pos + 1000))
+    assert torch.allclose(near, far, atol=1e-11)
     queries, keys = layer.projection(x, pos, x, pos + 3)
     for heads, name, shift in ((queries.q, "q", 0), (keys.k, "k", 3), (keys.v, "v", None)):
         plain = F.linear(x, *layer.projection.matrix(name)).unflatten(-1, (2, 8)).transpose(1, 2)
@@ -73,12 +73,12 @@ def test_refuses_what_does_not_pair_up(turned: int) -> None:
         Rotary(8, turned=turned)
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     wrong = [{"pairs": "halves"}, {"base": 0.0}, {"turned": -2}, {"base": "ten"}]
-    return refusals([*(lambda given=given: Rotary(8, **given) for given in wrong), lambda: Rotary(0)])
+    return refusals([*(lambda keywords=keywords: Rotary(8, **keywords) for keywords in wrong), lambda: Rotary(0)])
 
 
 def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
     starts = ["pairs='halves' is not known", "base=0.0", "turned=-2", "base='ten'", "head_dim=0"]
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+    for text, start in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), starts, strict=True):
         assert text.startswith(f"ValueError: {start}")

@@ -47,7 +47,7 @@ def test_equals_the_equation(d: int, layout: str, frequencies: str | None) -> No
 @pytest.mark.parametrize("frequencies", ["paper", "tensor2tensor"])
 def test_the_layout_is_an_order_of_columns_and_no_more(frequencies: str) -> None:
     """Marian's table is the paper's numbers, all sines before all cosines."""
-    paper, concat = (Sinusoidal(8, layout=one, frequencies=frequencies)(POS) for one in ("interleaved", "concat"))
+    paper, concat = (Sinusoidal(8, layout=layout, frequencies=frequencies)(POS) for layout in ("interleaved", "concat"))
     assert torch.equal(concat, torch.cat([paper[..., ::2], paper[..., 1::2]], -1))
 
 
@@ -74,12 +74,14 @@ def test_has_nothing_to_save() -> None:
     assert not Sinusoidal(16).state_dict() and not list(Sinusoidal(16).parameters())
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     wrong = [{"layout": "cat"}, {"frequencies": "marian"}, {"base": 0.5}]
-    return refusals([*(lambda given=given: Sinusoidal(8, **given) for given in wrong), lambda: Sinusoidal(0)])
+    return refusals(
+        [*(lambda keywords=keywords: Sinusoidal(8, **keywords) for keywords in wrong), lambda: Sinusoidal(0)]
+    )
 
 
 def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
     starts = ["layout='cat' is not known", "frequencies='marian' is not known", "base=0.5", "d=0"]
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+    for text, start in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), starts, strict=True):
         assert text.startswith(f"ValueError: {start}")

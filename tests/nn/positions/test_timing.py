@@ -13,9 +13,9 @@ from tests.nn.positions.test_sinusoidal import POS, naive
 def test_timing_is_the_wave_of_the_position_and_that_of_the_step(layout: str, frequencies: str | None) -> None:
     for step in (0, 3):
         steps = torch.where(POS >= 0, step, -1)
-        wanted = naive(POS, 6, layout, frequencies) + naive(steps, 6, layout, frequencies)
+        expected = naive(POS, 6, layout, frequencies) + naive(steps, 6, layout, frequencies)
         ours = Timing(6, layout=layout, frequencies=frequencies).double()(POS, step)
-        assert torch.allclose(ours, wanted, atol=1e-10, rtol=0)
+        assert torch.allclose(ours, expected, atol=1e-10, rtol=0)
 
 
 def test_base_is_that_of_its_waves() -> None:
@@ -30,7 +30,7 @@ def _waves(pos: torch.Tensor) -> torch.Tensor:
 
 def test_the_paper_counts_from_one() -> None:
     timing = Timing(6, first=1).double()
-    wanted = naive(torch.where(POS >= 0, POS + 1, -1), 6, "interleaved", None)
-    wanted = wanted + naive(torch.where(POS >= 0, 4, -1), 6, "interleaved", None)
-    assert torch.allclose(timing(POS, 3), wanted, atol=1e-10, rtol=0)
+    expected = naive(torch.where(POS >= 0, POS + 1, -1), 6, "interleaved", None)
+    expected = expected + naive(torch.where(POS >= 0, 4, -1), 6, "interleaved", None)
+    assert torch.allclose(timing(POS, 3), expected, atol=1e-10, rtol=0)
     assert not timing(POS, 3)[POS < 0].any() and (POS < 0).any()

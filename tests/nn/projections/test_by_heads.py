@@ -10,20 +10,20 @@ from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
 
 
-def flat(made: tuple[Queries, Keys]) -> list[Tensor]:
-    queries, keys = made
+def flat(bundles: tuple[Queries, Keys]) -> list[Tensor]:
+    queries, keys = bundles
     return [queries.q, keys.k, keys.v]
 
 
 def test_each_run_of_heads_is_its_projections() -> None:
     first, second = QKV(16, 4, key_heads=2, head_dim=3, v_dim=5), QKV(16, 4, key_heads=2, head_dim=3, v_dim=5)
-    both, x, pos = ByHeads(first, second), torch.randn(2, 6, 16), torch.arange(6).expand(2, -1)
-    assert both.sizes() == HeadSizes(8, 4, 4, 3, 5)
-    for way in (lambda part: part(x, pos, x[:, :4], pos[:, :4]), lambda part: part.queries_and_keys(x, pos)):
-        for made, one, other in zip(*(flat(way(part)) for part in (both, first, second)), strict=True):
-            assert torch.equal(made, torch.cat([one, other], 1))
+    joined, x, pos = ByHeads(first, second), torch.randn(2, 6, 16), torch.arange(6).expand(2, -1)
+    assert joined.sizes() == HeadSizes(8, 4, 4, 3, 5)
+    for call in (lambda part: part(x, pos, x[:, :4], pos[:, :4]), lambda part: part.queries_and_keys(x, pos)):
+        for projected, one_side, other in zip(*(flat(call(part)) for part in (joined, first, second)), strict=True):
+            assert torch.equal(projected, torch.cat([one_side, other], 1))
     for name in "qkv":
-        weight, bias = both.matrix(name)
+        weight, bias = joined.matrix(name)
         assert torch.equal(weight, torch.cat([first.matrix(name)[0], second.matrix(name)[0]]))
         assert torch.equal(bias, torch.cat([first.matrix(name)[1], second.matrix(name)[1]]))
     bare = ByHeads(QKV(16, 2, head_dim=4, bias=False), SharedQK(16, 2, head_dim=4, bias=False))

@@ -12,21 +12,21 @@ from tests.unhooked import refusals, unhooked
 
 def test_each_position_is_projected_by_its_stream() -> None:
     wide, long = QKV(16, 4, key_heads=2), QKV(16, 4, key_heads=2)
-    both, x, pos = (
+    streams, x, pos = (
         ByStream(3, wide, long),
         torch.randn(2, 6, 16),
         torch.tensor([[0, 2, 3, 4, 5, -1], [7, 1, 0, 3, 2, 9]]),
     )
-    for way in (lambda part: part(x, pos, x, pos), lambda part: part.queries_and_keys(x, pos)):
-        for made, first, second in zip(*(flat(way(part)) for part in (both, wide, long)), strict=True):
+    for call in (lambda part: part(x, pos, x, pos), lambda part: part.queries_and_keys(x, pos)):
+        for projected, first, second in zip(*(flat(call(part)) for part in (streams, wide, long)), strict=True):
             for b in range(2):
                 for t in range(6):
                     if pos[b, t] >= 0:
-                        assert torch.equal(made[b, :, t], (first if pos[b, t] < 3 else second)[b, :, t])
+                        assert torch.equal(projected[b, :, t], (first if pos[b, t] < 3 else second)[b, :, t])
 
 
-def flat(made: tuple[Queries, Keys]) -> list[Tensor]:
-    queries, keys = made
+def flat(bundles: tuple[Queries, Keys]) -> list[Tensor]:
+    queries, keys = bundles
     return [queries.q, keys.k, keys.v]
 
 
@@ -35,10 +35,10 @@ def test_both_is_one_product_a_stream() -> None:
     products: list[int] = []
     for stream in (part.wide, part.long):
         stream.qkv.register_forward_hook(lambda *_: products.append(1))
-    made = part.queries_and_keys(x, pos)
+    projected = part.queries_and_keys(x, pos)
     assert len(products) == 2
-    for one, other in zip(flat(made), flat(part(x, pos, x, pos)), strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for first, other in zip(flat(projected), flat(part(x, pos, x, pos)), strict=True):
+        assert torch.allclose(first, other, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_it_has_no_one_matrix_and_says_so() -> None:
         ByStream(3, QKV(16, 4), QKV(16, 4)).matrix("q")
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     return refusals([lambda: ByStream(-1, QKV(16, 4), QKV(16, 4)), lambda: ByStream(1, QKV, QKV(16, 4))])  # type: ignore[arg-type]
 
 
 def test_arguments_are_checked() -> None:
-    n, wide = unhooked(f"{__name__}:{said.__name__}")
+    n, wide = unhooked(f"{__name__}:{refusal_messages.__name__}")
     assert n.startswith("ValueError: n=-1: give") and wide.startswith("ValueError: wide is the class QKV; give")

@@ -74,12 +74,12 @@ def test_columns_that_heads_have_in_common_are_found() -> None:
 def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_trained_layer() -> None:
     trained = QKV(16, 2)
     q, k = (trained.matrix(name)[0].detach().unflatten(0, (2, 8)) for name in "qk")
-    wanted = torch.einsum("hka,hkb->hab", q, k) / 8**0.5
+    expected = torch.einsum("hka,hkb->hab", q, k) / 8**0.5
 
     def error(shared: int) -> float:
         part = Collaborative.of(trained, shared)
-        found = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared]) / part.squared**0.5
-        return float(((found - wanted).norm() / wanted.norm()).detach())
+        logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared]) / part.squared**0.5
+        return float(((logits - expected).norm() / expected.norm()).detach())
 
     errors = [error(shared) for shared in (2, 4, 8, 16)]
     assert all(more < 0.95 * less for less, more in zip(errors, errors[1:], strict=False)) and errors[-1] < 1e-12
@@ -96,8 +96,8 @@ def test_columns_beyond_the_rank_of_grouped_keys_help_too(key_heads: int) -> Non
     def error(shared: int) -> float:
         part = Collaborative.of(trained, shared)
         assert part.shared == shared
-        found = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
-        return float((found * (3 / part.squared) ** 0.5 - whole).norm() / whole.norm())
+        logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
+        return float((logits * (3 / part.squared) ** 0.5 - whole).norm() / whole.norm())
 
     errors = [error(shared) for shared in (3, 6, 9, 12, 15)]
     assert all(more < 0.75 * less for less, more in pairwise(errors[:4])) and max(errors[3:]) < 1e-12

@@ -22,11 +22,11 @@ def test_heads_are_column_blocks_of_the_matrices(float64: None) -> None:
     x, source = torch.randn(2, 5, 6), torch.randn(2, 7, 6)
     queries, keys = part(x, POS, source, torch.arange(7).expand(2, 7))
     assert (queries.q.shape, keys.k.shape, keys.v.shape) == ((2, 4, 5, 3), (2, 2, 7, 3), (2, 2, 7, 3))
-    for found, name, read in ((queries.q, "q", x), (keys.k, "k", source), (keys.v, "v", source)):
+    for projected, name, read in ((queries.q, "q", x), (keys.k, "k", source), (keys.v, "v", source)):
         weight, bias = part.matrix(name)
-        for head in range(found.shape[1]):
+        for head in range(projected.shape[1]):
             block = slice(3 * head, 3 * head + 3)
-            assert torch.allclose(found[:, head], read @ weight[block].T + bias[block], atol=1e-14)
+            assert torch.allclose(projected[:, head], read @ weight[block].T + bias[block], atol=1e-14)
 
 
 SHAPES = [
@@ -38,26 +38,26 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("given", SHAPES, ids=range(len(SHAPES)))
-def test_one_product_gives_what_two_give(given: dict, float64: None) -> None:
+@pytest.mark.parametrize("keywords", SHAPES, ids=range(len(SHAPES)))
+def test_one_product_gives_what_two_give(keywords: dict, float64: None) -> None:
     """both == queries + keys, and each of them is its rows of the fused matrix, q, k, v below one another."""
-    part, x = QKV(8, **given), torch.randn(2, 5, 8)
+    part, x = QKV(8, **keywords), torch.randn(2, 5, 8)
     queries, keys = part.queries_and_keys(x, POS)
     apart, also = part.queries(x, POS), part.keys(x, POS)
-    for one, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v)):
-        assert torch.allclose(one, other, atol=1e-14)
+    for first, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v)):
+        assert torch.allclose(first, other, atol=1e-14)
     assert torch.equal(queries.pos, POS[:, None]) and torch.equal(keys.pos, POS[:, None])
     sizes = part.sizes()
     assert queries.q.shape == (2, sizes.heads, 5, sizes.k_dim)
     assert keys.k.shape == (2, sizes.key_heads, 5, sizes.k_dim)
     assert keys.v.shape == (2, sizes.value_heads, 5, sizes.v_dim)
-    found = [part.matrix(name) for name in ("q", "k", "v")]
-    assert torch.equal(torch.cat([weight for weight, _ in found]), part.qkv.weight)
-    assert all(weight.data_ptr() >= part.qkv.weight.data_ptr() for weight, _ in found)
+    matrices = [part.matrix(name) for name in ("q", "k", "v")]
+    assert torch.equal(torch.cat([weight for weight, _ in matrices]), part.qkv.weight)
+    assert all(weight.data_ptr() >= part.qkv.weight.data_ptr() for weight, _ in matrices)
     if part.qkv.bias is None:
-        assert all(bias is None for _, bias in found)
+        assert all(bias is None for _, bias in matrices)
     else:
-        assert torch.equal(torch.cat([bias for _, bias in found]), part.qkv.bias)
+        assert torch.equal(torch.cat([bias for _, bias in matrices]), part.qkv.bias)
 
 
 def test_values_may_be_wider_or_narrower_than_queries(float64: None) -> None:
@@ -71,8 +71,8 @@ def test_values_may_be_wider_or_narrower_than_queries(float64: None) -> None:
         logits = queries.q[:, h] @ keys.k[:, h // 2].mT / math.sqrt(3)
         heads.append(logits.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf).softmax(-1) @ keys.v[:, h // 2])
     linear = layer.aggregation.linear
-    wanted = torch.cat(heads, -1) @ linear.weight.T + linear.bias
-    assert torch.allclose(layer(x).y, wanted, atol=1e-13)
+    expected = torch.cat(heads, -1) @ linear.weight.T + linear.bias
+    assert torch.allclose(layer(x).y, expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
@@ -94,12 +94,14 @@ def test_sharing_key_heads_is_full_heads_with_equal_matrices(float64: None) -> N
     full.aggregation.load_state_dict(grouped.aggregation.state_dict())
     with torch.no_grad():
         for name in ("q", "k", "v"):
-            for weight, given in zip(full.projection.matrix(name), grouped.projection.matrix(name), strict=True):
-                same = given.shape == weight.shape
-                weight.copy_(given if same else given.unflatten(0, (2, 2)).repeat_interleave(2, 0).flatten(0, 1))
+            for weight, group_weight in zip(full.projection.matrix(name), grouped.projection.matrix(name), strict=True):
+                same = group_weight.shape == weight.shape
+                weight.copy_(
+                    group_weight if same else group_weight.unflatten(0, (2, 2)).repeat_interleave(2, 0).flatten(0, 1)
+                )
     x = torch.randn(2, 5, 8)
-    one, other = (layer(x, None, Context(POS, run=True)).y for layer in (grouped, full))
-    assert torch.allclose(one, other, atol=1e-13)
+    first, other = (layer(x, None, Context(POS, run=True)).y for layer in (grouped, full))
+    assert torch.allclose(first, other, atol=1e-13)
 
 
 def test_the_cache_holds_key_heads_only() -> None:
@@ -117,7 +119,7 @@ def test_refuses_heads_that_do_not_fit() -> None:
     assert QKV(10, 4, head_dim=3, bias=False).qkv.bias is None
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     wrong = [
         {"d": 0, "heads": 1},
         {"d": 8, "heads": 0},
@@ -127,10 +129,10 @@ def said() -> list[str]:
         {"d": 8, "heads": 2, "rotation": Rotary},
         {"d": 8, "heads": 2, "bias": "no"},
     ]
-    return refusals([lambda given=given: QKV(**given) for given in wrong])
+    return refusals([lambda keywords=keywords: QKV(**keywords) for keywords in wrong])
 
 
 def test_an_argument_that_is_none_is_refused_also_without_checked_annotations() -> None:
     starts = ["d=0", "heads=0", "key_heads=0", "head_dim=0", "v_dim=-1", "rotation is the class Rotary", "bias='no'"]
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+    for text, start in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), starts, strict=True):
         assert text.startswith(f"ValueError: {start}")

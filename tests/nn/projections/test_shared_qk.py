@@ -65,8 +65,8 @@ def test_both_is_queries_and_keys_from_one_product():
     queries, keys = projection.queries_and_keys(x, pos)
     assert len(products) == 1
     apart, also = projection.queries(x, pos), projection.keys(x, pos)
-    for one, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v), (queries.pos, apart.pos)):
-        assert torch.equal(one, other)
+    for first, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v), (queries.pos, apart.pos)):
+        assert torch.equal(first, other)
 
 
 def test_its_matrices_by_name():
@@ -75,10 +75,12 @@ def test_its_matrices_by_name():
         assert projection.matrix(name)[0] is linear.weight and projection.matrix(name)[1] is None
 
 
-def said():
+def refusal_messages():
     return refusals([lambda: SharedQK(0, 1), lambda: SharedQK(8, 0), lambda: SharedQK(8, 2, eps=-1.0)])
 
 
 def test_arguments_are_checked():
-    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), ("d=0", "heads=0", "eps=-1.0"), strict=True):
+    for text, start in zip(
+        unhooked(f"{__name__}:{refusal_messages.__name__}"), ("d=0", "heads=0", "eps=-1.0"), strict=True
+    ):
         assert text.startswith(f"ValueError: {start}")

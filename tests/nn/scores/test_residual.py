@@ -22,28 +22,28 @@ from kinformer.nn.mechanisms.talking_heads import MixHeads
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.scores.residual import ResidualScores
 from tests.looks import Looks
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 POS = torch.tensor([[[0, 1, 2, 3, 4]], [[-1, 0, 1, 2, 3]]])
 WEIGHTS = [(1.0, 1.0), (0.7, 0.3), (0.5, -2.0), (0.0, 1.0), (-1.0, 0.0)]
 
 
-def given(sent: PerPair | PerToken | None = None, score: ResidualScores | None = None, **more: object):
+def residual_request(sent: PerPair | PerToken | None = None, score: ResidualScores | None = None, **more: object):
     q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
     below = {} if sent is None else {"scores": sent}
-    return asked(q, k, q_pos=POS, k_pos=POS, score=score or ResidualScores(), below=below, **more)
+    return make_request(q, k, q_pos=POS, k_pos=POS, score=score or ResidualScores(), below=below, **more)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 def test_the_equation(weights: tuple[float, float]) -> None:
     sent, score = PerPair(torch.randn(2, 3, 5, 5), POS, POS), ResidualScores(*weights)
-    request = given(sent, score)
-    found = score(request)
+    request = residual_request(sent, score)
+    actual = score(request)
     for b, h, i, j in torch.cartesian_prod(*map(torch.arange, (2, 3, 5, 5))).tolist():
         own = request.queries.q[b, h, i] @ request.keys.k[b, h, j] / 2
         want = weights[0] * own + weights[1] * sent.scores[b, h, i, j]
-        torch.testing.assert_close(found[b, h, i, j], want, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[b, h, i, j], want, rtol=0, atol=1e-12)
 
 
 class Doubled(PairMap):
@@ -58,7 +58,7 @@ def test_what_comes_from_below_is_changed_first() -> None:
     """Row 100's w1 A + w2 g(A beneath); a pair that g leaves shut out stays out."""
     sent = torch.randn(2, 3, 5, 5)
     sent[0, 0, 2, 1] = -torch.inf
-    request = given(PerPair(sent, POS, POS), ResidualScores(0.7, -0.3, Doubled()), pattern=Causal())
+    request = residual_request(PerPair(sent, POS, POS), ResidualScores(0.7, -0.3, Doubled()), pattern=Causal())
     own = request.queries.q @ request.keys.k.mT / 2
     want = (0.7 * own - 0.3 * 2 * sent.flip(1)).masked_fill(sent.flip(1) == -torch.inf, -torch.inf)
     torch.testing.assert_close(scores(request), want, rtol=0, atol=1e-12)
@@ -68,7 +68,7 @@ def test_what_comes_from_below_is_changed_first() -> None:
 
 
 def test_the_lowest_block_takes_the_product_as_it_is() -> None:
-    request = given(score=ResidualScores(0.7, 0.3))
+    request = residual_request(score=ResidualScores(0.7, 0.3))
     torch.testing.assert_close(scores(request), request.queries.q @ request.keys.k.mT / 2, rtol=0, atol=1e-12)
 
 
@@ -78,43 +78,43 @@ def test_minus_infinity_from_below_stays_out_and_gives_no_nan(weights: tuple[flo
     out = torch.rand(2, 3, 5, 5) < 0.4
     out[0, 0, 2] = True  # a query to whom all is shut
     level = torch.randn(2, 3, 5, 5, requires_grad=True)
-    request = given(PerPair(level.masked_fill(out, -torch.inf), POS, POS), ResidualScores(*weights))
+    request = residual_request(PerPair(level.masked_fill(out, -torch.inf), POS, POS), ResidualScores(*weights))
     q = request.queries.q.requires_grad_()
-    found = scores(request)
-    assert torch.equal(found == -torch.inf, out & (weights[1] != 0)) and not (found.isnan() | found.isposinf()).any()
+    actual = scores(request)
+    assert torch.equal(actual == -torch.inf, out & (weights[1] != 0)) and not (actual.isnan() | actual.isposinf()).any()
     result = read(request)
     gradients = torch.autograd.grad(result.y.sin().sum(), [q, level], allow_unused=True)
     assert result.y.isfinite().all() and all(g is None or g.isfinite().all() for g in gradients)
 
 
-@pytest.mark.parametrize("what", ["q_pos", "k_pos"])
-def test_scores_of_other_positions_are_refused(what: str) -> None:
+@pytest.mark.parametrize("argument", ["q_pos", "k_pos"])
+def test_scores_of_other_positions_are_refused(argument: str) -> None:
     sent = PerPair(torch.randn(2, 3, 5, 5), POS, POS)
-    scores(given(sent._replace(**{what: POS.clone()})))
+    scores(residual_request(sent._replace(**{argument: POS.clone()})))
     with pytest.raises(ValueError, match="3 heads x 5 queries x 5 keys.* are not for this layer's 3 x 5 x 5 pairs"):
-        scores(given(sent._replace(**{what: POS + (POS == 4)})))
+        scores(residual_request(sent._replace(**{argument: POS + (POS == 4)})))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 3, 4, 5), (2, 1, 5, 5), (2, 6, 5, 5)], ids=str)
 def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     sent = PerPair(torch.randn(shape), POS[..., : shape[2]], POS[..., : shape[3]])
     with pytest.raises(ValueError, match="give layers that share scores one pattern"):
-        scores(given(sent))
+        scores(residual_request(sent))
 
 
 def test_what_is_not_of_pairs_is_refused() -> None:
     with pytest.raises(ValueError, match="what came up as 'scores' is PerToken"):
-        scores(given(PerToken(torch.randn(2, 5, 3))))
+        scores(residual_request(PerToken(torch.randn(2, 5, 3))))
 
 
 def test_positions_that_are_one_object_are_not_looked_at_and_others_once() -> None:
     memo, other = Memo(), POS.clone()
     with Looks() as looks:
-        scores(given(PerPair(torch.randn(2, 3, 5, 5), POS, POS), memo=memo))
+        scores(residual_request(PerPair(torch.randn(2, 3, 5, 5), POS, POS), memo=memo))
     assert looks.count == 0
     for count in (1, 0, 0):  # three layers of one forward
         with Looks() as looks:
-            scores(given(PerPair(torch.randn(2, 3, 5, 5), other, POS), memo=memo))
+            scores(residual_request(PerPair(torch.randn(2, 3, 5, 5), other, POS), memo=memo))
         assert looks.count == count
 
 
@@ -142,14 +142,14 @@ def test_a_stack_does_not_look_at_its_positions() -> None:
 
 
 def test_pieces_are_of_the_whole_and_are_not_looked_at() -> None:
-    request = given(PerPair(torch.randn(2, 3, 5, 5), POS, POS), pattern=Causal())
-    found = scores(request)
+    request = residual_request(PerPair(torch.randn(2, 3, 5, 5), POS, POS), pattern=Causal())
+    actual = scores(request)
     at = torch.tensor([[4, 1], [2, 3]])
     with Looks() as looks:
         piece = scores(request.piece(slice(1, 4), slice(0, 3)))
         weights(request, torch.zeros(2, 3, 5), at)
     assert looks.count == 0
-    torch.testing.assert_close(piece, found[:, :, 1:4, :3], rtol=0, atol=1e-12)
+    torch.testing.assert_close(piece, actual[:, :, 1:4, :3], rtol=0, atol=1e-12)
     result = read(request)
     rows = weights(request, result.lse, at)
     y = rows @ request.keys.v
@@ -158,7 +158,7 @@ def test_pieces_are_of_the_whole_and_are_not_looked_at() -> None:
 
 def test_a_softmax_takes_them_too() -> None:
     """No executor but those that ask the score itself may serve."""
-    request = given(PerPair(torch.randn(2, 3, 5, 5), POS, POS), pattern=Causal(), lse=False)
+    request = residual_request(PerPair(torch.randn(2, 3, 5, 5), POS, POS), pattern=Causal(), lse=False)
     below = request.below["scores"]
     logits = (request.queries.q @ request.keys.k.mT / 2 + below.scores).masked_fill(~mask(), -torch.inf)
     want = torch.where(POS[:, 0, None, :, None] >= 0, logits.softmax(-1), 0.0) @ request.keys.v

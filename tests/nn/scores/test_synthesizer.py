@@ -21,7 +21,7 @@ from kinformer.nn.scores.mixture import Mixture
 from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 from kinformer.nn.scores.residual import ResidualScores
 from kinformer.nn.scores.synthesizer import DenseSynthesizer
-from tests.nn.biases.requests import asked
+from tests.nn.biases.requests import make_request
 
 pytestmark = pytest.mark.usefixtures("float64")
 HEADS, LENGTH, D = 2, 12, 6
@@ -31,13 +31,13 @@ def sided(layer: Attention, x: Tensor) -> dict[str, list[list[Tensor]]]:
     """Each side of each head and token [H][T][n], from the layer's one matrix."""
     if layer.side is None:
         return {}
-    rows, first, found = x @ layer.side.weight.T + layer.side.bias, 0, {}
+    rows, first, columns = x @ layer.side.weight.T + layer.side.bias, 0, {}
     for name, side in layer.extras.items():
-        found[name] = [
+        columns[name] = [
             [row[first + h * side.width : first + (h + 1) * side.width] for row in rows] for h in range(HEADS)
         ]
         first += HEADS * side.width
-    return found
+    return columns
 
 
 def by_hand(score: Score, extras: dict[str, list[list[Tensor]]], h: int, i: int, j: int) -> Tensor:
@@ -76,11 +76,11 @@ def test_a_layer_is_the_papers_equation_beside_any_padding(form: str, causal: bo
     x, mask = torch.full((2, 9, D), 1e2), torch.zeros(2, 9, dtype=torch.bool)
     for n, (row, left) in enumerate(zip(rows, (0, 3), strict=True)):
         x[n, left : left + len(row)], mask[n, left : left + len(row)] = row, True
-    found = layer(x, None, Context.of(x, mask)).y
+    actual = layer(x, None, Context.of(x, mask)).y
     for n, row in enumerate(rows):
-        torch.testing.assert_close(found[n][mask[n]], read(layer, score, row, causal), rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[n][mask[n]], read(layer, score, row, causal), rtol=0, atol=1e-12)
     alone = layer(rows[1][None]).y[0]  # rows that are all alike are looked up once
-    torch.testing.assert_close(alone, found[1][mask[1]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(alone, actual[1][mask[1]], rtol=0, atol=1e-12)
 
 
 def read(layer: Attention, score: Score, x: Float[Tensor, "T D"], causal: bool) -> Tensor:
@@ -99,9 +99,9 @@ def read(layer: Attention, score: Score, x: Float[Tensor, "T D"], causal: bool) 
 def test_a_row_beyond_the_table_is_refused_in_one_line(form: str) -> None:
     layer = Attention(ValueProjection(D, HEADS), Softmax(Full(), score=FORMS[form]()))
     layer(torch.randn(1, LENGTH, D))
-    with pytest.raises(IndexError, match=f"^position {LENGTH} is beyond the {LENGTH} positions .*larger") as told:
+    with pytest.raises(IndexError, match=f"^position {LENGTH} is beyond the {LENGTH} positions .*larger") as error:
         layer(torch.randn(1, LENGTH + 1, D))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -117,20 +117,20 @@ def test_with_factors_that_share_a_divisor_tiles_repeat_and_repeats_do_not() -> 
         layer = Attention(ValueProjection(D, HEADS), Softmax(Full(), score=FactorisedDense(HEADS, 16, 4, **keywords)))
         extras = sided(layer, x[0])
         scores = [by_hand(layer.mechanism.score, extras, 0, 3, j) for j in range(16)]
-        return len({round(one.item(), 12) for one in scores})
+        return len({round(score.item(), 12) for score in scores})
 
     assert different() == 4 and different(second="repeated") == 16
 
 
 def test_fixed_tables_do_not_learn_and_are_saved() -> None:
-    fixed, trained = (RandomSynthesizer(HEADS, LENGTH, trained=one) for one in (False, True))
+    fixed, trained = (RandomSynthesizer(HEADS, LENGTH, trained=is_trained) for is_trained in (False, True))
     assert not list(fixed.parameters()) and list(fixed.state_dict()) == ["table"] == list(trained.state_dict())
     assert [name for name, _ in trained.named_parameters()] == ["table"]
 
 
 def test_values_own_nothing_of_queries_and_keys() -> None:
     layer = Attention(ValueProjection(D, HEADS, bias=False), Softmax(Causal(), score=RandomSynthesizer(HEADS, LENGTH)))
-    sizes = {name: tuple(one.shape) for name, one in layer.named_parameters()}
+    sizes = {name: tuple(weight.shape) for name, weight in layer.named_parameters()}
     assert sizes == {
         "projection.v.weight": (D, D),
         "mechanism.score.table": (HEADS, LENGTH, LENGTH),
@@ -160,13 +160,13 @@ def test_a_mixture_is_a_weighted_sum_before_the_softmax(weights: str) -> None:
     parts = [RandomSynthesizer(HEADS, LENGTH), Product(), FactorisedRandom(HEADS, LENGTH, 2)]
     mixture, pos = Mixture(*parts, weights=weights), torch.tensor([[[0, 1, 2]], [[-1, 0, 1]]])
     q, k = torch.randn(2, HEADS, 3, 4), torch.randn(2, HEADS, 3, 4)
-    request = asked(q, k, q_pos=pos, k_pos=pos, score=mixture)
+    request = make_request(q, k, q_pos=pos, k_pos=pos, score=mixture)
     alpha = torch.ones(3)
     if mixture.weights is not None:
         assert torch.equal(mixture.weights, torch.zeros(3))  # alike at the start
         torch.nn.init.normal_(mixture.weights)
         alpha = mixture.weights.exp() / mixture.weights.exp().sum()
-    want = sum(one * part(request) for one, part in zip(alpha, parts, strict=True))
+    want = sum(weight * part(request) for weight, part in zip(alpha, parts, strict=True))
     torch.testing.assert_close(mixture(request), want, rtol=0, atol=1e-12)
 
 
@@ -175,10 +175,10 @@ def test_a_mixture_keeps_out_what_one_of_its_scores_shuts_out_and_gives_no_nan()
     sent = torch.randn(1, HEADS, 4, 4).masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf)
     q = torch.randn(1, HEADS, 4, 3, requires_grad=True)
     below = {"scores": PerPair(sent, pos, pos)}
-    found = mixture(asked(q, q.detach(), q_pos=pos, k_pos=pos, score=mixture, below=below))
-    assert torch.equal(found == -torch.inf, sent == -torch.inf) and mixture.wants == ResidualScores.wants
-    found.masked_fill(sent == -torch.inf, 0.0).sum().backward()
-    assert all(one.grad is not None and one.grad.isfinite().all() for one in (q, mixture.weights))
+    actual = mixture(make_request(q, q.detach(), q_pos=pos, k_pos=pos, score=mixture, below=below))
+    assert torch.equal(actual == -torch.inf, sent == -torch.inf) and mixture.wants == ResidualScores.wants
+    actual.masked_fill(sent == -torch.inf, 0.0).sum().backward()
+    assert all(tensor.grad is not None and tensor.grad.isfinite().all() for tensor in (q, mixture.weights))
 
 
 def test_a_mixture_of_two_that_want_one_side_is_refused() -> None:
@@ -192,10 +192,10 @@ def test_a_row_costs_no_more_than_it_has_columns() -> None:
     """A long table is cut to the places of a short row before anything is multiplied."""
     score: Synthesizer = DenseSynthesizer(1, 4096, 3)
     layer, x = Attention(ValueProjection(D, 1), Softmax(Full(), score=score)), torch.randn(1, 5, D)
-    seen: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.numel()), t)[1], lambda t: t):
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.numel()), t)[1], lambda t: t):
         layer(x)
-    assert max(size for size in seen if size != score.weight.numel()) < 4096
+    assert max(size for size in sizes if size != score.weight.numel()) < 4096
 
 
 def test_low_rank_scores_begin_with_a_variance_of_one() -> None:

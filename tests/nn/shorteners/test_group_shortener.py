@@ -66,23 +66,25 @@ def test_each_key_is_made_of_those_that_follow_one_another(
     make: Any, by_hand: Any, extras: bool, size: int, align: str
 ) -> None:
     part, whole = make(size, align), keys(extras=extras)
-    found = part(whole)
-    assert found.k.shape[2] == -(-7 // size) and not found.own and found.labels == {} and found.tags == {}
-    pairs = [("k", found.k, whole.k), ("v", found.v, whole.v)]
-    pairs += [(name, found.extras[name], side) for name, side in whole.extras.items()]
+    shortened = part(whole)
+    assert (
+        shortened.k.shape[2] == -(-7 // size) and not shortened.own and shortened.labels == {} and shortened.tags == {}
+    )
+    pairs = [("k", shortened.k, whole.k), ("v", shortened.v, whole.v)]
+    pairs += [(name, shortened.extras[name], side) for name, side in whole.extras.items()]
     for b, row in enumerate(POS.tolist()):
-        made = groups(row, size, align)
-        pos = found.pos[b, 0].tolist()
-        stands = [row[group[-1]] + (size - len(group)) * (align == "first") for group in made]
-        at = pos.index(stands[0]) if made else 0  # counted from the last, what is no group stands first
-        assert pos == [-1] * at + stands + [-1] * (len(pos) - at - len(made))
-        for n, group in enumerate(made):
+        groups_of = groups(row, size, align)
+        pos = shortened.pos[b, 0].tolist()
+        stands = [row[group[-1]] + (size - len(group)) * (align == "first") for group in groups_of]
+        at = pos.index(stands[0]) if groups_of else 0  # counted from the last, what is no group stands first
+        assert pos == [-1] * at + stands + [-1] * (len(pos) - at - len(groups_of))
+        for n, group in enumerate(groups_of):
             places = list(range(size))[: len(group)] if align == "first" else list(range(size))[-len(group) :]
-            for name, one, other in pairs:
-                for head in range(one.shape[1]):
-                    wanted = by_hand(part, name, head, other[b, head, group], places)
-                    torch.testing.assert_close(one[b, head, at + n], wanted)
-    assert all(one.isfinite().all() for _, one, _ in pairs)
+            for name, short, other in pairs:
+                for head in range(short.shape[1]):
+                    expected = by_hand(part, name, head, other[b, head, group], places)
+                    torch.testing.assert_close(short[b, head, at + n], expected)
+    assert all(short.isfinite().all() for _, short, _ in pairs)
 
 
 @pytest.mark.parametrize("make", [lambda: MeanPooled(3), lambda: MaxPooled(3), lambda: ConvShortener(3, K, V)])
@@ -98,11 +100,11 @@ def test_tied_keys_and_values_share_their_kernels_and_no_bias_is_none() -> None:
     part = ConvShortener(2, K, tied=True, bias=False)
     assert [weight.shape for weight in part.parameters()] == [(1, 2, K, K)]
     same = keys(extras=False)
-    found = part(same._replace(v=same.k))
-    torch.testing.assert_close(found.k, found.v)
+    shortened = part(same._replace(v=same.k))
+    torch.testing.assert_close(shortened.k, shortened.v)
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     narrow = keys(extras=False)
     return refusals(
         [
@@ -117,6 +119,6 @@ def said() -> list[str]:
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
-    wanted = ("size=0", "align='middle'", "cannot be tied", "made for 3 heads", "v of width 4", "nothing beside them")
-    for text, part in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
+    expected = ("size=0", "align='middle'", "cannot be tied", "made for 3 heads", "v of width 4", "nothing beside them")
+    for text, part in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), expected, strict=True):
         assert text.startswith("ValueError: ") and part in text and "\n" not in text

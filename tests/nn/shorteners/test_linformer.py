@@ -33,18 +33,18 @@ def keys(pos: Tensor = POS) -> Keys:
 @pytest.mark.parametrize(("heads", "tied"), [(None, False), (G, False), (None, True)])
 def test_each_key_is_a_mixture_of_the_rows_own(heads: int | None, tied: bool) -> None:
     part, whole = Linformer(LENGTH, MIXTURES, heads=heads, tied=tied), keys()
-    found = part(whole)
+    shortened = part(whole)
     first = part.along.k
     second = first if part.along.v is None else part.along.v
     assert (part.along.v is None) is tied and len(first) == (heads or 1)
-    for matrix, one, other in ((first, found.k, whole.k), (second, found.v, whole.v)):
+    for matrix, short, other in ((first, shortened.k, whole.k), (second, shortened.v, whole.v)):
         for b, row in enumerate(POS.tolist()):
             real = sum(p >= 0 for p in row)
             for head, r in ((head, r) for head in range(G) for r in range(MIXTURES)):
                 column = matrix[head if heads else 0, :, r]
-                wanted = sum((column[n] * other[b, head, n] for n in range(real)), torch.zeros(other.shape[3]))
-                torch.testing.assert_close(one[b, head, r], wanted)
-    assert found.pos[:, 0].tolist() == [[max(row)] * MIXTURES for row in POS.tolist()]
+                expected = sum((column[n] * other[b, head, n] for n in range(real)), torch.zeros(other.shape[3]))
+                torch.testing.assert_close(short[b, head, r], expected)
+    assert shortened.pos[:, 0].tolist() == [[max(row)] * MIXTURES for row in POS.tolist()]
 
 
 def test_padding_changes_nothing_and_may_be_longer_than_the_matrices() -> None:
@@ -58,8 +58,8 @@ def test_padding_changes_nothing_and_may_be_longer_than_the_matrices() -> None:
 
 def results(layer: Attention, x: Tensor, pos: Tensor) -> list[Tensor]:
     """What a layer reads at real tokens, and all gradients."""
-    there = bool((pos >= 0).all())
-    ctx = Context(pos, run=bool((pos[:, 1:] - pos[:, :-1] == 1).all()), full=there)
+    all_real = bool((pos >= 0).all())
+    ctx = Context(pos, run=bool((pos[:, 1:] - pos[:, :-1] == 1).all()), full=all_real)
     y = torch.where((pos >= 0)[..., None], layer(x, None, ctx).y, 0.0)
     return [y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])]
 
@@ -75,16 +75,16 @@ def test_rows_may_be_mixed_before_they_are_projected(
     layer = Attention(QKV(8, 2, key_heads=groups, bias=bias), mechanism)
     x = torch.randn(2, 40, 8, requires_grad=True)
     mixed, counted = Linformer.mixed, []
-    monkeypatch.setattr(Linformer, "mixed", lambda *given: counted.append(mixed(*given)) or counted[-1])
+    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: counted.append(mixed(*arguments)) or counted[-1])
     early = results(layer, x, pos.clamp_min(-1))
-    assert counted and all(one is not None for one in counted)
-    monkeypatch.setattr(Linformer, "mixed", lambda *given: None)
+    assert counted and all(mixture is not None for mixture in counted)
+    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: None)
     for ours, theirs in zip(early, results(layer, x, pos.clamp_min(-1)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("made", "few"),
+    ("build", "few"),
     [
         # what turns by position is no mixture of what does not
         (lambda: QKV(8, 2, rotation=Rotary(4)), lambda: Linformer(44, 3)),
@@ -94,8 +94,8 @@ def test_rows_may_be_mixed_before_they_are_projected(
         (lambda: SharedQK(8, 2), lambda: Linformer(44, 3)),
     ],
 )
-def test_other_rows_are_projected_first(made: Callable[[], Projection], few: Callable[[], Linformer]) -> None:
-    pos, projection, shorten = torch.arange(40)[None], made(), few()
+def test_other_rows_are_projected_first(build: Callable[[], Projection], few: Callable[[], Linformer]) -> None:
+    pos, projection, shorten = torch.arange(40)[None], build(), few()
     assert shorten.mixed(projection, torch.randn(1, 40, 8), pos[:, None], True) is None
     layer = Attention(projection, Shortened(Softmax(Full()), shorten))
     assert layer(torch.randn(1, 40, 8)).y.shape == (1, 40, 8)
@@ -104,9 +104,9 @@ def test_other_rows_are_projected_first(made: Callable[[], Projection], few: Cal
 def test_padding_of_no_numbers_stays_out_of_mixtures() -> None:
     layer, x = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(44, 3))), torch.randn(1, 40, 8)
     ctx = Context.of(x, torch.arange(40)[None] < 30)
-    wanted = layer(x, None, ctx).y[:, :30]
+    expected = layer(x, None, ctx).y[:, :30]
     x[:, 30:] = torch.nan
-    torch.testing.assert_close(layer(x, None, ctx).y[:, :30], wanted, rtol=0, atol=0)
+    torch.testing.assert_close(layer(x, None, ctx).y[:, :30], expected, rtol=0, atol=0)
 
 
 def test_keys_are_of_the_type_of_queries_under_autocast() -> None:
@@ -129,12 +129,12 @@ class Adapted(nn.Module):
 
 def test_what_stands_in_for_a_layer_or_looks_on_is_called() -> None:
     layer, x = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(44, 3))), torch.randn(1, 40, 8)
-    before, seen = layer(x).y, list[int]()
-    hook = layer.projection.qkv.register_forward_hook(lambda *_: seen.append(1))
+    before, calls = layer(x).y, list[int]()
+    hook = layer.projection.qkv.register_forward_hook(lambda *_: calls.append(1))
     torch.testing.assert_close(layer(x).y, before)
     hook.remove()
     layer.projection.qkv = Adapted(layer.projection.qkv)
-    assert seen == [1] and not torch.allclose(layer(x).y, before)
+    assert calls == [1] and not torch.allclose(layer(x).y, before)
 
 
 def test_a_layer_refuses_a_row_that_is_longer_than_its_matrices() -> None:
@@ -143,7 +143,7 @@ def test_a_layer_refuses_a_row_that_is_longer_than_its_matrices() -> None:
         layer(torch.randn(1, 40, 8))
 
 
-def said() -> list[str]:
+def refusal_messages() -> list[str]:
     def wide() -> Any:
         return Linformer(5, 2)(keys(torch.arange(6)[None]))
 
@@ -159,6 +159,6 @@ def said() -> list[str]:
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
-    wanted = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use MeanPooled")
-    for text, part in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
+    expected = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use MeanPooled")
+    for text, part in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), expected, strict=True):
         assert text.startswith("ValueError: ") and part in text and "\n" not in text

@@ -16,17 +16,17 @@ def keys():
     return Keys(torch.randn(3, H, 7, K), torch.randn(3, H, 7, V), POS[:, None], {"gate": side}, own=False)
 
 
-def pool_of(made, name, x, span, last):
+def pool_of(windows_part, name, x, span, last):
     """What a window of places, some of them beyond the row, makes of x [n N]."""
-    there = [t for t in span if 0 <= t <= last]
-    if isinstance(made, MeanWindows) or name == "gate":
-        return sum(x[t] for t in there) / len(there)
-    if isinstance(made, MaxWindows):
-        return torch.tensor([max(float(x[t, n]) for t in there) for n in range(x.shape[1])])
-    middle = min(max(span[made.size // 2], 0), last)
+    places = [t for t in span if 0 <= t <= last]
+    if isinstance(windows_part, MeanWindows) or name == "gate":
+        return sum(x[t] for t in places) / len(places)
+    if isinstance(windows_part, MaxWindows):
+        return torch.tensor([max(float(x[t, n]) for t in places) for n in range(x.shape[1])])
+    middle = min(max(span[windows_part.size // 2], 0), last)
     logits = [x[middle] @ weight for weight in x.weights]
-    total = sum(logits[t - span[0]].exp() for t in there)
-    return sum(logits[t - span[0]].exp() / total * x[t] for t in there)
+    total = sum(logits[t - span[0]].exp() for t in places)
+    return sum(logits[t - span[0]].exp() / total * x[t] for t in places)
 
 
 MADE = {"mean": MeanWindows, "max": MaxWindows, "dynamic": lambda size: DynamicWindows(size, H, K, V)}
@@ -36,25 +36,27 @@ MADE = {"mean": MeanWindows, "max": MaxWindows, "dynamic": lambda size: DynamicW
 @pytest.mark.parametrize("kind", MADE)
 @torch.no_grad()
 def test_each_window_is_of_the_keys_that_are_there(kind: str, size: int) -> None:
-    made, whole = MADE[kind](size), keys()
-    for weight in made.parameters():
+    shortener, whole = MADE[kind](size), keys()
+    for weight in shortener.parameters():
         torch.nn.init.normal_(weight)
     if kind == "dynamic":  # it makes kernels for keys and values and nothing else
         whole = whole._replace(extras={})
-    found = made(whole)
-    assert found.k.shape[2] == 7 + size - 1 and not found.own and found.labels == {} and found.tags == {}
+    shortened = shortener(whole)
+    assert (
+        shortened.k.shape[2] == 7 + size - 1 and not shortened.own and shortened.labels == {} and shortened.tags == {}
+    )
     for b in range(3):
         order = [at for _, at in sorted((p, at) for at, p in enumerate(POS[b].tolist()) if p >= 0)]
         first, last = (int(POS[b, order[0]]), len(order) - 1) if order else (0, -1)
         begins = [*range(1 - size, last + 1)] if order else []
         ends = [first + s + size - 1 for s in begins]
-        assert found.pos[b, 0].tolist() == ends + [-1] * (7 + size - 1 - len(ends))
+        assert shortened.pos[b, 0].tolist() == ends + [-1] * (7 + size - 1 - len(ends))
         for n, s in enumerate(begins):
-            for name, one, other in (("k", found.k, whole.k), ("v", found.v, whole.v)):
+            for name, short, other in (("k", shortened.k, whole.k), ("v", shortened.v, whole.v)):
                 for h in range(H):
-                    x = Row(other[b, h][order], getattr(made, name)[h].T if kind == "dynamic" else ())
-                    torch.testing.assert_close(one[b, h, n], pool_of(made, name, x, range(s, s + size), last))
-    assert all(x.isfinite().all() for x in (found.k, found.v))
+                    x = Row(other[b, h][order], getattr(shortener, name)[h].T if kind == "dynamic" else ())
+                    torch.testing.assert_close(short[b, h, n], pool_of(shortener, name, x, range(s, s + size), last))
+    assert all(x.isfinite().all() for x in (shortened.k, shortened.v))
 
 
 class Row:
@@ -69,26 +71,26 @@ class Row:
 
 @pytest.mark.parametrize("kind", MADE)
 def test_padding_gives_nothing_and_gets_no_gradient(kind: str) -> None:
-    whole, made = keys(), MADE[kind](3)
+    whole, shortener = keys(), MADE[kind](3)
     k, v = whole.k.requires_grad_(), whole.v.requires_grad_()
-    found = made(whole._replace(extras={}))
-    (found.k.square().sum() + found.v.square().sum()).backward()
-    for one in (k, v):
-        reached = one.grad.abs().sum((1, 3)) > 0
+    shortened = shortener(whole._replace(extras={}))
+    (shortened.k.square().sum() + shortened.v.square().sum()).backward()
+    for tensor in (k, v):
+        reached = tensor.grad.abs().sum((1, 3)) > 0
         assert (reached == (POS >= 0)).all()
 
 
 def test_a_dynamic_kernel_begins_as_the_mean_and_chooses_by_its_middle() -> None:
     whole = keys()._replace(extras={})
-    made, mean = DynamicWindows(3, H, K, V), MeanWindows(3)(whole)
-    torch.testing.assert_close(made(whole).k, mean.k)
+    shortener, mean = DynamicWindows(3, H, K, V), MeanWindows(3)(whole)
+    torch.testing.assert_close(shortener(whole).k, mean.k)
     with torch.no_grad():
-        made.k[0, 0] = torch.tensor([0.0, 100.0, 0.0])  # where its first number is large, the middle itself
+        shortener.k[0, 0] = torch.tensor([0.0, 100.0, 0.0])  # where its first number is large, the middle itself
     x = whole.k.clone()
     x[1, 0, :, 0] = 5.0
-    found = made(whole._replace(k=x)).k
-    torch.testing.assert_close(found[1, 0, 2:7], x[1, 0, 1:6], atol=1e-12, rtol=0)
-    torch.testing.assert_close(found[1, 1], mean.k[1, 1])
+    short_k = shortener(whole._replace(k=x)).k
+    torch.testing.assert_close(short_k[1, 0, 2:7], x[1, 0, 1:6], atol=1e-12, rtol=0)
+    torch.testing.assert_close(short_k[1, 1], mean.k[1, 1])
 
 
 def test_what_does_not_fit_is_refused() -> None:
