@@ -57,8 +57,8 @@ def series(x: torch.Tensor) -> Data:
 
 
 def sets(x: torch.Tensor) -> Data:
-    held = Held(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
-    return Sets("sets", held, held, held, 1, "number", 1)
+    part = Held(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
+    return Sets("sets", part, part, part, 1, "number", 1)
 
 
 FORMS: dict[str, Callable[[torch.Tensor], Data]] = {

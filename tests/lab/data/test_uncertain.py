@@ -24,23 +24,23 @@ FORMS = ("uncertainty", "published_uncertainty")
 
 
 @torch.no_grad()
-def by_hand(model: Any, there: tuple[Tensor, Tensor, Tensor], batch: int, form: str) -> list[int]:
+def by_hand(model: Any, candidates: tuple[Tensor, Tensor, Tensor], batch: int, form: str) -> list[int]:
     """Algorithm 1: entropies of the b rows of each task, over the largest mean and that of even odds, the b largest."""
     entropy, even = [], [math.log(count) for count in model.classes]
-    for row, task in zip(there[0], there[1].tolist(), strict=True):
+    for row, task in zip(candidates[0], candidates[1].tolist(), strict=True):
         scores = model.scores(row[row >= 0][None], torch.tensor([task]))[0]
         shares = [math.exp(float(s) - float(scores.logsumexp(0))) for s in scores if s > -math.inf]
         entropy.append(-sum(p * math.log(p) for p in shares))
     if form == "published_uncertainty":
-        entropy = [h / even[task] for h, task in zip(entropy, there[1].tolist(), strict=True)]
+        entropy = [h / even[task] for h, task in zip(entropy, candidates[1].tolist(), strict=True)]
     means = []
     for task in range(len(even)):
-        own = [h for h, its in zip(entropy, there[1].tolist(), strict=True) if its == task]
+        own = [h for h, other_task in zip(entropy, candidates[1].tolist(), strict=True) if other_task == task]
         means.append(sum(own) / len(own))
     if form == "published_uncertainty":
-        u = [h * means[task] / max(means) for h, task in zip(entropy, there[1].tolist(), strict=True)]
+        u = [h * means[task] / max(means) for h, task in zip(entropy, candidates[1].tolist(), strict=True)]
     else:
-        u = [h / (max(means) * even[task]) for h, task in zip(entropy, there[1].tolist(), strict=True)]
+        u = [h / (max(means) * even[task]) for h, task in zip(entropy, candidates[1].tolist(), strict=True)]
     return sorted(range(len(u)), key=lambda n: -u[n])[:batch]
 
 
@@ -62,13 +62,13 @@ def test_the_rows_of_a_step_are_those_of_the_algorithm(tmp_path: Path, form: str
         model = sure_of_some(seed).train()
         stream = data.stream(model, 6, 24, seed, 1 << 16)
         assert isinstance(stream, Uncertain)
-        there = stream.candidates(seed)
-        assert there.task.tolist() == [0] * 6 + [1] * 6
-        tokens, task, wanted = stream.at(seed)
+        candidates = stream.candidates(seed)
+        assert candidates.task.tolist() == [0] * 6 + [1] * 6
+        tokens, task, labels = stream.at(seed)
         assert model.training
-        at = by_hand(model.eval(), there, 6, form)
-        assert task.tolist() == there.task[at].tolist() and wanted.tolist() == there.wanted[at].tolist()
-        for row, want in zip(tokens, there.tokens[at], strict=True):
+        at = by_hand(model.eval(), candidates, 6, form)
+        assert task.tolist() == candidates.task[at].tolist() and labels.tolist() == candidates.wanted[at].tolist()
+        for row, want in zip(tokens, candidates.tokens[at], strict=True):
             assert torch.equal(row[row >= 0], want[want >= 0])
         chosen.update(task.tolist())
     assert len(chosen) == 2 and chosen[0] != chosen[1]
@@ -102,8 +102,8 @@ def test_a_training_goes_on_to_the_same_weights_and_with_no_other_sampling(tmp_p
         return model.state_dict()
 
     whole, _ = trained(data, "whole"), trained(data, "parts", until=0.5)
-    again = trained(data, "parts", resume=True)
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    resumed = trained(data, "parts", resume=True)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     with pytest.raises(ResumeError, match="got sampling=random, expected sampling=uncertainty"):
         trained(replace(data, sampling="random"), "parts", resume=True)
 

@@ -31,41 +31,41 @@ class Noted(Actor):
     def start(self, rows: int) -> Tensor:
         return torch.zeros(rows)
 
-    def act(self, seen: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
-        self.told.append(seen)
-        return (seen.observation[:, 1] % 2).long(), state + 1
+    def act(self, observed: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+        self.told.append(observed)
+        return (observed.observation[:, 1] % 2).long(), state + 1
 
 
 def noting() -> tuple[Any, Noted]:
     model: Any = decision_transformer(**TINY)
     noted = Noted()
-    model.actor = lambda asked=None, seed=0: noted
+    model.actor = lambda target=None, seed=0: noted
     return model, noted
 
 
 def test_episodes_begin_by_their_number_and_each_is_played_once() -> None:
     model, _ = noting()
-    found = {one.number: one for one in rolled(model, Way(COUNTING, 21, seed=5))}
-    assert sorted(found) == list(range(21))
-    for number, one in found.items():
+    rollouts = {rollout.number: rollout for rollout in rolled(model, Way(COUNTING, 21, seed=5))}
+    assert sorted(rollouts) == list(range(21))
+    for number, rollout in rollouts.items():
         digit = (5 + number) % 4
-        assert len(one.episode.rewards) == 2 + digit and not one.cut and one.success is None
-        assert one.episode.states[:, 0].tolist() == [digit] * (2 + digit)
-        assert one.episode.states[:, 1].tolist() == list(range(2 + digit))
-        assert one.episode.actions.tolist() == [n % 2 for n in range(2 + digit)]
-        assert one.episode.rewards.tolist() == one.episode.actions.tolist()
+        assert len(rollout.episode.rewards) == 2 + digit and not rollout.cut and rollout.success is None
+        assert rollout.episode.states[:, 0].tolist() == [digit] * (2 + digit)
+        assert rollout.episode.states[:, 1].tolist() == list(range(2 + digit))
+        assert rollout.episode.actions.tolist() == [n % 2 for n in range(2 + digit)]
+        assert rollout.episode.rewards.tolist() == rollout.episode.actions.tolist()
 
 
 def test_an_actor_is_told_what_was_done_what_it_was_worth_and_where_episodes_begin() -> None:
     model, noted = noting()
-    found = list(rolled(model, Way(COUNTING, 6, random=0.5, seed=1)))
-    assert {int(a) for one in found for a in one.episode.actions} == {0, 1}
+    rollouts = list(rolled(model, Way(COUNTING, 6, random=0.5, seed=1)))
+    assert {int(a) for rollout in rollouts for a in rollout.episode.actions} == {0, 1}
     other = 0
-    for before, seen in zip(noted.told, noted.told[1:], strict=False):
-        assert seen.acted is not None
-        assert torch.equal(seen.begins, seen.observation[:, 1] == 0)
-        assert torch.equal(seen.reward, torch.where(seen.begins, 0.0, seen.acted.float()))
-        other += int((seen.acted != before.observation[:, 1] % 2).sum())
+    for before, observed in zip(noted.told, noted.told[1:], strict=False):
+        assert observed.acted is not None
+        assert torch.equal(observed.begins, observed.observation[:, 1] == 0)
+        assert torch.equal(observed.reward, torch.where(observed.begins, 0.0, observed.acted.float()))
+        other += int((observed.acted != before.observation[:, 1] % 2).sum())
     assert other > 0  # chance took some
     assert noted.told[0].acted is None and bool(noted.told[0].begins.all())
 
@@ -81,27 +81,27 @@ def test_no_episodes_and_no_rows_are_one_line() -> None:
 def test_observations_that_float32_does_not_tell_apart_are_said_once(far: float) -> None:
     worlds = Worlds(f"{COUNTING.replace('Counting', 'Distant')},far={far}", 2, lambda row, number: row)
     worlds.begin(numpy.ones(2, bool))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(250):
             worlds.step(numpy.zeros(2, int))
     worlds.close()
-    lines = [str(one.message) for one in told if "float32" in str(one.message)]
+    lines = [str(warning.message) for warning in caught if "float32" in str(warning.message)]
     assert len(lines) == (far > 0) and all("the values of column 1 of observations: got" in line for line in lines)
 
 
 def test_steps_are_told_as_they_are_taken() -> None:
     model, _ = noting()
-    heard: list[int] = []
-    first = next(rolled(model, Way(COUNTING, 3, seed=2), heard.append))
-    assert heard == [3] * len(first.episode.rewards)
+    progress: list[int] = []
+    first = next(rolled(model, Way(COUNTING, 3, seed=2), progress.append))
+    assert progress == [3] * len(first.episode.rewards)
 
 
 def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() -> None:
     model: Any = decision_transformer(**{**TINY, "steps": 5})
     with pytest.warns(UserWarning, match="episodes last longer than the 5 steps"):
-        (one,) = rolled(model, Way(f"{COUNTING},endless=true", 1, most=9))
-    assert one.cut and len(one.episode.rewards) == 9
+        (rollout,) = rolled(model, Way(f"{COUNTING},endless=true", 1, most=9))
+    assert rollout.cut and len(rollout.episode.rewards) == 9
 
 
 def test_no_more_pictures_are_held_than_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,19 +111,21 @@ def test_no_more_pictures_are_held_than_are_shown(monkeypatch: pytest.MonkeyPatc
 
 
 def test_chance_alone_acts_without_a_player() -> None:
-    found = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]
-    again = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]
-    for one, other in zip(found, again, strict=True):
-        assert one.episode.actions.shape == (7, 1) and numpy.array_equal(one.episode.actions, other.episode.actions)
+    rollouts = [rollout for rollout in rolled(None, Way("Pendulum-v1", 2, most=7))]
+    repeated = [rollout for rollout in rolled(None, Way("Pendulum-v1", 2, most=7))]
+    for rollout, other in zip(rollouts, repeated, strict=True):
+        assert rollout.episode.actions.shape == (7, 1) and numpy.array_equal(
+            rollout.episode.actions, other.episode.actions
+        )
 
 
 def test_other_observations_and_actions_are_refused() -> None:
     model: Any = decision_transformer(**TINY)
-    for spec, said in (
+    for spec, message in (
         ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this decision_transformer reads 3"),
         ("Pendulum-v1", "Pendulum-v1 takes 1 numbers, and this decision_transformer says 2 kinds of actions"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             list(rolled(model, Way(spec, 1)))
     assert isinstance(model, Trajectory) and isinstance(model, Player)
 
@@ -138,8 +140,8 @@ def test_weights_that_are_spoiled_are_one_line() -> None:
 
 @pytest.mark.parametrize("member", ["agent", "decision_transformer"])
 def test_no_kind_is_chosen_by_weights_that_are_spoiled(member: str) -> None:
-    made: dict[str, Any] = {"agent": ACTING, "decision_transformer": lambda: decision_transformer(**TINY)}
-    model = made[member]()
+    makers: dict[str, Any] = {"agent": ACTING, "decision_transformer": lambda: decision_transformer(**TINY)}
+    model = makers[member]()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float("nan"))
@@ -150,16 +152,16 @@ def test_no_kind_is_chosen_by_weights_that_are_spoiled(member: str) -> None:
 def test_an_episode_beyond_a_table_is_one_line_and_what_ended_before_is_given() -> None:
     ended = []
     with pytest.raises(WorldError, match="position 4 is beyond the table of 4"):
-        for one in rolled(ACTING(), Way(COUNTING, 4)):
-            ended.append(one.number)
+        for rollout in rolled(ACTING(), Way(COUNTING, 4)):
+            ended.append(rollout.number)
     assert ended == [0, 1, 2]
 
 
 def test_an_agent_of_numbers_acts() -> None:
     """What it says is drawn from what its layers made, and no gradient goes with it."""
     model = agent("gpt(d=8, depth=1, heads=2)", (3,), 1, False)
-    (one,) = rolled(model, Way("Pendulum-v1", 1, seed=3, most=6))
-    assert one.episode.actions.shape == (6, 1) and numpy.isfinite(one.episode.actions).all()
+    (rollout,) = rolled(model, Way("Pendulum-v1", 1, seed=3, most=6))
+    assert rollout.episode.actions.shape == (6, 1) and numpy.isfinite(rollout.episode.actions).all()
 
 
 def test_a_return_beyond_those_that_were_learned_from_is_a_guess() -> None:

@@ -33,13 +33,13 @@ STACKS = {
     "linear": "linear_transformer(d=8, depth=1, heads=2)",
     "lstm": "lstm(d=8, depth=2)",
 }
-GOING_ON = [("lstm", 3), *(pytest.param(one, 0, marks=pytest.mark.prove) for one in STACKS)]
+GOING_ON = [("lstm", 3), *(pytest.param(stack, 0, marks=pytest.mark.prove) for stack in STACKS)]
 MAZE, GPT = "t_maze,corridor=2", "gpt(d=16, depth=1, heads=2, length=64)"
 SLOW = ("gtrxl", "linear", "gpt")
-EVERY = [pytest.param(one, marks=[pytest.mark.prove] * (one in SLOW)) for one in STACKS]
+EVERY = [pytest.param(stack, marks=[pytest.mark.prove] * (stack in SLOW)) for stack in STACKS]
 
 
-def made(stack: str, spec: str = MAZE, **keywords: Any) -> tuple[Agent, Env]:
+def make_agent(stack: str, spec: str = MAZE, **keywords: Any) -> tuple[Agent, Env]:
     """An agent of a tiny stack, in float64, for an environment."""
     data = read(spec)
     with torch.random.fork_rng():
@@ -51,54 +51,56 @@ def made(stack: str, spec: str = MAZE, **keywords: Any) -> tuple[Agent, Env]:
 
 
 def rollouts(stack: str, spec: str = MAZE, rows: int = 3, length: int = 11, **keywords: Any) -> Rollouts:
-    model, data = made(stack, spec, **keywords)
-    found = data.stream(model, rows, length, 0, 0)
-    assert isinstance(found, Rollouts)
-    return found
+    model, data = make_agent(stack, spec, **keywords)
+    stream = data.stream(model, rows, length, 0, 0)
+    assert isinstance(stream, Rollouts)
+    return stream
 
 
 def replayed(model: Agent, batch: Experience) -> tuple[Tensor, Tensor]:
     """The logs of what was done as the model says them now, and as it said them when it acted."""
     real = batch.told.marks >= 0
-    said = model.policy.of(model.replayed(batch).policy).log_prob(batch.actions)
-    return said[real], batch.log_p[real]
+    current = model.policy.of(model.replayed(batch).policy).log_prob(batch.actions)
+    return current[real], batch.log_p[real]
 
 
 @pytest.mark.parametrize("burn_in", [0, 4])
 @pytest.mark.parametrize("stack", EVERY)
 def test_what_is_replayed_before_a_step_is_what_was_acted(stack: str, burn_in: int) -> None:
-    there = rollouts(stack, burn_in=burn_in)
-    per = there.model.epochs * there.pieces
+    stream = rollouts(stack, burn_in=burn_in)
+    per = stream.model.epochs * stream.pieces
     for step in (0, 1, per, per + 1):
-        batch = there.at(step)
+        batch = stream.at(step)
         assert (batch.before.marks.shape[1] > 0) == (burn_in > 0 and step >= per)
-        torch.testing.assert_close(*replayed(there.model, batch), atol=1e-10, rtol=0)
+        torch.testing.assert_close(*replayed(stream.model, batch), atol=1e-10, rtol=0)
 
 
 def test_the_memory_that_a_rollout_begins_with_counts() -> None:
-    there = rollouts("transformer_xl")
-    there.at(0)
-    batch = there.at(there.model.epochs * there.pieces)
-    said, before = replayed(there.model, batch._replace(state=None))
-    assert (said - before).abs().max() > 1e-6
+    stream = rollouts("transformer_xl")
+    stream.at(0)
+    batch = stream.at(stream.model.epochs * stream.pieces)
+    current, before = replayed(stream.model, batch._replace(state=None))
+    assert (current - before).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("stack", EVERY)
 def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
     """Neither earlier episodes of its row nor other rows change anything."""
-    there = rollouts(stack, rows=4, length=24)
-    there.at(0)
-    held, model = there.held, there.model
-    assert held is not None
-    seen = 0
+    stream = rollouts(stack, rows=4, length=24)
+    stream.at(0)
+    experience, model = stream.held, stream.model
+    assert experience is not None
+    checked = 0
     for row in range(4):
         first = 0
-        for end in (held.ended[row].nonzero().squeeze(1) + 1).tolist():
-            alone = Told(*(part[row : row + 1, first:end] for part in held.told))
-            said = model.policy.of(model.says(alone, model.start(1, 8)).policy).log_prob(held.actions[row, first:end])
-            torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
-            seen, first = seen + (first > 0), end
-    assert seen >= 4
+        for end in (experience.ended[row].nonzero().squeeze(1) + 1).tolist():
+            alone = Told(*(part[row : row + 1, first:end] for part in experience.told))
+            log_p = model.policy.of(model.says(alone, model.start(1, 8)).policy).log_prob(
+                experience.actions[row, first:end]
+            )
+            torch.testing.assert_close(log_p[0], experience.log_p[row, first:end], atol=1e-10, rtol=0)
+            checked, first = checked + (first > 0), end
+    assert checked >= 4
 
 
 def test_advantages_that_differ_by_rounding_alone_stay_small() -> None:
@@ -106,114 +108,123 @@ def test_advantages_that_differ_by_rounding_alone_stay_small() -> None:
     better[::2] = torch.nextafter(better[::2], torch.tensor(2000.0))
     assert 0 < normalised(better).abs().max() < 1e-3
     other = torch.randn(4, 50) * 5 + 3
-    wanted = (other - other.mean()) / other.std(correction=0)
-    torch.testing.assert_close(normalised(other), wanted, atol=1e-6, rtol=1e-6)
+    expected = (other - other.mean()) / other.std(correction=0)
+    torch.testing.assert_close(normalised(other), expected, atol=1e-6, rtol=1e-6)
 
 
 def test_each_step_of_a_rollout_is_in_one_piece() -> None:
-    there = rollouts("lstm", rows=5, length=23, pieces=2)
-    batches = [there.at(step) for step in range(2)]
+    stream = rollouts("lstm", rows=5, length=23, pieces=2)
+    batches = [stream.at(step) for step in range(2)]
     rewards = torch.cat([batch.rewards[batch.told.marks >= 0] for batch in batches])
-    held = there.held
-    assert held is not None and len(rewards) == 5 * 23
-    torch.testing.assert_close(rewards.sum(), held.rewards.sum())
-    assert sum(int(batch.ended[batch.told.marks >= 0].sum()) for batch in batches) == int(held.ended.sum())
+    experience = stream.held
+    assert experience is not None and len(rewards) == 5 * 23
+    torch.testing.assert_close(rewards.sum(), experience.rewards.sum())
+    assert sum(int(batch.ended[batch.told.marks >= 0].sum()) for batch in batches) == int(experience.ended.sum())
 
 
 def test_what_was_done_and_earned_is_told_at_the_next_step_and_not_beyond_an_episode() -> None:
-    there = rollouts("lstm", rows=4, length=30)
-    there.at(0)
-    held = there.held
-    assert held is not None and held.ended[:, :-1].any()
-    before, after = held.actions[:, :-1], held.told.acted[:, 1:]
-    over = held.ended[:, :-1]
+    stream = rollouts("lstm", rows=4, length=30)
+    stream.at(0)
+    experience = stream.held
+    assert experience is not None and experience.ended[:, :-1].any()
+    before, after = experience.actions[:, :-1], experience.told.acted[:, 1:]
+    over = experience.ended[:, :-1]
     assert torch.equal(after[~over], before[~over]) and (after[over] == -1).all()
     torch.testing.assert_close(
-        held.told.earned[:, 1:].double(), held.rewards[:, :-1].where(~over, 0.0), atol=1e-6, rtol=0
+        experience.told.earned[:, 1:].double(), experience.rewards[:, :-1].where(~over, 0.0), atol=1e-6, rtol=0
     )
 
 
 def test_a_continuous_policy_is_replayed_alike() -> None:
-    there = rollouts("lstm", "MountainCarContinuous-v0", rows=2, length=5)
-    batch = there.at(0)
+    stream = rollouts("lstm", "MountainCarContinuous-v0", rows=2, length=5)
+    batch = stream.at(0)
     assert batch.actions.shape[2:] == (1,)
-    torch.testing.assert_close(*replayed(there.model, batch), atol=1e-6, rtol=0)
+    torch.testing.assert_close(*replayed(stream.model, batch), atol=1e-6, rtol=0)
 
 
 def test_an_episode_that_is_cut_short_is_worth_what_was_expected_of_its_last_state() -> None:
-    there, shown = rollouts("lstm", "masked_cartpole,length=3", rows=2, length=3), []
-    step = there.worlds.step
+    stream, transitions = rollouts("lstm", "masked_cartpole,length=3", rows=2, length=3), []
+    step = stream.worlds.step
 
     def watched(actions: numpy.ndarray) -> Came:
-        shown.append(step(actions))
-        return shown[-1]
+        transitions.append(step(actions))
+        return transitions[-1]
 
-    there.worlds.step = watched  # type: ignore[method-assign]
-    there.at(0)
-    held, model = there.held, there.model
-    assert held is not None and held.ended[:, -1].all() and not held.ended[:, :-1].any() and shown[-1].cut.all()
-    after = told_one(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
-    whole = Told(*(torch.cat(part, 1) for part in zip(held.told, after, strict=True)))
+    stream.worlds.step = watched  # type: ignore[method-assign]
+    stream.at(0)
+    experience, model = stream.held, stream.model
+    assert (
+        experience is not None
+        and experience.ended[:, -1].all()
+        and not experience.ended[:, :-1].any()
+        and transitions[-1].cut.all()
+    )
+    after = told_one(
+        torch.from_numpy(transitions[-1].observed).float(), experience.actions[:, -1], experience.rewards[:, -1].float()
+    )
+    whole = Told(*(torch.cat(part, 1) for part in zip(experience.told, after, strict=True)))
     want = model.discount * model.says(whole, model.start(2, 4)).value[:, -1]
     assert (want != 0).all()
-    torch.testing.assert_close(held.returns[:, -1] - held.rewards[:, -1], want, atol=1e-9, rtol=0)
+    torch.testing.assert_close(experience.returns[:, -1] - experience.rewards[:, -1], want, atol=1e-9, rtol=0)
 
 
 # Going on ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("stack", "burn_in"), [("lstm", 3), *(pytest.param(one, 0, marks=pytest.mark.prove) for one in SLOW)]
+    ("stack", "burn_in"), [("lstm", 3), *(pytest.param(stack, 0, marks=pytest.mark.prove) for stack in SLOW)]
 )
 def test_going_on_gives_the_weights_of_a_training_that_never_stopped(tmp_path: Path, stack: str, burn_in: int) -> None:
     def trained(folder: Path, *stops: float) -> Model:
         for place, stop in enumerate(stops):
-            model, data = made(stack, burn_in=burn_in)
+            model, data = make_agent(stack, burn_in=burn_in)
             model = model.float()
             settings = Settings(batch=3, length=7, measures=1)
             train(model, data, Steps(20), settings, folder=folder, resume=place > 0, until=stop)
         return model
 
     whole, stopped = trained(tmp_path / "whole", 1.0), trained(tmp_path / "stopped", 0.55, 1.0)
-    for one, other in zip(whole.parameters(), stopped.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for first, other in zip(whole.parameters(), stopped.parameters(), strict=True):
+        assert torch.equal(first, other)
 
 
 def test_what_was_in_eval_mode_is_trained_as_what_was_not(tmp_path: Path) -> None:
-    found = []
+    parameters = []
     for mode in (True, False):
         for place, stop in enumerate((0.5, 1.0)):
-            model, data = made("transformer_xl", epochs=1)
+            model, data = make_agent("transformer_xl", epochs=1)
             settings, folder = Settings(batch=2, length=7, measures=1), tmp_path / str(mode)
             train(model.float().train(mode), data, Steps(6), settings, folder=folder, resume=place > 0, until=stop)
-        found.append([parameter.detach() for parameter in model.parameters()])
-    assert all(map(torch.equal, *found))
+        parameters.append([parameter.detach() for parameter in model.parameters()])
+    assert all(map(torch.equal, *parameters))
 
 
 def test_chance_in_the_first_rollout_follows_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    at, drawn = Rollouts.at, []
+    at, draws = Rollouts.at, []
 
     def noted(self: Rollouts, step: int) -> Experience:
-        drawn.append(float(torch.rand(())))
+        draws.append(float(torch.rand(())))
         return at(self, step)
 
     monkeypatch.setattr(Rollouts, "at", noted)
-    model, data = made("lstm")
+    model, data = make_agent("lstm")
     with torch.random.fork_rng():
         for seed in (1, 2):
             torch.manual_seed(seed)
             train(model.float(), data, Steps(1), Settings(batch=2, length=4, measures=1))
-    assert len(drawn) == 4 and drawn[:2] == drawn[2:]
+    assert len(draws) == 4 and draws[:2] == draws[2:]
 
 
 def test_an_episode_longer_than_a_table_is_one_line_and_what_was_learned_is_kept(tmp_path: Path) -> None:
-    model, data = made("gpt(d=8, depth=1, heads=2, length=9)", "t_maze,corridor=20")
-    with pytest.raises(TrainingStopped, match=r"longer than the 9 positions.*weights before.*stack=.*length=") as said:
+    model, data = make_agent("gpt(d=8, depth=1, heads=2, length=9)", "t_maze,corridor=20")
+    with pytest.raises(
+        TrainingStopped, match=r"longer than the 9 positions.*weights before.*stack=.*length="
+    ) as caught:
         train(model.float(), data, Steps(99), Settings(batch=2, length=4, measures=1), folder=tmp_path)
-    assert "\n" not in str(said.value) and Run(tmp_path).step == 2 * model.epochs * model.pieces
-    there = data.stream(model, 2, 4, 0, 0)
+    assert "\n" not in str(caught.value) and Run(tmp_path).step == 2 * model.epochs * model.pieces
+    stream = data.stream(model, 2, 4, 0, 0)
     with pytest.raises(ValueError, match="longer than the 9 positions"):
-        _ = there.measured
+        _ = stream.measured
 
 
 OWN = """
@@ -252,26 +263,30 @@ def own(tmp_path: Path) -> str:
 WHY = {"raises": "raised KeyError: 'no.*more'", "nan": "a reward that is not finite", "shows": "an observation that is"}
 
 
-@pytest.mark.parametrize("how", WHY)
-def test_an_environment_that_fails_is_named_and_what_was_learned_is_kept(how: str, own: str, tmp_path: Path) -> None:
-    model, data = made("lstm", f"{own},after=30,how={how}")
+@pytest.mark.parametrize("failure", WHY)
+def test_an_environment_that_fails_is_named_and_what_was_learned_is_kept(
+    failure: str, own: str, tmp_path: Path
+) -> None:
+    model, data = make_agent("lstm", f"{own},after=30,how={failure}")
     run, model = tmp_path / "run", model.float()
-    with pytest.raises((TrainingStopped, ValueError), match=WHY[how]) as said:
+    with pytest.raises((TrainingStopped, ValueError), match=WHY[failure]) as caught:
         train(model, data, Steps(200), Settings(batch=2, length=8, measures=1), folder=run)
-    assert "\n" not in str(said.value) and own in str(said.value) and "--resume" in str(said.value)
-    assert "step" in str(said.value)
-    kept = Run(run).step
-    assert kept
-    if how != "raises":
+    assert "\n" not in str(caught.value) and own in str(caught.value) and "--resume" in str(caught.value)
+    assert "step" in str(caught.value)
+    saved_step = Run(run).step
+    assert saved_step
+    if failure != "raises":
         return
     mended = read(own)
     mended = replace(mended, name=data.name)
-    history = train(model, mended, Steps(kept + 9), Settings(batch=2, length=8, measures=1), folder=run, resume=True)
-    assert history.step == kept + 9
+    history = train(
+        model, mended, Steps(saved_step + 9), Settings(batch=2, length=8, measures=1), folder=run, resume=True
+    )
+    assert history.step == saved_step + 9
 
 
 def test_an_environment_that_fails_at_once_leaves_no_run(own: str, tmp_path: Path) -> None:
-    model, data = made("lstm", f"{own},after=1")
+    model, data = make_agent("lstm", f"{own},after=1")
     with pytest.raises(ValueError, match="raised KeyError"):
         train(model.float(), data, Steps(9), Settings(batch=2, length=8), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -281,7 +296,7 @@ def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pyt
     def fails(*_: object) -> Experience:
         raise WorldError("it broke")
 
-    model, data = made("lstm")
+    model, data = make_agent("lstm")
     model, settings = model.float(), Settings(batch=2, length=4, measures=1)
     with monkeypatch.context() as patched:
         patched.setattr("kinformer.lab.train.agent.played", fails)
@@ -293,26 +308,26 @@ def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pyt
 
 def test_what_does_not_repeat_itself_is_said_when_it_goes_on(own: str, tmp_path: Path) -> None:
     for place in range(2):
-        model, data = made("lstm", f"{own},how=forgets")
+        model, data = make_agent("lstm", f"{own},how=forgets")
         with pytest.warns(UserWarning, match="does not show the same") if place else nullcontext():
             settings, until = Settings(batch=2, length=9, measures=1), 0.5 + place / 2
             train(model.float(), data, Steps(18), settings, folder=tmp_path, resume=place > 0, until=until)
 
 
 def test_a_policy_that_is_not_finite_stops_the_training() -> None:
-    there = rollouts("lstm")
-    there.model.policy.head.bias.data.fill_(math.nan)
+    stream = rollouts("lstm")
+    stream.model.policy.head.bias.data.fill_(math.nan)
     with pytest.raises(NotLearned, match="the policy is not finite"):
-        there.at(0)
+        stream.at(0)
     with pytest.raises(ValueError, match="the policy is not finite"):
-        _ = there.measured
+        _ = stream.measured
 
 
 def test_measuring_plays_the_same_episodes_each_time() -> None:
-    there = rollouts("lstm")
-    one, other = (there.model.judge(there.measured[0]).totals for _ in range(2))
-    assert one == other and int(one["return"][1]) == len(there.watched)
-    assert 0 <= float(one["success"][0]) <= int(one["success"][1]) == len(there.watched)
+    stream = rollouts("lstm")
+    first, other = (stream.model.judge(stream.measured[0]).totals for _ in range(2))
+    assert first == other and int(first["return"][1]) == len(stream.watched)
+    assert 0 <= float(first["success"][0]) <= int(first["success"][1]) == len(stream.watched)
 
 
 @pytest.mark.prove

@@ -22,7 +22,7 @@ from tests.lab.train.runs import SMALL, same, steps
 COMPARED = "gpt(d=16,depth=1,heads=2,length=8)"
 
 
-def others(folder: Path) -> None:
+def check_refused(folder: Path) -> None:
     """Trainings into a folder, each of which must be refused."""
     for more in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(FolderInUse) as refused:
@@ -34,7 +34,7 @@ def test_a_live_training_is_not_disturbed(tmp_path: Path) -> None:
     class Watched(tiny.Bigram):
         def after_step(self, progress: float, stats: dict[str, Any]) -> None:
             super().after_step(progress, stats)
-            others(tmp_path / "run")
+            check_refused(tmp_path / "run")
 
     model = tiny.bigram()
     model.__class__ = Watched
@@ -110,7 +110,7 @@ def test_one_of_several_processes_holds_the_folder(tmp_path: Path) -> None:
 
 
 def test_it_trains_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: object) -> None:
+    def refused(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("kinformer.checkpoint.lock.fcntl.flock", refused)
@@ -141,10 +141,10 @@ def test_a_folder_that_is_removed_while_it_is_claimed_is_made_again(
 
 def test_an_error_of_the_first_process_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class First(Alone):
-        rank, asked = 0, 0
+        rank, calls = 0, 0
 
         def most(self, value: float) -> float:
-            First.asked += 1
+            First.calls += 1
             return value
 
     def broken(path: Path) -> None:
@@ -153,4 +153,4 @@ def test_an_error_of_the_first_process_ends_the_others(tmp_path: Path, monkeypat
     monkeypatch.setattr(claim_module, "check_unlocked", broken)
     with pytest.raises(OSError, match="a broken disk"), claim(tmp_path / "run", First()):
         pass
-    assert First.asked == 1
+    assert First.calls == 1

@@ -84,11 +84,11 @@ class Learning:
         return self.learning(steps)
 
     def learning(self, steps: int) -> list[float]:
-        found = []
+        distances = []
         for step in range(steps):
-            found.append(self.apart(step))
+            distances.append(self.apart(step))
             self.learner.step(step, 0.5)
-        return found
+        return distances
 
 
 @pytest.mark.parametrize("burn_in", [4, pytest.param(0, marks=pytest.mark.prove)])
@@ -97,8 +97,8 @@ def test_what_after_step_moves_changes_no_policy_within_an_update(stack: str, bu
     learning = Learning(stack, burn_in)
     buffers = {name: x.clone() for name, x in learning.agent.named_buffers()}
     assert max(learning.without_learning(2 * EPOCHS + 1)) < 1e-12
-    moved = [name for name, x in learning.agent.named_buffers() if not torch.equal(x, buffers[name])]
-    assert moved, "nothing moved between the updates, so nothing was held still"
+    changed = [name for name, x in learning.agent.named_buffers() if not torch.equal(x, buffers[name])]
+    assert changed, "nothing moved between the updates, so nothing was held still"
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_each_update_begins_with_the_policy_that_acted_where_weights_have_moved(
     learning = Learning(stack, 9, f"t_maze,corridor={corridor}")
     apart = learning.learning(3 * EPOCHS + 1)
     assert max(apart[::EPOCHS]) < 1e-12 and min(apart[1::EPOCHS]) > 1e-6
-    held = learning.rollouts.held
-    assert held is not None and (corridor > 2 or bool(held.ended[:, :9].any()))
+    experience = learning.rollouts.held
+    assert experience is not None and (corridor > 2 or bool(experience.ended[:, :9].any()))
 
 
 def test_the_moved_buffers_are_those_of_a_training_that_holds_nothing_still() -> None:
     """Redraws come after as many steps as they would without rollouts, one update later at most."""
     learning = Learning(MOVED[1], 0)
     learning.without_learning(5)
-    there = {name: x.clone() for name, x in learning.rollouts.frozen.moved.items() if "steps" in name}
-    assert [int(x) for x in there.values()] == [5] and int(learning.agent.get_buffer(*there)) == 4
+    counters = {name: x.clone() for name, x in learning.rollouts.frozen.moved.items() if "steps" in name}
+    assert [int(x) for x in counters.values()] == [5] and int(learning.agent.get_buffer(*counters)) == 4
     learning.rollouts.at(6)
-    assert int(learning.agent.get_buffer(*there)) == 5
+    assert int(learning.agent.get_buffer(*counters)) == 5
 
 
 def test_a_training_goes_on_within_an_update_with_what_was_held_still(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_a_run_that_was_saved_without_held_buffers_goes_on() -> None:
 @pytest.mark.prove
 @pytest.mark.parametrize("burn_in", [0, 4])
 def test_no_member_s_policy_changes_within_an_update(burn_in: int) -> None:
-    found: dict[str, float] = {}
-    held: list[str] = []
+    gaps: dict[str, float] = {}
+    with_buffers: list[str] = []
     for name, stack in stacks():
-        held += [name] * any(hears(part) and any(True for _ in part.buffers()) for part in stack.modules())
-        found[name] = max(Learning(stack, burn_in).without_learning(3 * EPOCHS))
-    assert {name: apart for name, apart in found.items() if apart > 1e-12} == {}
-    assert len(found) > 50 and len(held) >= 7
+        with_buffers += [name] * any(hears(part) and any(True for _ in part.buffers()) for part in stack.modules())
+        gaps[name] = max(Learning(stack, burn_in).without_learning(3 * EPOCHS))
+    assert {name: apart for name, apart in gaps.items() if apart > 1e-12} == {}
+    assert len(gaps) > 50 and len(with_buffers) >= 7
 
 
 def chosen(part: str) -> Any:
@@ -183,9 +183,9 @@ def chosen(part: str) -> Any:
 
 @pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "leave out chance")])
 def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"with the same policy.*{why}") as said:
+    with pytest.raises(ValueError, match=f"with the same policy.*{why}") as caught:
         Agent((3,), 2, chosen(part))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +197,16 @@ def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
 )
 def test_a_body_that_reads_a_row_otherwise_than_its_steps_is_refused(stack: str) -> None:
     """Its policy differed between acting and learning by up to 3.0 in log p."""
-    with pytest.raises(ValueError, match="with the same policy.*; leave out chunk=") as said:
+    with pytest.raises(ValueError, match="with the same policy.*; leave out chunk=") as caught:
         Learning(stack, 0)
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
 
 
 PENALTY = ("compressive_transformer",)  # their pieces change a penalty alone, and an agent reads a row in pieces
 
 
 def test_a_member_that_says_something_else_of_a_row_in_pieces_is_refused() -> None:
-    pieces = [(file, one.make()) for file, one in examples("members") if "chunk" in one.breaks]
+    pieces = [(file, example.make()) for file, example in examples("members") if "chunk" in example.breaks]
     stacks = [(file, model) for file, model in pieces if type(model) is LM and file not in PENALTY]
     for _, model in stacks:
         with pytest.raises(ValueError, match="with the same policy.*; (leave out|give)"):
@@ -238,10 +238,10 @@ def test_buffers_that_are_held_still_are_back_after_a_failure() -> None:
             self.count.add_(1)
 
     model = Counted()
-    held = FrozenBuffers(model)
-    with pytest.raises(RuntimeError, match="stopped"), held.moving():
+    frozen = FrozenBuffers(model)
+    with pytest.raises(RuntimeError, match="stopped"), frozen.moving():
         model.after_step({})
         raise RuntimeError("stopped")
     assert model.count.item() == 0
-    held.release()
+    frozen.release()
     assert model.count.item() == 1
